@@ -87,6 +87,7 @@ _LAZY = {
     "destroy": f"{_COMMANDS}.destroy:destroy",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",
+    "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
     "backup": f"{_COMMANDS}.backup:backup",

@@ -25,7 +25,7 @@ class Connections:
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._engines: dict[tuple[str, str], StreamEngine] = {}
+        self._engines: dict[tuple[str, str, str | None], StreamEngine] = {}
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
 
     def site(self, name: str) -> Site:
@@ -38,15 +38,18 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """Return the engine of a site, opened if necessary."""
-        spe = self.site(site).spe
-        key = (spe.kind, spe.address)
+        """Return the engine of a site, opened if necessary. Raises PermanentError if it is reached
+        over https and the site's credentials are missing."""
+        spe, broker = self.site(site).spe, self.site(site).broker
+        credentials = broker.credentials if spe.address.startswith("https:") else None
+        key = (spe.kind, spe.address, credentials)
         with self._lock:
             if key not in self._engines:
                 target = Target(
                     spe.address,
-                    timeout_s=self._timeout_s,
-                    on_request=failpoints.hit_after_request,
+                    self._credentials_file(credentials),
+                    self._timeout_s,
+                    failpoints.hit_after_request,
                 )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])

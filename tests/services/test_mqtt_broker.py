@@ -18,10 +18,10 @@ import pytest
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
 from binders.mqtt.connection import Connection, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
+from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 
 
