@@ -48,6 +48,13 @@ def names_of(certificate: Certificate) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
+def fingerprint(file: Path) -> str:
+    """The SHA-1 fingerprint of a certificate, as Flink wants it (`cert.fingerprint`)."""
+    from cryptography.hazmat.primitives.hashes import SHA1
+
+    return load_certificate(file).fingerprint(SHA1()).hex(":").upper()
+
+
 def describe_expiry(ends: datetime, now: datetime) -> str | None:
     """`ends in 12 days (2026-05-01)`, or `ended on 2026-05-01`; None while there is time."""
     if ends - now > WARN_BEFORE:

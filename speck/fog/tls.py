@@ -13,6 +13,7 @@ from pathlib import Path
 
 from speck.agent.tls import client_context
 from speck.ca import KEYSTORE_PASSWORD, Authority, write_truststore
+from speck.certificates import fingerprint
 from speck.errors import NotFoundError
 from speck.sites.credentials import Credentials
 
@@ -86,18 +87,18 @@ class Identity:
             "security.ssl.protocol": "TLSv1.3",
             "security.ssl.algorithms": "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384",
             "security.ssl.rest.authentication-enabled": "true",
-            **self._stores("rest", self._truststore("clients")),
-            **self._stores("internal", self._truststore("own")),
+            **self._stores("rest", self._clients),
+            **self._stores("internal", self.authority / "ca.p12"),
+            "security.ssl.internal.cert.fingerprint": fingerprint(self.cert),
         }
 
-    def write_truststores(self) -> None:
-        """Write the truststores of `engine_settings`."""
-        service = Identity(self.authority, SERVICE).cert
-        write_truststore(self._truststore("clients"), service, self.cert)
-        write_truststore(self._truststore("own"), self.cert)
+    def write_truststore(self) -> None:
+        """Write the truststore of `engine_settings`."""
+        write_truststore(self._clients, Identity(self.authority, SERVICE).cert, self.cert)
 
-    def _truststore(self, what: str) -> Path:
-        return self.authority / f"{self.name}-{what}.p12"
+    @property
+    def _clients(self) -> Path:
+        return self.authority / f"{self.name}-clients.p12"
 
     def _stores(self, part: str, truststore: Path) -> dict[str, str]:
         prefix = f"security.ssl.{part}"
@@ -127,4 +128,4 @@ def issue_all(folder: Path, hosts: Mapping[str, str]) -> None:
     for site, host in hosts.items():
         identity = Identity.of_site(folder, site)
         authority.issue(identity.name, now, hosts=[host], keystore=True, force=True)
-        identity.write_truststores()
+        identity.write_truststore()
