@@ -65,12 +65,12 @@ class MemoryKeeper:
         self._ask("newest", site)
         world = World.current()
         with world.lock:
-            found = [
+            states = [
                 CheckpointInfo(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
                 for path, saved in world.saved.items()
                 if saved.storage == _engine(site).storage and f"/{engine_job_id}/" in path
             ]
-        return max(found, key=lambda each: each.checkpoint_id, default=None)
+        return max(states, key=lambda each: each.checkpoint_id, default=None)
 
     def carry(self, transfer: Transfer) -> TransferProgress:
         for site in (transfer.source, transfer.target):

@@ -71,5 +71,5 @@ def _is_gone(head: JsonObject) -> bool:
 
 
 def look_anew(service: Service) -> None:
-    """Let what was seen of the engines so far be out of date, as it is a second later."""
+    """Let the polls of the engines so far expire, as they do a second later."""
     service.changes.touch()

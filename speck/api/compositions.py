@@ -35,6 +35,8 @@ _HEADERS = (
     idempotency_key("a repeated request with the same key and body gets the first response"),
 )
 _DRY_RUN = flag("dry_run", "return the plan and change nothing")
+_MERMAID = "text/plain"
+_DOT = "text/vnd.graphviz"
 _DRAIN = flag(
     "drain",
     "drain a link before its reader leaves it; with false, queued messages are abandoned",
@@ -128,14 +130,15 @@ def get_plan(name: str) -> Response:
     "/compositions/<name>/graph",
     query=[text("format", "json (default), mermaid or dot", ("json", "mermaid", "dot"))],
     answers={200: shapes.GraphShape},
+    other_types=[_MERMAID, _DOT],
 )
 def get_graph(name: str, query: Query) -> Response:
     """The jobs and the links between them."""
     rendering = service().compositions.graph(name)
     if query["format"] == "mermaid":
-        return Response(rendering.to_mermaid(), content_type="text/plain; charset=utf-8")
+        return Response(rendering.to_mermaid(), content_type=f"{_MERMAID}; charset=utf-8")
     if query["format"] == "dot":
-        return Response(rendering.to_dot(), content_type="text/vnd.graphviz; charset=utf-8")
+        return Response(rendering.to_dot(), content_type=f"{_DOT}; charset=utf-8")
     return jsonify(rendering.to_json())
 
 

@@ -15,7 +15,7 @@ routes = Routes("dataset", "The metrics dataset as files")
 
 _MEDIA = {
     "parquet": "application/vnd.apache.parquet",
-    "csv": "text/csv; charset=utf-8",
+    "csv": "text/csv",
     "jsonl": "application/jsonl",
 }
 
@@ -31,6 +31,7 @@ _MEDIA = {
     ],
     answers={200: {"type": "string", "format": "binary"}},
     answer_type=_MEDIA["parquet"],
+    other_types=[_MEDIA[form] for form in FORMATS if form != "parquet"],
 )
 def export_metrics(query: Query) -> Response:
     """One table of the metrics as a file. The header X-Rows holds its number of rows, X-Damaged

@@ -61,15 +61,18 @@ class Routes:
         body_types: Sequence[str] = YAML_OR_JSON,
         body_required: bool = True,
         answer_type: str = JSON,
+        other_types: Sequence[str] = (),
     ) -> Callable[[View], View]:
         """Declare the decorated view as `method` of `rule`.
 
         The view receives the parsed `query` and `headers` as keyword arguments if they are
-        declared. `answers` maps each status to the shape of its body.
+        declared. `answers` maps each status to the shape of its body, which has the media type
+        `answer_type`; `other_types` are those of texts that the view can return instead.
         """
         docs: dict[str, Any] = {
             "responses": {
-                str(s): _answer_doc(s, shape, answer_type) for s, shape in answers.items()
+                str(s): _answer_doc(s, shape, answer_type, other_types)
+                for s, shape in answers.items()
             },
         }
         if body is not None:
@@ -100,10 +103,13 @@ class Routes:
         )
 
 
-def _answer_doc(status: int, shape: Body | None, media: str) -> dict[str, Any]:
+def _answer_doc(
+    status: int, shape: Body | None, media: str, other_types: Sequence[str]
+) -> dict[str, Any]:
     doc: dict[str, Any] = {"description": _MEANINGS[status]}
     if shape is not None:
-        doc["content"] = {media: {"schema": shape}}
+        texts = {other: {"schema": {"type": "string"}} for other in other_types}
+        doc["content"] = {media: {"schema": shape}, **texts}
     return doc
 
 

@@ -153,7 +153,7 @@ def broker(site: Installed) -> Iterator[Running]:
 
 
 class Client:
-    """An MQTT 5 client with a queue of what came in."""
+    """An MQTT 5 client with a queue of received messages."""
 
     def __init__(self, site: Installed, client_id: str, login: tuple[str, str] | None) -> None:
         self.answers: queue.Queue[tuple[ReasonCode, Properties | None]] = queue.Queue()
@@ -163,8 +163,8 @@ class Client:
         self.client.max_inflight_messages_set(1000)
         if login:
             self.client.username_pw_set(*login)
-        self.client.on_connect = lambda *seen: self.answers.put((seen[3], seen[4]))
-        self.client.on_message = lambda *seen: self.messages.put(seen[2].payload)
+        self.client.on_connect = lambda *event: self.answers.put((event[3], event[4]))
+        self.client.on_message = lambda *event: self.messages.put(event[2].payload)
         expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry.SessionExpiryInterval = 3600
         expiry.ReceiveMaximum = 1000
@@ -220,8 +220,8 @@ def test_a_reader_gets_all_it_missed_even_across_a_restart(
     again = start_broker(site)
     try:
         reader = Client(site, "reader", login_of(site))
-        got = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
-        assert got == list(range(1, 2501))
+        payloads = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
+        assert payloads == list(range(1, 2501))
         reader.close()
     finally:
         again.end()
@@ -241,7 +241,7 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "broker").write_text(credentials.format(url=site.environment["SPECK_MQTT_URL"]))
-    done = subprocess.run(
+    process = subprocess.run(
         [site.root / "opt/speck/bin/broker.sh"],
         env=site.environment
         | {"SPECK_CREDENTIALS_DIR": str(folder), "SPECK_MQTT_RUN": str(tmp_path)},
@@ -249,8 +249,8 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
         text=True,
         timeout=DEADLINE_S,
     )
-    assert done.returncode == 1
-    assert message.format(folder=folder) in done.stderr
+    assert process.returncode == 1
+    assert message.format(folder=folder) in process.stderr
 
 
 def test_a_site_may_have_further_users(site: Installed) -> None:
@@ -301,12 +301,12 @@ def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
         engine.wait_for("the engine's slots", lambda: answers_with_slots(port, 3))
         assert listens(port, "/overview")
         assert not listens(port, "/nothing-of-this-name")
-        seen = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
-        assert seen["cluster.intercept-user-system-exit"] == "THROW"
-        assert seen["execution.checkpointing.interval"] == "1s"
-        assert seen["execution.checkpointing.num-retained"] == "5"
-        assert seen["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"
-        assert seen["rest.bind-address"] == HOST
+        config = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
+        assert config["cluster.intercept-user-system-exit"] == "THROW"
+        assert config["execution.checkpointing.interval"] == "1s"
+        assert config["execution.checkpointing.num-retained"] == "5"
+        assert config["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"
+        assert config["rest.bind-address"] == HOST
         engine.wait_for("its line", lambda: "speck-runtime ready" in engine.log.read_text())
         assert (site.root / "var/lib/speck/log/edge.log").stat().st_size > 0
         assert engine.stop() == 0
@@ -340,8 +340,8 @@ def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> N
             "the taskmanager's slots",
             lambda: worker.process.poll() is None and answers_with_slots(rest, 3),
         )
-        seen = {entry["key"]: entry["value"] for entry in get(rest, "/jobmanager/config")}
-        assert seen["heartbeat.timeout"] == "10000"
+        settings = {entry["key"]: entry["value"] for entry in get(rest, "/jobmanager/config")}
+        assert settings["heartbeat.timeout"] == "10000"
         assert listens(rest, "/overview")
     finally:
         worker.end()
@@ -354,11 +354,11 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     command = re.findall(r"^ExecStart=\S+ (.*)$", text, re.M)[0]
     token = tmp_path / "token"
     token.write_text("of-edge-q\n")
-    asked: queue.Queue[tuple[str, str | None]] = queue.Queue()
+    requests_queue: queue.Queue[tuple[str, str | None]] = queue.Queue()
 
     class Service(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.put((self.path, self.headers["Authorization"]))
+            requests_queue.put((self.path, self.headers["Authorization"]))
             self.send_error(503)
 
         do_GET = do_POST
@@ -378,8 +378,8 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site.root / "opt/speck/python")}
     agent = Running([sys.executable, *command.split()], environment, tmp_path / "agent.out")
     try:
-        seen = {asked.get(timeout=DEADLINE_S) for _ in range(2)}
-        assert seen == {
+        heads = {requests_queue.get(timeout=DEADLINE_S) for _ in range(2)}
+        assert heads == {
             ("/sites/edge-q/commands?wait=25", "Bearer of-edge-q"),
             ("/sites/edge-q/heartbeat", "Bearer of-edge-q"),
         }

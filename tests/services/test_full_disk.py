@@ -43,7 +43,7 @@ def put_site(server: Server, **labels: str) -> requests.Response:
 
 
 def status(server: Server, path: str) -> int:
-    """Of a GET; 0 while nobody listens."""
+    """The status of a GET; 0 while there is no listener."""
     try:
         return requests.get(server.url + path, timeout=30).status_code
     except requests.RequestException:

@@ -30,7 +30,7 @@ SITE = {
 }
 
 
-def refused(home: Path, **env: str) -> tuple[int, str]:
+def start_refused(home: Path, **env: str) -> tuple[int, str]:
     """Exit status and words of a server that cannot start."""
     process, log = start(home, **env)
     return process.wait(PATIENCE_S), log.whole()
@@ -93,14 +93,14 @@ def test_a_chunked_body_is_refused(home: Path) -> None:
 )
 def test_what_is_no_request_gets_a_problem(request_text: bytes, status: int, home: Path) -> None:
     with serving(home) as server:
-        found, headers, body = raw(server.url, request_text)
-    assert (found, headers["content-type"]) == (status, "application/problem+json")
+        code, headers, body = raw(server.url, request_text)
+    assert (code, headers["content-type"]) == (status, "application/problem+json")
     assert (body["status"], body["request_id"]) == (status, headers["x-request-id"])
 
 
 def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
     with serving(home):
-        status, words = refused(home)
+        status, words = start_refused(home)
     assert status == 1
     assert words == (
         f"cannot open the store at {home}/store: another speck holds it; stop that one first\n"
@@ -110,7 +110,7 @@ def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
 def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: Path) -> None:
     with serving(home) as server:
         port = server.url.rpartition(":")[2]
-        status, words = refused(tmp_path / "other", SPECK_PORT=port)
+        status, words = start_refused(tmp_path / "other", SPECK_PORT=port)
     assert status == 1
     assert words == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use;"
@@ -119,7 +119,7 @@ def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: P
 
 
 def test_past_loopback_it_needs_a_token(home: Path) -> None:
-    status, words = refused(home, SPECK_HOST="0.0.0.0")
+    status, words = start_refused(home, SPECK_HOST="0.0.0.0")
     assert status == 1
     assert words == (
         "cannot listen on 0.0.0.0, past loopback, before a token exists: make one with"
@@ -132,8 +132,8 @@ def test_past_loopback_it_needs_a_token(home: Path) -> None:
     with serving(home, SPECK_HOST="0.0.0.0") as server:
         headers = {"Authorization": f"Bearer {secret}"}
         assert requests.get(f"{server.url}/sites", timeout=10).status_code == 401
-        found = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
-        assert found.status_code == 200
+        answer = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGTTIN", "SIGUSR2"])

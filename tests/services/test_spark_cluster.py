@@ -39,7 +39,7 @@ def _daemon(log: Path, *arguments: str) -> Iterator[None]:
             process.wait()
 
 
-def _told(log: Path, pattern: str) -> str:
+def _find_in_log(log: Path, pattern: str) -> str:
     def text() -> str:
         return log.read_text(errors="replace")
 
@@ -53,10 +53,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     package = "org.apache.spark.deploy"
     with _daemon(log, f"{package}.master.Master", *ports):
-        master = _told(log, r"Starting Spark master at (spark://\S+)")
+        master = _find_in_log(log, r"Starting Spark master at (spark://\S+)")
         room = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
         with _daemon(worker, f"{package}.worker.Worker", *ports, *room, master):
-            _told(worker, r"(Successfully registered)")
+            _find_in_log(worker, r"(Successfully registered)")
             yield master
 
 
@@ -67,9 +67,9 @@ def test_the_analysis_on_a_cluster_is_that_of_this_machine(cluster: str, tmp_pat
     out = tmp_path / "analysis.json"
     argv = ["-m", "speck.analyzer", "--dataset", str(root), "--out", str(out), "--master", cluster]
 
-    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False)
+    process = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     (job,) = json.loads(out.read_text())["jobs"]
     assert job["core_s_per_record"] == pytest.approx(0.002)
     (ran,) = (tmp_path / "work").glob("app-*/0/stderr")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,20 @@ def composition(*jobs: dict[str, Any], name: str = "demo") -> dict[str, Any]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
+    with open_bench(tmp_path) as bench:
+        yield bench
+
+
+@contextmanager
+def open_bench(folder: Path) -> Iterator[Bench]:
+    """A new application with its home in `folder`."""
     world = World.reset(slots=8)
-    jars = tmp_path / "jars"
+    jars = folder / "jars"
     jars.mkdir()
     jar = jars / "test-1.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("package/ExampleJob.class", b"")
-    config = Config(home=tmp_path / "home", jar_folders=(jars,), threads=8)
+    config = Config(home=folder / "home", jar_folders=(jars,), threads=8)
     service = Service(config, bounds=Bounds(poll_s=0.005, retry_first_s=0.01, retry_for_s=0.05))
     app = create_app(service)
     yield Bench(world, service, app.test_client(), jar)

@@ -1,4 +1,4 @@
-"""Who may do what: the table covers every route, and every route holds to it."""
+"""Roles: the table covers every route, and every route obeys it."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_a_sites_token_names_no_credentials_of_another_site(
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     path = "/sites/edge-a" if method == "PUT" else "/sites"
     theirs = site("edge-a", **_broker("attacker", "cloud"))
-    refused = bench.client.open(path, method=method, json=theirs, headers=headers)
-    assert refused.status_code == 403
-    assert refused.json["detail"] == (
+    refusal = bench.client.open(path, method=method, json=theirs, headers=headers)
+    assert refusal.status_code == 403
+    assert refusal.json["detail"] == (
         "cannot give site 'edge-a' the credentials 'cloud': its token may name only 'edge-a';"
         " an admin may name others"
     )
@@ -116,10 +116,10 @@ def test_a_sites_token_keeps_what_an_admin_gave_its_site(
     admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     put = bench.client.put
-    given = _broker("edge-a", "shared")
-    assert put("/sites/edge-a", json=site("edge-a", **given), headers=admin).status_code == 201
-    kept = site("edge-a", **given, uplink_mbps=5)
-    assert put("/sites/edge-a", json=kept, headers=headers).status_code == 200
+    broker = _broker("edge-a", "shared")
+    assert put("/sites/edge-a", json=site("edge-a", **broker), headers=admin).status_code == 201
+    expected = site("edge-a", **broker, uplink_mbps=5)
+    assert put("/sites/edge-a", json=expected, headers=headers).status_code == 200
     lured = site("edge-a", **_broker("attacker", "shared"))
     answer = put("/sites/edge-a", json=lured, headers=headers)
     assert answer.status_code == 403, "a shared secret goes to no other host"

@@ -20,7 +20,7 @@ from speck.api.app import ROUTES
 from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
-from tests.analyses import Given, analysis, measured
+from tests.analyses import Given, analysis, describe_measured
 from tests.calibrating import count_units, make_job_jar
 from tests.unit.api.conftest import Bench, composition, job, site
 
@@ -73,7 +73,7 @@ def _artifact(bench: Bench) -> None:
 
 
 def _full(bench: Bench) -> None:
-    """The disk has less room than is left to what is under way."""
+    """The disk has less space than is reserved for work in progress."""
 
     def refuse() -> None:
         raise StoreFullError("cannot write to the store: free space until it has 5 bytes")
@@ -112,7 +112,8 @@ def _calibrating(bench: Bench) -> None:
 
 def _measured(bench: Bench) -> None:
     jobs = [
-        measured(name, site, composition="demo") for name, site in (("A", "edge-a"), ("B", "cloud"))
+        describe_measured(name, site, composition="demo")
+        for name, site in (("A", "edge-a"), ("B", "cloud"))
     ]
     bench.service.placements.analyses = Given(analysis(jobs, composition="demo"))
 
@@ -147,7 +148,7 @@ def _analysed(bench: Bench) -> None:
     bench.service.records.write({"analysis/a1": {**head, "follow": False}})
     file = bench.service.config.home / "analyses" / "a1.json"
     file.parent.mkdir()
-    file.write_text(json.dumps(analysis([measured("A", "edge-a")])))
+    file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,9 @@ def test_another_address_is_refused(address: str) -> None:
 def test_wrong_options_are_refused_before_anything_is_sent(
     changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         Replay(ROWS, options(**changes))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_progress_knows_the_totals_with_markers_before_the_start() -> None:

@@ -19,7 +19,7 @@ CONTENT = b"some jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-def kept(service: Service) -> list[str]:
+def list_files(service: Service) -> list[str]:
     folder = service.config.artifacts
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 
@@ -28,17 +28,17 @@ def test_an_artifact_is_taken_in_once(service: Service) -> None:
     assert service.artifacts.put(SHA256, [CONTENT[:3], CONTENT[3:]])
     assert not service.artifacts.put(SHA256, [CONTENT])
     assert service.artifacts.file(SHA256).read_bytes() == CONTENT
-    (shown,) = service.artifacts.all()
-    assert (shown["sha256"], shown["bytes"]) == (SHA256, len(CONTENT))
+    (body,) = service.artifacts.all()
+    assert (body["sha256"], body["bytes"]) == (SHA256, len(CONTENT))
 
 
 def test_content_of_another_hash_is_refused_and_leaves_nothing(service: Service) -> None:
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.artifacts.put("0" * 64, [CONTENT])
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in error.value.problems] == [
         f"the content's SHA-256 is {SHA256}; send it under that"
     ]
-    assert kept(service) == []
+    assert list_files(service) == []
     assert service.artifacts.all() == []
 
 
@@ -49,16 +49,16 @@ def test_a_transfer_that_breaks_off_leaves_nothing(service: Service) -> None:
 
     with pytest.raises(ConnectionResetError):
         service.artifacts.put(SHA256, broken())
-    assert kept(service) == []
+    assert list_files(service) == []
 
 
 def test_what_is_too_large_is_refused_and_leaves_nothing(service: Service) -> None:
     config = replace(service.config, max_artifact=4)
     artifacts = Artifacts(config, service.records, service.clock)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         artifacts.put(SHA256, [CONTENT])
-    assert refused.value.status == 413
-    assert kept(service) == []
+    assert error.value.status == 413
+    assert list_files(service) == []
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, SHA256 + "0"])

@@ -62,9 +62,9 @@ def test_a_name_is_taken_once(service: Service) -> None:
 def test_what_is_wrong_with_a_token_is_named(
     service: Service, name: str, role: str, site: str | None, path: str
 ) -> None:
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.tokens.add(name, role, site)
-    assert [problem.path for problem in refused.value.problems] == [path]
+    assert [problem.path for problem in error.value.problems] == [path]
 
 
 def test_a_token_of_a_site_is_bound_to_it(service: Service) -> None:

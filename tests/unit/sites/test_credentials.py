@@ -55,9 +55,9 @@ def test_credentials_of_another_broker_are_refused(tmp_path: Path) -> None:
 def test_a_wrong_line_is_refused_without_showing_it(tmp_path: Path, line: str) -> None:
     file = write(tmp_path, f"user=speck\n{line}\n")
 
-    with pytest.raises(BrokerRefusedError, match="line 2 is none of user=") as refused:
+    with pytest.raises(BrokerRefusedError, match="line 2 is none of user=") as error:
         read_credentials(file, ADDRESS)
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(error.value)
 
 
 def test_a_password_needs_a_user(tmp_path: Path) -> None:
