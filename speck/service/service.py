@@ -30,6 +30,7 @@ from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
+from speck.service.legs import Legs
 from speck.service.placements import Placements
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
@@ -71,8 +72,9 @@ class Service:
         self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
-            self.records, self.connections, self.status, self.polls, self.changes, self.agents
+            self.records, self.connections, self.status, self.polls, self.changes, self.agents, legs
         )
         self.tokens = Tokens(self.records, self.clock)
         self._measure()

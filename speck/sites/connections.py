@@ -10,6 +10,7 @@ from speck import failpoints
 from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
+from speck.sites.credentials import Credentials, read_credentials
 
 
 class Connections:
@@ -79,6 +80,13 @@ class Connections:
                 f"cannot use credentials {name!r}: no file of that name in {self._credentials}"
             )
         return file
+
+    def credentials(self, site: str) -> Credentials:
+        """Return the content of a site's credentials; without any it is empty. Raises
+        PermanentError."""
+        broker = self.site(site).broker
+        file = self._credentials_file(broker.credentials)
+        return read_credentials(file, broker.address) if file else Credentials()
 
     def close(self) -> None:
         """Close every binder."""

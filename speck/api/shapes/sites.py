@@ -98,7 +98,7 @@ class PieceShape(Shape):
 
 class FindingShape(Shape):
     part = one_of(("engine", "broker", "agent"))
-    severity = one_of(("error", "warning"))
+    severity = one_of(("error", "warning", "note"))
     setting = text()
     found = text()
     why = text()
