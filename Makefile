@@ -133,6 +133,9 @@ bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 0
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
 
+bench-overload: setup ## the service under slow, silent and hostile clients: health, memory, recovery
+	@$(PY) -m bench.overload
+
 house: $(VENV_STAMP) ## figures of the code: modules, layers, longest parts, keys outside the store
 	@$(PY) tools/house.py
 

@@ -41,6 +41,7 @@ NAMES = (
     "placement",
     "truth",
     "store",
+    "overload",
     "state",
 )
 """The sections in their order; each is a module of bench/page."""

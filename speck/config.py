@@ -16,6 +16,8 @@ class Config:
     `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
     every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
     `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
+    With `tls_cert` and `tls_key` (PEM files) the service speaks TLS only; with `client_ca` a
+    client must also show a certificate that one of these authorities signed.
     """
 
     home: Path
@@ -29,6 +31,9 @@ class Config:
     metrics_days: int = 30
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
 
     @property
     def store(self) -> Path:
@@ -54,8 +59,9 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S and SPECK_METRICS_DAYS. Raises
-        ValueError if a number cannot be read."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS,
+        SPECK_TLS_CERT, SPECK_TLS_KEY and SPECK_CLIENT_CA. Raises ValueError if a number cannot be
+        read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:
@@ -69,9 +75,17 @@ class Config:
                 watch_s=float(env.get("SPECK_WATCH_S", "5")),
                 collect_s=float(env.get("SPECK_METRICS_S", "5")),
                 metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
+                tls_cert=_file(env.get("SPECK_TLS_CERT")),
+                tls_key=_file(env.get("SPECK_TLS_KEY")),
+                client_ca=_file(env.get("SPECK_CLIENT_CA")),
             )
         except ValueError as error:
             raise ValueError(
                 "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S,"
                 f" SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
             ) from error
+
+
+def _file(path: str | None) -> Path | None:
+    # not resolved: a link may be turned to another file, and the file is loaded again then
+    return Path(path).absolute() if path else None

@@ -13,6 +13,7 @@ from speck.api.problems import MEDIA_TYPE
 from speck.api.routes import Routes
 
 OPENAPI = "speck-openapi"
+_OPENAPI_TEXT = "speck-openapi-text"
 _METHODS = ("get", "post", "put", "delete")
 
 routes = Routes("system", "Health, metrics and this description", template_folder="templates")
@@ -44,7 +45,9 @@ def metrics() -> Response:
 @routes.get("/openapi.json", answers={200: {"type": "object"}})
 def openapi() -> Response:
     """This API as an OpenAPI 3.1 document."""
-    return jsonify(document())
+    # rendered once: anybody may ask, as often as they like, and need not read what they get
+    text = current_app.extensions.get(_OPENAPI_TEXT) or _render_document()
+    return Response(text, content_type="application/json")
 
 
 @routes.get("/docs", answers={200: {"type": "string"}}, answer_type="text/html")
@@ -63,6 +66,12 @@ def docs() -> Response:
 def document() -> dict[str, Any]:
     """The OpenAPI document of the current application."""
     return cast(dict[str, Any], current_app.extensions[OPENAPI])
+
+
+def _render_document() -> bytes:
+    text = current_app.json.dumps(document()).encode() + b"\n"
+    current_app.extensions[_OPENAPI_TEXT] = text
+    return text
 
 
 def complete_openapi(spec: dict[str, Any]) -> dict[str, Any]:

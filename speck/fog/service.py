@@ -37,9 +37,10 @@ def serving(
     timeout_s: float = 180.0,
     port: int = 0,
     more: Mapping[str, str] | None = None,
+    module: str = "speck.api.server",
 ) -> Iterator[Served]:
     """Run `speck serve` with `home` on a loopback `port` (0: a free one) until the block ends;
-    `more` holds further environment variables.
+    `more` holds further environment variables, `module` is the program.
 
     Raises PermanentError with the end of the log when it does not come up within `timeout_s`.
     """
@@ -56,7 +57,7 @@ def serving(
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "speck.api.server"],
+            [sys.executable, "-m", module],
             env=env,
             stdout=out,
             stderr=out,

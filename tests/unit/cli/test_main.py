@@ -191,6 +191,14 @@ def test_serve_takes_options_over_the_environment(
     (config,) = configs
     assert (config.port, config.host, config.home) == (0, "127.0.0.9", tmp_path / "offline")
     assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
+    files = ("--tls-cert", "cert.pem", "--client-ca", str(tmp_path / "ca.pem"))
+    assert alone("serve", *files, SPECK_TLS_KEY="key.pem").exit_code == 0
+    config = served[-1]
+    assert (config.tls_cert, config.tls_key, config.client_ca) == (
+        tmp_path / "cert.pem",
+        tmp_path / "key.pem",
+        tmp_path / "ca.pem",
+    )
     missing = alone("serve", "--port", "0", "--jars", "c")
     assert missing.exit_code == 1
     assert "Directory 'c' does not exist" in missing.stderr
