@@ -70,8 +70,8 @@ test-long: setup check ## the tests that take long, too
 check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "bench and not long"
 
-demo: setup ## the traffic application on a fog of four sites, with real data
-	@$(PY) -m speck.fog.demo
+demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
+	@$(PY) -m speck.fog.demo $(if $(TLS),--tls)
 
 bench: setup ## all experiments, one after another; QUICK=1: short, two at a time, to see that they work
 	@$(PY) -m bench.everything
