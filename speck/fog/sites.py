@@ -417,6 +417,8 @@ class Fog(Links):
         argv += ["--service", self._service_for_agents(state), "--engine", site.engine_address]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
         argv += ["--listen", f"{site.host}:{site.agent_port}"]
+        if (identity := _identity(state, site.name)) is not None:
+            argv += identity.agent_options()
         token = folder / _TOKEN
         if token.exists():
             argv += ["--token-file", str(token)]

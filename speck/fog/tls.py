@@ -92,6 +92,12 @@ class Identity:
             "security.ssl.internal.cert.fingerprint": fingerprint(self.cert),
         }
 
+    def agent_options(self) -> list[str]:
+        """Options of `speck agent`: as a client of the service and of others, and as a server."""
+        server = ["--tls-cert", str(self.cert), "--tls-key", str(self.key)]
+        client = ["--ca", str(self.ca), "--cert", str(self.cert), "--key", str(self.key)]
+        return [*server, "--client-ca", str(self.ca), *client]
+
     def write_truststore(self) -> None:
         """Write the truststore of `engine_settings`."""
         write_truststore(self._clients, Identity(self.authority, SERVICE).cert, self.cert)

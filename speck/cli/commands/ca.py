@@ -124,13 +124,18 @@ def _show(issued: list[Issued]) -> None:
     now = _now()
     for one in issued:
         if note := describe_expiry(one.ends, now):
-            renewal = "speck ca init --force" if one.name == "ca" else f"speck ca issue {one.name}"
-            warn(f"{one.cert} {note}; renew it: {renewal}")
+            warn(f"{one.cert} {note}; renew it: speck ca {_renewal(one)} --force")
     rows = [(one.name, " ".join(one.hosts), f"{one.ends:%Y-%m-%d}", one.cert) for one in issued]
     output().show(
         {"certificates": [_data(one, now) for one in issued]},
         Grid(("name", "hosts", "ends", "file"), rows, None, "no certificates"),
     )
+
+
+def _renewal(one: Issued) -> str:
+    if one.name == "ca":
+        return "init"
+    return f"issue {one.name}" + ("".join(f" --host {h}" for h in one.hosts) or " --client")
 
 
 def _data(one: Issued, now: datetime) -> JsonObject:

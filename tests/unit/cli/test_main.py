@@ -193,7 +193,7 @@ def test_serve_takes_options_over_the_environment(
     assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
     files = ("--tls-cert", "cert.pem", "--client-ca", str(tmp_path / "ca.pem"))
     assert alone("serve", *files, SPECK_TLS_KEY="key.pem").exit_code == 0
-    config = served[-1]
+    config = configs[-1]
     assert (config.tls_cert, config.tls_key, config.client_ca) == (
         tmp_path / "cert.pem",
         tmp_path / "key.pem",
