@@ -342,6 +342,12 @@ def kinds(group: str) -> list[str]:
     return sorted(entry_points(group=group).names)
 
 
+def is_simulated(group: str, kind: str) -> bool:
+    """Whether binders of a kind simulate a server in this process (their class has the attribute
+    `simulated`): what runs there is lost when the service ends."""
+    return bool(getattr(_load(group, kind), "simulated", False))
+
+
 def open_engine(kind: str, target: Target) -> StreamEngine:
     """Open a binder of `kind` for one site's engine. Raises PermanentError for an unknown kind."""
     return cast(StreamEngine, _load(ENGINES, kind)(target))

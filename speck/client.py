@@ -430,17 +430,36 @@ class Client:
         return answer.status_code == 201
 
     def tokens(self) -> list[JsonObject]:
-        """`{name, role, site, at}` of each token."""
+        """Each token, without its secret."""
         return self._list("/tokens", "tokens", "name")
 
-    def add_token(self, name: str, role: str, site: str | None = None) -> JsonObject:
-        """A new token: `{name, role, token}`; the service never shows its secret again."""
-        body = {"name": name, "role": role, **({"site": site} if site else {})}
+    def own_token(self) -> JsonObject:
+        """The token of this client: its role, scopes and time of expiry."""
+        return self._json("GET", "/tokens/self")
+
+    def add_token(
+        self, name: str, role: str, site: str | None = None, **more: object
+    ) -> JsonObject:
+        """A new token with its secret in `token`; the service never shows that again. `more` are
+        `expires_in` and the scopes `compositions`, `topics` and `sites`."""
+        fields = {"name": name, "role": role, "site": site, **more}
+        body = {key: value for key, value in fields.items() if value is not None}
         return self._json("POST", "/tokens", json=body)
 
-    def remove_token(self, name: str) -> None:
-        """Revoke a token."""
-        self._call("DELETE", f"/tokens/{_part(name)}")
+    def rotate_token(self, name: str, expires_in: str | None = None) -> JsonObject:
+        """A new secret for a token, in `token`; the old one is valid for ten more minutes."""
+        body = {"expires_in": expires_in} if expires_in else {}
+        return self._json("POST", f"/tokens/{_part(name)}/rotate", json=body)
+
+    def remove_token(self, name: str, *, leave_open: bool = False) -> None:
+        """Revoke a token; the last one only with `leave_open`."""
+        self._call("DELETE", f"/tokens/{_part(name)}", query={"open": leave_open})
+
+    def audit(self, limit: int, after: int | None = None) -> list[JsonObject]:
+        """The newest lines of the audit log, or those after a number; oldest first."""
+        answer = self._json("GET", "/audit", query={"limit": limit, "after": after})
+        entries: list[JsonObject] = answer["entries"]
+        return entries
 
     def backup(self) -> Iterator[bytes]:
         """A backup of the whole store, for `speck restore`."""

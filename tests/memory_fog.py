@@ -140,7 +140,7 @@ def memory_service(
     """
     World.reset(slots=slots)
     make_jar(folder / "jars")
-    config = Config(home=folder / "home", jar_folders=(folder / "jars",))
+    config = Config(home=folder / "home", jar_folders=(folder / "jars",), simulated=True)
     service = Service(config, clock, bounds=bounds, patience=patience, keeper=keeper)
     try:
         for body in sites:

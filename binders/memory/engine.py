@@ -32,6 +32,7 @@ class MemoryEngine:
     once all its slots are available, and fails a savepoint of a job that does not run.
     """
 
+    simulated = True
     capabilities: frozenset[EngineCapability]
 
     def __init__(self, target: Target) -> None:

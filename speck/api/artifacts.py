@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Response
 
 from speck.api import shapes
+from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, paging, stream
 from speck.api.routes import Routes, answer, listing
@@ -16,7 +17,9 @@ routes = Routes("artifacts", "Jars by the SHA-256 of their content")
 @routes.get("/artifacts", query=paging("sha256"), answers={200: shapes.ARTIFACTS})
 def list_artifacts(query: Query) -> Response:
     """All artifacts by SHA-256."""
-    return listing("artifacts", service().artifacts.all(), "sha256", query)
+    has_artifact = reach().has_artifact
+    artifacts = [each for each in service().artifacts.all() if has_artifact(each)]
+    return listing("artifacts", artifacts, "sha256", query)
 
 
 @routes.put(

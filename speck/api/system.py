@@ -9,8 +9,9 @@ from flask import Response, current_app, jsonify, render_template
 from speck.api import shapes
 from speck.api.access import ACCESS
 from speck.api.context import context, service
-from speck.api.problems import MEDIA_TYPE
+from speck.api.problems import MEDIA_TYPE, problem, retry_headers, status_of
 from speck.api.routes import Routes
+from speck.errors import StoreError
 
 OPENAPI = "speck-openapi"
 _OPENAPI_TEXT = "speck-openapi-text"
@@ -31,7 +32,12 @@ def livez() -> Response:
 )
 def readyz() -> Response:
     """Readiness: the store accepts writes, and the service is not shutting down."""
-    service().check_ready()
+    try:
+        service().check_ready()
+    except StoreError as error:  # its message names folders, and anybody may ask
+        status = status_of(error)
+        detail = f"cannot take requests: {error.public}"
+        return problem(status, detail, headers=retry_headers(status))
     return jsonify({"status": "ready"})
 
 

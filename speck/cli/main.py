@@ -90,6 +90,7 @@ _LAZY = {
     "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
+    "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",
     "restore": f"{_COMMANDS}.backup:restore",
     "completion": f"{_COMMANDS}.completion:completion",

@@ -22,7 +22,7 @@ Nothing is written here, so a dry run and a plan pass the same checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
@@ -48,6 +48,7 @@ from speck.model.observation import Observation
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
+from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, refuse_problems, resolve
 from speck.store.records import Records
 
@@ -128,9 +129,11 @@ class Admission:
         observation: Observation,
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
+        sees: Callable[[str], bool] = lambda scope: True,
     ) -> Resolved:
         """Resolve the description and check it against what is deployed and observed.
-        `adopted_jobs` are jobs posted alone that join the composition. Raises InvalidError,
+        `adopted_jobs` are jobs posted alone that join the composition; `sees` says which others
+        may be named in warnings. Raises InvalidError,
         ConflictError."""
         result = resolve(
             description,
@@ -143,21 +146,24 @@ class Admission:
             held_slots=_count_held_slots(inventory, observation),
             brokers_mqtt5=self._check_brokers_mqtt5(description, sites),
             others=self._iterate_jobs_outside(
-                {description.name, *map(composition_of_one, adopted_jobs)}
+                {description.name, *map(composition_of_one, adopted_jobs)}, sees
             ),
             line_of=line_of,
         )
         composition = result.composition
         problems = self._find_stuck_state(composition, inventory, description)
         problems += self._find_missing_capabilities(composition, inventory)
+        problems += self._find_missing_secrets(composition)
         refuse_problems(problems, description.name, line_of)
         self._refuse_readers_of_others(description.name, composition)
         return result
 
-    def _iterate_jobs_outside(self, scopes: Collection[str]) -> Iterator[Job]:
-        """The jobs deployed in all other scopes, read lazily."""
+    def _iterate_jobs_outside(
+        self, scopes: Collection[str], sees: Callable[[str], bool]
+    ) -> Iterator[Job]:
+        """The jobs deployed in all other scopes that the user sees, read lazily."""
         for (scope, _), incarnation in self._records.all_incarnations().items():
-            if scope not in scopes:
+            if scope not in scopes and sees(scope):
                 yield incarnation.job
 
     def _refuse_readers_of_others(self, scope: str, composition: Composition) -> None:
@@ -257,6 +263,15 @@ class Admission:
                 problems.append(
                     Problem(f"jobs[{index}].delivery", f"{fault}; set delivery: at_most_once")
                 )
+        return problems
+
+    def _find_missing_secrets(self, composition: Composition) -> list[Problem]:
+        problems = []
+        for index, job in enumerate(composition.jobs):
+            try:
+                self._connections.secrets(job.site, list_secrets(job.args))
+            except SpeckError as error:
+                problems.append(Problem(f"jobs[{index}].args", str(error)))
         return problems
 
     def _check_brokers_mqtt5(

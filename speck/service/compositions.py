@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from speck.model.composition import (
     title,
     visible_name,
 )
-from speck.model.values import JsonObject
+from speck.model.values import SPECK, JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
@@ -41,7 +41,8 @@ from speck.store.tables import Batch
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How an apply was asked for. `if_match` is a revision number; `by` a token's name.
+    """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
+    `sees` whether that token may be told of a composition.
 
     Without `drain` readers leave their links at once; with `force` most jobs may be removed.
     """
@@ -55,6 +56,7 @@ class Request:
     idempotency_key: str | None = None
     by: str | None = None
     line_of: LineOf | None = None
+    sees: Callable[[str], bool] = lambda scope: True
 
 
 class Compositions:
@@ -202,7 +204,7 @@ class Compositions:
             first = None
             if request.idempotency_key and not request.dry_run:
                 body = dump_composition(description)
-                first = self._first_answers.find(request.idempotency_key, body)
+                first = self._first_answers.find(request.by, request.idempotency_key, body)
             if first is None:
                 answer, running = self._apply(description, request, jars, cause)
         if first is not None:
@@ -248,6 +250,7 @@ class Compositions:
                 jars,
                 drain=request.drain,
                 stopped=stopped,
+                sees=request.sees,
             )
 
         prepared = prepare()
@@ -353,7 +356,7 @@ class Compositions:
             if prepared.plan.empty:
                 return None
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
+                prepared.plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             with self._guard_adoption(name):
@@ -428,7 +431,8 @@ class Compositions:
         }
         answer = _render_accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted |= self._first_answers.put(request.idempotency_key, dumped, answer)
+            key = request.idempotency_key
+            accepted |= self._first_answers.put(request.by, key, dumped, answer)
         return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
@@ -458,7 +462,8 @@ class Compositions:
         }
         if request.idempotency_key:
             body = dump_composition(description)
-            self._records.write(self._first_answers.put(request.idempotency_key, body, answer))
+            first = self._first_answers.put(request.by, request.idempotency_key, body, answer)
+            self._records.write(first)
         return {**answer, "state": str(ChangeState.DONE)}
 
     def _is_same_revision(

@@ -24,6 +24,7 @@ from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
+from speck.service.audit import Audit
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
@@ -32,6 +33,7 @@ from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.legs import Legs
 from speck.service.placements import Placements
+from speck.service.policy import Policy
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
@@ -74,9 +76,18 @@ class Service:
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
-            self.records, self.connections, self.status, self.polls, self.changes, self.agents, legs
+            self.records,
+            self.connections,
+            self.status,
+            self.polls,
+            self.changes,
+            self.agents,
+            legs,
+            simulated=config.simulated,
         )
-        self.tokens = Tokens(self.records, self.clock)
+        self.tokens = Tokens(self.records, self.clock, config.last_uses)
+        self.audit = Audit(config.audit, self.clock)
+        self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
         self._place()
@@ -209,4 +220,5 @@ class Service:
         self.runner.close()
         self.polls.close()
         self.connections.close()
+        self.audit.close()
         self.records.store.close()

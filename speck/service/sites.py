@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, kinds
+from speck.binding import BROKERS, ENGINES, is_simulated, kinds
 from speck.deploy.changes import Changes
 from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
 from speck.model.site import Site
@@ -31,7 +31,10 @@ class Sites:
         changes: Changes,
         agents: Agents,
         legs: Legs,
+        *,
+        simulated: bool = False,
     ):
+        """`simulated`: sites that exist in the service's memory alone may be registered."""
         self._records = records
         self._connections = connections
         self._status = views
@@ -39,10 +42,13 @@ class Sites:
         self._changes = changes
         self._agents = agents
         self._legs = legs
+        self._simulated = simulated
 
-    def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
+    def add(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
         """Register a site; False when the same site is registered already. `by_itself`: with a
-        token of role site.
+        token of role site; `by` names who asks.
 
         Raises ConflictError, InvalidError, ForbiddenError.
         """
@@ -58,11 +64,13 @@ class Sites:
                 )
             if known is None:
                 self._refuse_foreign_addresses(site)
-                self._write(site, f"site {site.name} registered")
+                self._write(site, f"site {site.name} registered", by)
         return self.get(site.name), known is None
 
-    def put(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
-        """Register or change; true when it is new. `by_itself` as with `add`.
+    def put(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
+        """Register or change; true when it is new. `by_itself` and `by` as with `add`.
 
         Raises ConflictError while jobs run there and an address changes, ForbiddenError.
         """
@@ -76,7 +84,7 @@ class Sites:
                 self._refuse_busy(site.name, "change the addresses of")
                 if known.spe != site.spe:  # another engine is as fast as it is
                     self._records.write({self._records.calibrations.key(site.name): None})
-            self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
+            self._write(site, f"site {site.name} {'changed' if known else 'registered'}", by)
         return self.get(site.name), known is None
 
     def get(self, name: str) -> JsonObject:
@@ -89,7 +97,7 @@ class Sites:
         rendered = self._render(*self._records.sites().values())
         return [site for site in rendered if state is None or site["state"] == state]
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, by: str | None = None) -> None:
         """Remove the site. Raises NotFoundError; ConflictError while jobs run there."""
         with self._changes.placing:
             self._site(name)
@@ -100,7 +108,7 @@ class Sites:
                     self._records.heartbeats.key(name): None,
                     self._records.calibrations.key(name): None,
                 },
-                self._records.event("site", f"site {name} removed", site=name),
+                self._records.event("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
             self._agents.forget(name)
@@ -152,10 +160,10 @@ class Sites:
     def _site(self, name: str) -> Site:
         return self._connections.site(name)
 
-    def _write(self, site: Site, message: str) -> None:
+    def _write(self, site: Site, message: str, by: str | None) -> None:
         batches: list[Batch] = [
             self._records.put_site(site),
-            self._records.event("site", message, site=site.name),
+            self._records.event("site", message, site=site.name, by=by),
         ]
         self._records.write(*batches)
         self._polls.forget(site.name)
@@ -170,6 +178,12 @@ class Sites:
             if kind not in kinds(group):
                 known = ", ".join(kinds(group))
                 problems.append(Problem(path, f"no binder for {kind!r}; installed: {known}"))
+            elif not self._simulated and is_simulated(group, kind):
+                fault = (
+                    f"{kind!r} is for trials: what runs there is lost when the service ends;"
+                    " to allow it, start the service with SPECK_SIMULATED=1"
+                )
+                problems.append(Problem(path, fault))
         if problems:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from speck import failpoints
 from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
-from speck.sites.credentials import Credentials, read_credentials
+from speck.sites.credentials import Credentials, read_credentials, read_secrets
 
 
 class Connections:
@@ -70,6 +70,24 @@ class Connections:
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
             return failpoints.wrap(self._brokers[key])
+
+    def secrets(self, site: str, names: Collection[str]) -> dict[str, str]:
+        """Read secrets for jobs from the credentials file of a site. Raises SpeckError, naming
+        those that are not there."""
+        if not names:
+            return {}
+        credentials = self.site(site).broker.credentials
+        file = self._credentials_file(credentials)
+        secrets = read_secrets(file) if file is not None else {}
+        missing = sorted(set(names) - secrets.keys())
+        if missing:
+            where = f"the credentials {credentials!r}" if credentials else "no credentials"
+            raise PermanentError(
+                f"cannot use {{secret:{missing[0]}}} at site {site}: it has {where}"
+                f"{' without it' if credentials else ''}; put secret.{missing[0]}=... into the"
+                " file of its credentials"
+            )
+        return {name: secrets[name] for name in names}
 
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:

@@ -1,5 +1,8 @@
-"""The file that holds a broker's or an engine's secrets: `key=value` lines, readable by its owner
-only."""
+"""The file that holds a site's secrets: `key=value` lines, readable by its owner only.
+
+Beside what its broker and engine want it may hold lines `secret.NAME=value`, to which the `args` of
+jobs that run at the site refer as `{secret:NAME}`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
 from speck.model.site import normalise_address
 
 _KEYS = ("user", "password", "ca", "cert", "key", "address")
+_SECRET = "secret."
 
 Refusal = type[BrokerRefusedError] | type[EngineRefusedError]
 
@@ -89,6 +93,17 @@ def _read(file: Path, address: str) -> Credentials:
     return Credentials(values.get("user"), values.get("password"), ca, cert, key)
 
 
+def read_secrets(file: Path) -> dict[str, str]:
+    """The secrets in `file` for jobs, by name. Raises like `read_credentials`."""
+    try:
+        values = _read_values(file)
+    except PermanentError as error:
+        raise BrokerRefusedError(str(error)) from error
+    return {
+        key.removeprefix(_SECRET): value for key, value in values.items() if key.startswith(_SECRET)
+    }
+
+
 def _read_values(file: Path) -> dict[str, str]:
     _refuse_readable(file, "credentials in")
     try:
@@ -100,11 +115,11 @@ def _read_values(file: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        if not equals or key.strip() not in _KEYS:
+        if not equals or not (key.strip() in _KEYS or key.strip().startswith(_SECRET)):
             # The line itself stays out of the message: it may hold a secret.
             raise PermanentError(
                 f"cannot use the credentials in {file}: line {number} is none of"
-                f" {', '.join(f'{key}=' for key in _KEYS)}"
+                f" {', '.join(f'{key}=' for key in (*_KEYS, 'secret.NAME'))}"
             )
         values[key.strip()] = value.strip()
     return values

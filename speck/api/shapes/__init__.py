@@ -43,19 +43,23 @@ from speck.api.shapes.sites import (
 )
 from speck.api.shapes.system import (
     ARTIFACTS,
+    AUDIT,
     EVENTS,
     TOKENS,
     ArtifactShape,
     HealthShape,
     NewTokenShape,
     ProblemShape,
+    RotationShape,
     TokenMadeShape,
+    TokenShape,
 )
 
 __all__ = [
     "ANALYSES",
     "ANALYSIS_STATES",
     "ARTIFACTS",
+    "AUDIT",
     "CHANGES",
     "CHANGE_STATES",
     "COMPOSITIONS",
@@ -95,8 +99,10 @@ __all__ = [
     "ProblemShape",
     "RatesListShape",
     "RollbackShape",
+    "RotationShape",
     "SavepointShape",
     "SiteCheckShape",
     "SiteShape",
     "TokenMadeShape",
+    "TokenShape",
 ]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.deploy.operations.connecting import source_connected
-from speck.deploy.operations.context import Context
+from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
@@ -103,6 +103,7 @@ def _submit(
     `old` is the incarnation with the newest state; `savepoint` is the path from which the site
     reads it.
     """
+    secrets = context.read_secrets(operation.job)
     while old is not None and old.void:
         old = old.base
     incarnation = Incarnation(
@@ -119,9 +120,10 @@ def _submit(
         context.records.put_incarnation(context.scope, incarnation),
         _reads_again(context, operation),
     )
-    submission = context.submission(operation, operation.sink_has_readers, savepoint)
+    submission = context.submission(operation, operation.sink_has_readers, savepoint, secrets)
     try:
-        with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
+        # a duplicate: an earlier try of this start arrived, and is adopted
+        with suppress(DuplicateJobError), hiding(secrets):
             context.connections.engine(operation.site).submit(submission)
     except EngineRefusedError:
         if not _runs(context, incarnation):

@@ -9,8 +9,12 @@ import pytest
 from flask.testing import FlaskClient
 
 from speck.api.access import ACCESS
+from speck.config import Config
+from speck.errors import StoreFullError
+from speck.service.sites import Sites
 from speck.service.tokens import Role
 from tests.unit.api.conftest import Bench, site
+from tests.waiting import wait_for
 
 RANKS = [Role.VIEWER, Role.DEPLOYER, Role.ADMIN]
 
@@ -183,3 +187,71 @@ def test_pages_of_others_change_nothing(origin: str, status: int, bench: Bench) 
     headers = {"Origin": origin}
     assert bench.client.post("/changes/x/cancel", headers=headers).status_code == status
     assert bench.client.get("/sites", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_others_check_no_site(headers: dict[str, str], status: int, bench: Bench) -> None:
+    bench.add_sites()
+    assert bench.client.get("/sites/edge-a/check", headers=headers).status_code == status
+    assert bench.client.get("/sites", headers=headers).status_code == 200
+
+
+def test_an_expired_token_is_told_so(bench: Bench) -> None:
+    bench.service.tokens.add("root", "admin")
+    secret = bench.service.tokens.add("guest", "viewer", expires_in="1s")
+    wait_for(lambda: _ask(bench.client, "GET", "/sites", secret).status_code == 401)
+    answer = _ask(bench.client, "GET", "/sites", secret)
+    assert "cannot use token 'guest': it expired at " in answer.json["detail"]
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_rotated_token_works_with_both_secrets_over_http(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    rotated = _ask(bench.client, "POST", "/tokens/<name>/rotate", tokens[Role.ADMIN], name="viewer")
+    assert rotated.headers["Cache-Control"] == "no-store"
+    for secret in (tokens[Role.VIEWER], rotated.json["token"]):
+        own = _ask(bench.client, "GET", "/tokens/self", secret)
+        assert (own.json["name"], own.json["role"]) == ("viewer", "viewer")
+
+
+def test_what_exists_in_memory_only_is_registered_for_trials_only(bench: Bench) -> None:
+    service = bench.service
+    service.sites = Sites(
+        service.records,
+        service.connections,
+        service.status,
+        service.polls,
+        service.changes,
+        service.agents,
+        simulated=Config(home=service.config.home).simulated,
+    )
+    answer = bench.client.post("/sites", json=site("edge-a"))
+    assert answer.status_code == 422
+    assert [problem["path"] for problem in answer.json["errors"]] == ["spe.kind", "broker.kind"]
+    assert "SPECK_SIMULATED=1" in answer.text
+
+
+def test_who_is_not_ready_does_not_say_where_its_store_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise StoreFullError(f"cannot write to the store at {bench.service.config.store}: full")
+
+    monkeypatch.setattr(bench.service.records.store, "check_writable", refuse)
+    answer = bench.client.get("/readyz")
+    assert answer.status_code == 507 and answer.headers["Retry-After"]
+    assert str(bench.service.config.home) not in answer.text
+    assert "disk is full" in answer.json["detail"]

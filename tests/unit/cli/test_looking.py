@@ -226,11 +226,10 @@ def test_a_site_by_its_addresses(speck: Run) -> None:
 
 
 def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert speck("site", "check").stdout.splitlines() == [
-        "cloud: fine",
-        "edge-a: fine",
-        "edge-b: fine",
-    ]
+    checked = speck("site", "check")
+    assert checked.exit_code == 0
+    assert "warning: engine TLS: http://edge-a.test:8081 is plain" in checked.stdout
+    assert "note: service TLS: http://127.0.0.1" in checked.stdout
     finding = {
         "part": "broker",
         "severity": "warning",
@@ -276,8 +275,46 @@ def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:
     assert speck("jobs", "--token-file", "secret").exit_code == 0
     assert speck("jobs", "--token-file", "none").exit_code == 1
     assert "boss  admin" in speck("token", "list", SPECK_TOKEN=secret).stdout
-    assert speck("token", "remove", "boss", SPECK_TOKEN=secret).exit_code == 0
+    assert "--open" in speck("token", "remove", "boss", SPECK_TOKEN=secret).stderr
+    assert speck("token", "remove", "boss", "--open", SPECK_TOKEN=secret).exit_code == 0
     assert speck("jobs").exit_code == 0
+
+
+def test_a_limited_token_over_http(speck: Run) -> None:
+    admin = {"SPECK_TOKEN": speck("token", "add", "boss", "--role", "admin").stdout.strip()}
+    scopes = ["--compositions", "traffic*", "--topics", "traffic/#", "--sites", "edge-*"]
+    scopes += ["--sites", "cloud", "--expires", "90d"]
+    made = speck("token", "add", "team", "--role", "deployer", *scopes, **admin)
+    team = {"SPECK_TOKEN": made.stdout.strip()}
+    own = json.loads(speck("token", "self", "-o", "json", **team).stdout)
+    assert (own["compositions"], own["topics"]) == (["traffic*"], ["traffic/#"])
+    assert own["sites"] == ["edge-*", "cloud"] and own["expires"] > own["at"]
+    shown = "compositions traffic*; topics traffic/#; sites edge-* cloud"
+    assert shown in speck("token", "list", **admin).stdout
+    assert shown in speck("token", "self", **team).stdout
+    rotated = speck("token", "rotate", "team", **admin).stdout.strip()
+    for secret in (made.stdout.strip(), rotated):
+        assert speck("jobs", SPECK_TOKEN=secret).exit_code == 0
+    assert speck("token", "rotate", "nobody", **admin).exit_code == 1
+
+
+def test_the_audit_log_over_http_and_in_the_files(speck: Run, server: Server) -> None:
+    home = str(server.service.config.home)
+    assert speck("site", "remove", "edge-b", "--yes").exit_code == 0
+    assert speck("token", "remove", "nobody").exit_code == 1
+    tail = speck("audit", "tail")
+    assert "local" not in tail.stdout and "-@127.0.0.1  DELETE /sites/edge-b  204" in tail.stdout
+    assert "DELETE /tokens/nobody  404" in tail.stdout
+    assert (
+        speck("audit", "tail", "-n", "1", "--home", home).stdout
+        == tail.stdout.splitlines(keepends=True)[-1]
+    )
+    verdict = json.loads(speck("audit", "verify", "--home", home, "-o", "json").stdout)
+    assert verdict["ok"] and verdict["lines"] == 2
+    noted = verdict["last_hash"]
+    assert speck("audit", "verify", "--home", home, "--contains", noted).exit_code == 0
+    other = speck("audit", "verify", "--home", home, "--contains", "0" * 64)
+    assert other.exit_code == 1 and "lines were cut off" in other.stdout
 
 
 def test_the_first_token_needs_no_service(alone: Run, tmp_path: Path) -> None:
@@ -287,8 +324,17 @@ def test_the_first_token_needs_no_service(alone: Run, tmp_path: Path) -> None:
     assert len(result.stdout.splitlines()) == 1
     assert "boss" in alone("token", "list").stdout
     assert "boss" in alone("token", "list", "--home", str(tmp_path / "offline")).stdout
-    assert alone("token", "remove", "boss").exit_code == 0
+    assert alone("token", "rotate", "boss").stdout.startswith("speck_")
+    assert alone("token", "remove", "boss").exit_code == 1
+    assert alone("token", "remove", "boss", "--open").exit_code == 0
     assert alone("token", "list").stdout == "no tokens\n"
+    recorded = alone("audit", "tail", "--home", str(tmp_path / "offline")).stdout.splitlines()
+    assert [line.split("  ")[1:] for line in recorded] == [
+        ["local@-", "speck add token boss /tokens", "done"],
+        ["local@-", "speck rotate token boss /tokens", "done"],
+        ["local@-", "speck remove token boss /tokens", "refused"],
+        ["local@-", "speck remove token boss /tokens", "done"],
+    ]
     assert alone("token", "add", "site", "--role", "site").exit_code == 1
 
 

@@ -30,6 +30,7 @@ LISTED = {
     "rollback",
     "destroy",
     "artifacts",
+    "audit",
     "token",
     "replay",
     "backup",

@@ -46,7 +46,7 @@ def clock() -> JumpingClock:
 def service(tmp_path: Path, clock: JumpingClock) -> Iterator[Service]:
     World.reset(slots=16)
     make_jar(tmp_path / "jars")
-    config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "jars",))
+    config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "jars",), simulated=True)
     service = Service(config, clock, FAST, Patience())
     for name in ("edge-a", "cloud"):
         service.sites.add(site_from_data(site_body(name)))
