@@ -97,6 +97,9 @@ bench-in-action: setup ## the traffic application moved out of the cloud while d
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
 
+bench-tls: setup ## what TLS with client certificates costs: deploying 100 jobs, messages/s
+	@$(PY) -m bench.tls
+
 bench-exactly-once: setup ## what exactly_once costs against at_least_once
 	@$(PY) -m bench.exactly_once
 
