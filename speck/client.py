@@ -297,6 +297,11 @@ class Client:
             headers={"If-Match": f'"{revision}"'},
         )
 
+    def forget(self, noun: str, name: str, *, force: bool) -> JsonObject:
+        """Remove one of `jobs`, `compositions` or `sites` from the store alone: `{kind, name,
+        changes, left}`."""
+        return self._json("POST", f"/{noun}/{_part(name)}/forget", query={"force": force})
+
     # -- analyses -------------------------------------------------------------------------
 
     def analyse(self, composition: str | None = None, **options: object) -> JsonObject:

@@ -13,10 +13,11 @@ class Config:
     """The service's folders, its address and its intervals.
 
     `home` holds store/, artifacts/, credentials/, audit/ and metrics/. A `job_path` must lie in one
-    of `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all
-    sites every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics
-    every `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever). Only
-    if it is for trials, `simulated`, may sites be registered that exist in its memory alone.
+    of `jar_folders`. `timeout_s` bounds each call to an engine or broker, `main_timeout_s` one
+    that runs a job's `main`. The service polls all sites every `watch_s` seconds (0: never, and
+    nothing is repaired). It samples their metrics every `collect_s` seconds (0: never) and keeps
+    them for `metrics_days` days (0: for ever). Only if it is for trials, `simulated`, may sites be
+    registered that exist in its memory alone.
     With `tls_cert` and `tls_key` (PEM files) the service speaks TLS only; with `client_ca` a
     client must also show a certificate that one of these authorities signed.
     """
@@ -33,6 +34,7 @@ class Config:
     simulated: bool = False
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
+    main_timeout_s: float = 60.0
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
@@ -70,9 +72,9 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS,
-        SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY and SPECK_CLIENT_CA. Raises
-        ValueError if a number cannot be read."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
+        SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY and
+        SPECK_CLIENT_CA. Raises ValueError if a number cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:
@@ -83,6 +85,7 @@ class Config:
                 jar_folders=jars,
                 threads=int(env.get("SPECK_THREADS", "32")),
                 timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
+                main_timeout_s=float(env.get("SPECK_MAIN_TIMEOUT", "60")),
                 watch_s=float(env.get("SPECK_WATCH_S", "5")),
                 collect_s=float(env.get("SPECK_METRICS_S", "5")),
                 metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
@@ -93,8 +96,8 @@ class Config:
             )
         except ValueError as error:
             raise ValueError(
-                "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S,"
-                f" SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
+                "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT,"
+                f" SPECK_WATCH_S, SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
             ) from error
 
 

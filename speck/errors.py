@@ -34,6 +34,11 @@ class DuplicateJobError(EngineRefusedError):
     """The engine already knows this job id, running or ended."""
 
 
+class MainTimeoutError(EngineRefusedError):
+    """The engine answers, but the job's `main`, which it was to run, has not returned in time. It
+    cannot be aborted, and may still start the job."""
+
+
 class BrokerRefusedError(PermanentError):
     """The broker answered and refused the request (bad credentials, unsupported protocol)."""
 

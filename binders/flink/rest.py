@@ -22,6 +22,7 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     NewConnectionError,
+    ReadTimeoutError,
     TimeoutError,
 )
 
@@ -49,6 +50,10 @@ class RefusedAnswer(Exception):
     def __init__(self, refusal: Refusal):
         super().__init__(refusal.reason)
         self.refusal = refusal
+
+
+class NoAnswerInTimeError(UnreachableError):
+    """The request was sent, and no answer has come within its time limit."""
 
 
 class FlinkRest:
@@ -142,7 +147,9 @@ class FlinkRest:
             text = _read(response, time.monotonic() + limit)
             return self._decode(response.status, text)
         except (HTTPError, OSError) as error:
-            raise UnreachableError(
+            is_sent = isinstance(error, ReadTimeoutError)
+            kind = NoAnswerInTimeError if is_sent else UnreachableError
+            raise kind(
                 f"cannot reach the engine at {self._address}: {self._explain(error)}"
             ) from error
         finally:

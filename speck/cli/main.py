@@ -85,6 +85,7 @@ _LAZY = {
     "place": f"{_COMMANDS}.place:place",
     "autopilot": f"{_COMMANDS}.autopilot:autopilot",
     "destroy": f"{_COMMANDS}.destroy:destroy",
+    "forget": f"{_COMMANDS}.forget:forget",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",
     "ca": f"{_COMMANDS}.ca:ca",

@@ -11,9 +11,10 @@
 7. state that cannot be transferred to the job's new site, and guarantees that an engine or a
    broker cannot keep for a job (422);
 8. a reader outside speck whose client id another composition holds a session for (409);
-   Then 2 and 3 once more, under the lock under which names are taken: another request may have come
-   in between;
-9. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
+9. a cycle of links through jobs of other compositions (422);
+   Then 2, 3 and 9 once more, under the lock under which names are taken: another request may have
+   come in between;
+10. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
    `ChangeRunner.start`: both are checked under the lock under which a change is registered).
 
 Nothing is written here, so a dry run and a plan pass the same checks.
@@ -22,7 +23,8 @@ Nothing is written here, so a dry run and a plan pass the same checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
@@ -44,12 +46,15 @@ from speck.model.composition import (
 )
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
+from speck.model.link import JobLinks, Link
 from speck.model.observation import Observation
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, refuse_problems, resolve
+from speck.spec.topology import Graph, Node
+from speck.store.link_index import LinkIndex
 from speck.store.records import Records
 
 
@@ -118,6 +123,26 @@ class Admission:
             changes[job.job_name] = head["last_change"]
         return changes
 
+    def refuse_cycles(
+        self,
+        composition: Composition,
+        adopted_jobs: Iterable[str],
+        line_of: LineOf | None,
+        sees: Callable[[str], bool] = lambda scope: True,
+    ) -> None:
+        """Raises InvalidError if messages would come back to a job through jobs of other
+        compositions; it names only those that the user `sees`. Cycles within the composition are
+        problems of its description.
+
+        The jobs of others count as long as they may run: also those that are stopped, being
+        removed, or about to be replaced by a change that has not ended.
+        """
+        scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
+        own = list_links(composition)
+        others = self._records.links.find_downstream((job.sink for job in own), scopes)
+        problems = find_cycles_through(own, others, sees)
+        refuse_problems(problems, composition.name, line_of)
+
     # -- what it describes --------------------------------------------------------------------
 
     def resolve(
@@ -147,6 +172,11 @@ class Admission:
             brokers_mqtt5=self._check_brokers_mqtt5(description, sites),
             others=self._iterate_jobs_outside(
                 {description.name, *map(composition_of_one, adopted_jobs)}, sees
+            ),
+            links=_LinksOutside(
+                self._records.links,
+                {site.broker.address: name for name, site in sites.items()},
+                frozenset({description.name, *map(composition_of_one, adopted_jobs)}),
             ),
             line_of=line_of,
         )
@@ -292,6 +322,56 @@ class Admission:
             except SpeckError:
                 answers[site.broker.address] = None
         return answers
+
+
+@dataclass(frozen=True, slots=True)
+class _LinksOutside:
+    """The links of other compositions than `scopes`; see `speck.spec.topology.LinksElsewhere`."""
+
+    index: LinkIndex
+    sites: Mapping[str, str]
+    scopes: frozenset[str]
+
+    def is_read(self, link: Link) -> bool:
+        return self.index.is_read((self.sites.get(link.broker, ""), link.topic), self.scopes)
+
+    def is_written(self, link: Link) -> bool:
+        return self.index.is_written((self.sites.get(link.broker, ""), link.topic), self.scopes)
+
+
+def list_links(composition: Composition) -> list[JobLinks]:
+    """The links of a composition's jobs, in their order."""
+    return [
+        JobLinks(job.job_name, (job.source_site, job.source.topic), (job.sink_site, job.sink.topic))
+        for job in composition.jobs
+    ]
+
+
+def find_cycles_through(
+    own: Sequence[JobLinks],
+    others: Sequence[tuple[str, JobLinks]],
+    sees: Callable[[str], bool] = lambda scope: True,
+) -> list[Problem]:
+    """The cycles that the jobs of a composition close with `others` (scope, job), which form none
+    by themselves, as problems of `jobs[n]`. Others that the user does not see are not named."""
+    if not others:
+        return []
+    names = [job.job_name for job in own]
+    names += [
+        f"{job.job_name} ({_describe_owner(scope)})" if sees(scope) else "a job of somebody else"
+        for scope, job in others
+    ]
+    nodes = tuple(
+        Node(name, "", Link(*job.source), Link(*job.sink), index)
+        for index, (name, job) in enumerate(
+            zip(names, (*own, *(job for _, job in others)), strict=True)
+        )
+    )
+    return Graph(nodes).find_cycle_problems(first=len(own))
+
+
+def _describe_owner(scope: str) -> str:
+    return "posted alone" if job_posted_alone(scope) is not None else title(scope)
 
 
 def make_owned_error(job_name: str, owner: str) -> ConflictError:

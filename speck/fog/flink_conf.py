@@ -115,6 +115,8 @@ def _common_settings(settings: FlinkSettings, port: int) -> dict[str, str | int]
         "execution.checkpointing.data-inline-threshold": "1mb",
         # so that a lost response can be requested again
         "rest.async.store-duration": "1h",
+        # a trial of a main that never returns holds one of these threads; 4 by default
+        "rest.server.numThreads": 16,
         # views are 3 s old by default
         "rest.cache.execution-graph.timeout": 500,
         "web.refresh-interval": 500,

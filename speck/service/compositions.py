@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
@@ -12,6 +12,7 @@ from speck.deploy.admission import (
     Admission,
     describe_removal,
     find_mass_removal,
+    list_links,
     refuse_mass_removal,
 )
 from speck.deploy.adoption import take_in
@@ -254,6 +255,7 @@ class Compositions:
             )
 
         prepared = prepare()
+        self._admission.refuse_cycles(prepared.composition, adopted, request.line_of, request.sees)
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
@@ -276,6 +278,9 @@ class Compositions:
                     f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
                 )
+            self._admission.refuse_cycles(
+                prepared.composition, adopted, request.line_of, request.sees
+            )
             taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
@@ -364,6 +369,15 @@ class Compositions:
                     return None  # posted alone, and taken in by a composition meanwhile
                 return self._runner.start(change, accepted, prepared.sites)
 
+    @contextmanager
+    def locked(self, names: Iterable[str]) -> Iterator[None]:
+        """Held while nothing else may change these compositions, nor take or free a job's name."""
+        with ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(self._locks[name])
+            stack.enter_context(self._owning)
+            yield
+
     def _guard_adoption(self, name: str) -> AbstractContextManager[object]:
         """Held while a job posted alone must not be adopted; nothing else can be, and starts of
         changes of other compositions do not wait for one another."""
@@ -416,6 +430,7 @@ class Compositions:
         }
         accepted: Batch = {self._records.heads.key(name): new_head, **adopted}
         accepted |= self._changes.put_superseded(superseded, change)
+        accepted |= self._records.put_links(name, list_links(prepared.composition))
         if not same:
             accepted[self._records.revisions.key(name, revision)] = {
                 "description": dumped,

@@ -29,6 +29,7 @@ from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
+from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.legs import Legs
@@ -61,7 +62,9 @@ class Service:
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
-        self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.connections = Connections(
+            self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
+        )
         self.agents = Agents(
             self.records,
             self.records.sites,
@@ -144,6 +147,16 @@ class Service:
             admission,
             self.clock,
             self.requirements,
+        )
+        self.forgetting = Forgetting(
+            self.records,
+            self.changes,
+            self.runner,
+            self.compositions,
+            jobs,
+            self.connections,
+            self.polls,
+            self.agents,
         )
         self.jobs = Jobs(
             self.records,

@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from speck import failpoints
-from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
+from speck.binding import (
+    MAIN_TIMEOUT_S,
+    MessageBroker,
+    StreamEngine,
+    Target,
+    open_broker,
+    open_engine,
+)
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
 from speck.sites.credentials import Credentials, read_credentials, read_secrets
@@ -16,15 +23,21 @@ from speck.sites.credentials import Credentials, read_credentials, read_secrets
 class Connections:
     """Binders of the registered sites, opened when first needed.
 
-    `sites` returns the registered sites; `timeout_s` limits each call.
+    `sites` returns the registered sites; `timeout_s` limits each call, `main_timeout_s` one that
+    runs a job's `main`.
     """
 
     def __init__(
-        self, sites: Callable[[], Mapping[str, Site]], credentials: Path, timeout_s: float = 10.0
+        self,
+        sites: Callable[[], Mapping[str, Site]],
+        credentials: Path,
+        timeout_s: float = 10.0,
+        main_timeout_s: float = MAIN_TIMEOUT_S,
     ):
         self._sites = sites
         self._credentials = credentials
         self._timeout_s = timeout_s
+        self._main_timeout_s = main_timeout_s
         self._lock = threading.Lock()
         self._engines: dict[tuple[str, str, str | None], StreamEngine] = {}
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
@@ -51,6 +64,7 @@ class Connections:
                     self._credentials_file(credentials),
                     self._timeout_s,
                     failpoints.hit_after_request,
+                    self._main_timeout_s,
                 )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])

@@ -17,11 +17,12 @@ from speck.clock import Clock, new_installation, rfc3339
 from speck.model.change import Change, OperationRecord
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Inventory, Session
-from speck.model.link import Link
+from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
 from speck.store.leveldb import Store
+from speck.store.link_index import LinkIndex
 from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, Batch, Tables
 
@@ -56,7 +57,13 @@ class Records(Tables):
         self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
         self._incarnations: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
         self._sites: dict[str, Site] = {}
-        for table in (self.session_records, self.incarnation_records, self.site_records):
+        self.links = LinkIndex()
+        for table in (
+            self.session_records,
+            self.incarnation_records,
+            self.site_records,
+            self.link_records,
+        ):
             for identity, record in table.items():
                 self._note(table.key(identity), record)
 
@@ -134,6 +141,8 @@ class Records(Tables):
         elif (session := self.session_records.id_of(key)) is not None:
             scope = self._sessions[session.partition("/")[0]]
             _keep(scope, key, from_json(record, Session) if record else None)
+        elif (linked := self.link_records.id_of(key)) is not None:
+            self.links.put(linked, _read_links(record) if record else ())
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
             _keep(
@@ -243,6 +252,25 @@ class Records(Tables):
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
         return self.session_records.drop(scope, client_id, site)
 
+    # -- links ----------------------------------------------------------------------------
+
+    def put_links(self, scope: str, jobs: Iterable[JobLinks]) -> Batch:
+        """Store the links of a scope's newest revision. Those stored so far are kept until
+        `settle_links`: jobs may still run with them."""
+        newest = sorted(set(jobs))
+        earlier = sorted(set(self.links.of(scope)) - set(newest))
+        return self.link_records.put(_write_links(newest, earlier), scope)
+
+    def settle_links(self, scope: str) -> Batch:
+        """Drop the links of earlier revisions: no job runs with them any more."""
+        record = self.link_records.get(scope)
+        if record is None or not record["earlier"]:
+            return {}
+        return self.link_records.put({**record, "earlier": []}, scope)
+
+    def drop_links(self, scope: str) -> Batch:
+        return self.link_records.drop(scope)
+
     # -- changes --------------------------------------------------------------------------
 
     def put_change(self, change: Change) -> Batch:
@@ -282,6 +310,21 @@ class Records(Tables):
     def events(self, after: int = 0) -> Iterator[JsonObject]:
         """Events with a number above `after`, oldest first."""
         return (record for _, record in self.event_records.items(after=after))
+
+
+def _write_links(newest: Iterable[JobLinks], earlier: Iterable[JobLinks]) -> JsonObject:
+    return {
+        part: [[job.job_name, *job.source, *job.sink] for job in jobs]
+        for part, jobs in (("newest", newest), ("earlier", earlier))
+    }
+
+
+def _read_links(record: JsonObject) -> Iterator[JobLinks]:
+    for name, source_site, source_topic, sink_site, sink_topic in (
+        *record["newest"],
+        *record["earlier"],
+    ):
+        yield JobLinks(name, (source_site, source_topic), (sink_site, sink_topic))
 
 
 _T = TypeVar("_T")

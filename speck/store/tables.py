@@ -82,6 +82,9 @@ class Tables:
         """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)
         """<composition>/<revision>: a description as it was accepted."""
+        self.link_records = Table(store, "links")
+        """<composition>: the links of its jobs, of the newest revision and of those that may still
+        run."""
         self.owners = Table(store, "own")
         """<job>: the composition that names it."""
         self.incarnation_records = Table(store, "inv")

@@ -328,18 +328,18 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
 
 def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
     desired = submission(bench)
-    engine.fence(desired)
+    engine.fence(desired.engine_job_id)
     with pytest.raises(DuplicateJobError):
         engine.submit(desired)
     with pytest.raises(DuplicateJobError):
-        engine.fence(desired)
+        engine.fence(desired.engine_job_id)
     assert engine.status(desired.engine_job_id) is RunState.FAILED
 
 
 def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     with pytest.raises(DuplicateJobError):
-        engine.fence(submission(bench, job=job))
+        engine.fence(job)
     assert engine.status(job) is RunState.RUNNING
 
 
@@ -522,7 +522,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.upload(bench.jar, desired.jar),
         lambda: absent.try_main(desired),
         lambda: absent.submit(desired),
-        lambda: absent.fence(desired),
+        lambda: absent.fence(job),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),

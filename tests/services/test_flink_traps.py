@@ -17,7 +17,13 @@ import requests
 
 from binders.flink.engine import FlinkEngine
 from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
-from speck.errors import DuplicateJobError, EngineRefusedError, TransientError
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    MainTimeoutError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of
 from tests.waiting import wait_for
@@ -269,6 +275,51 @@ def test_a_bad_savepoint_burns_the_id(site: Site) -> None:
     assert site.engine.status(job) is RunState.FAILED
     with pytest.raises(DuplicateJobError):
         site.engine.submit(site.submission(job=job))
+
+
+def test_a_main_that_does_not_return_is_reported_and_its_late_start_is_refused(
+    site: Site, tmp_path: Path
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    impatient = FlinkEngine(Target(site.server.url, main_timeout_s=1.0))
+    wanted = site.submission("--hold-main", str(hold))
+    site.engine.upload(site.jar, wanted.jar)
+    with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
+        impatient.try_main(wanted)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(site.engine.submit, wanted)
+        with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
+            impatient.submit(wanted)
+        assert site.engine.status(wanted.engine_job_id) is None
+        site.engine.fence(wanted.engine_job_id)
+        assert hold.exists(), "no code of the user was awaited"
+        hold.unlink()
+        with pytest.raises(DuplicateJobError):
+            late.result()
+    assert site.engine.status(wanted.engine_job_id) is RunState.FAILED
+
+
+def test_trials_that_hang_hold_threads_and_fencing_does_not_need_them(
+    tmp_path: Path, trial_jar: Path
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    with flink_cluster(tmp_path, slots=1, config={"rest.server.numThreads": "2"}) as server:
+        site = Site(server, trial_jar)
+        fenced = uuid4().hex
+        site.engine.fence(fenced)
+        target = Target(server.url, timeout_s=2.0, main_timeout_s=1.0)
+        impatient = FlinkEngine(target)
+        for _ in range(2):
+            with pytest.raises(MainTimeoutError):
+                impatient.try_main(site.submission("--hold-main", str(hold)))
+        with pytest.raises(UnreachableError, match="no answer in time"):
+            impatient.status(fenced)
+        site.engine.fence(uuid4().hex)
+        with pytest.raises(UnreachableError, match=r"takes no jar: .*; restart the engine"):
+            FlinkEngine(target).fence(uuid4().hex)
+        hold.unlink()  # or else the engine takes long to stop
 
 
 def test_state_that_does_not_fit_is_refused_not_dropped(site: Site) -> None:

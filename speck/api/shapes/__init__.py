@@ -21,6 +21,7 @@ from speck.api.shapes.compositions import (
     GraphShape,
     RollbackShape,
 )
+from speck.api.shapes.forgetting import ForgottenShape
 from speck.api.shapes.jobs import (
     EXCEPTIONS,
     JOB_STATES,
@@ -84,6 +85,7 @@ __all__ = [
     "ChangeShape",
     "CommandsShape",
     "CompositionShape",
+    "ForgottenShape",
     "GraphShape",
     "HealthShape",
     "HeartbeatShape",

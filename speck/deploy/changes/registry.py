@@ -80,6 +80,11 @@ class Running:
         if execution is not None:
             execution.cancel()
 
+    def abandon(self) -> None:
+        """End at a safe point without waiting for engines: for what is to be forgotten."""
+        self.end_early()
+        self.halt()
+
     def halt(self) -> None:
         """Stop at a safe point, from which the change is continued at the next start of the
         service."""
@@ -200,6 +205,10 @@ class Changes:
         for running in self.all_under_way():
             names |= _map_sites(running.change).get(site, set())
         return sorted(names)
+
+    def find_scopes_using(self, site: str) -> set[str]:
+        """The scopes of the changes under way that need a site."""
+        return {r.scope for r in self.all_under_way() if site in _map_sites(r.change)}
 
     def find_in_the_way(self, scope: str) -> Running | None:
         """The scope's change under way, if a newer request may end it: a repair, or a blocked

@@ -40,7 +40,7 @@ class Context:
 
     def submission(
         self,
-        operation: Start | TryMain | Incarnation,
+        operation: Start | TryMain,
         sink_has_readers: bool,
         savepoint: str | None,
         secrets: Mapping[str, str] | None = None,

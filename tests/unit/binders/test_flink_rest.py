@@ -17,7 +17,13 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import Submission, Target
-from speck.errors import EngineRefusedError, SpeckError, TransientError, UnreachableError
+from speck.errors import (
+    EngineRefusedError,
+    MainTimeoutError,
+    SpeckError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.observation import RunState
 
 JOB = "a" * 32
@@ -33,6 +39,8 @@ class Fake(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, tuple[int, str | bytes, dict[str, str]]] = {}
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.silent: set[str] = set()
+        self.over = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def say(self, path: str, body: Any, status: int = 200, **headers: str) -> None:
@@ -52,6 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length)
         self.server.requests.append((f"{self.command} {self.path}", dict(self.headers), body))
+        if self.path in self.server.silent:
+            self.server.over.wait()
         unknown = (404, "<html>never heard of it</html>", {})
         status, text, headers = self.server.answers.get(self.path.partition("?")[0], unknown)
         content = text.encode() if isinstance(text, str) else text
@@ -73,6 +83,7 @@ def fake() -> Iterator[Fake]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -98,6 +109,25 @@ def test_silence_is_unreachable_not_for_ever() -> None:
     with silent() as address, pytest.raises(UnreachableError) as error:
         FlinkEngine(Target(address, timeout_s=0.2)).view()
     assert str(error.value) == f"cannot reach the engine at {address}: no answer in time"
+
+
+def test_a_main_that_does_not_return_is_no_fault_of_the_engine_s_address(
+    fake: Fake, tmp_path: Path
+) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"a jar")
+    fake.say("/jars", {"files": [{"id": f"x_{SHA}.jar", "name": f"{SHA}.jar", "uploaded": 1}]})
+    fake.say("/overview", {})
+    fake.say("/jobs/overview", {"jobs": []})
+    fake.silent = {f"/jars/x_{SHA}.jar/{verb}" for verb in ("plan", "run")}
+    engine = FlinkEngine(Target(fake.url, main_timeout_s=0.2))
+    desired = Submission(JOB, "A", SHA, jar, "a.B", ())
+    for call in (engine.try_main, engine.submit):
+        with pytest.raises(MainTimeoutError, match=r"^cannot run main of A: .* within 0\.2 s"):
+            call(desired)
+    fake.answers.pop("/overview")
+    with pytest.raises(UnreachableError):
+        engine.try_main(desired)
 
 
 def test_nobody_there_is_unreachable_with_the_plain_reason() -> None:

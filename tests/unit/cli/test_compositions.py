@@ -229,6 +229,23 @@ def test_destroy(speck: Run, chain: str) -> None:
     assert speck("destroy", "chain", "--yes").exit_code == 1
 
 
+def test_forget_names_what_is_left(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    refused = speck("forget", "composition", "chain")
+    assert refused.exit_code == 1
+    assert "without --force" in refused.stderr
+    assert "engine job" in refused.stderr
+    done = speck("forget", "composition", "chain", "--force")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "composition chain is forgotten"
+    assert any(line.startswith("left: engine job") and "(clean)" in line for line in lines)
+    assert any(line.startswith("left: session speck-") for line in lines)
+    assert any(line.startswith("left: artifact ") for line in lines)
+    again = speck("forget", "composition", "chain", "--force", "-o", "json")
+    assert again.exit_code == 1
+
+
 def test_destroy_without_drain(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
     result = speck("destroy", "chain", "--yes", "--no-drain", "-o", "json")
