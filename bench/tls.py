@@ -44,12 +44,13 @@ PAYLOADS = (100,) if QUICK else (100, 1000)
 VARIANTS = ("plain", "tls")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Site:
-    """A fog and a client of its service."""
+    """A fog, a client of its service, and the newest revision of the chain there."""
 
     fog: Fog
     client: Client
+    revision: int = 0
 
 
 @contextmanager
@@ -79,13 +80,14 @@ def deployed_by(variant: str, folder: Path) -> Iterator[Site]:
 def deploy(site: Site) -> float:
     """Seconds from the request until all jobs of a chain run; they are removed again."""
     document = json.dumps(chain(site.fog, JOBS)).encode()
-    known = {each["name"]: each for each in site.client.compositions()}
-    revision = site.client.revisions("chain")[-1]["revision"] if "chain" in known else 0
     started = time.monotonic()
-    answer = site.client.apply(document, "application/json", revision=revision, key=token_hex(8))
+    answer = site.client.apply(
+        document, "application/json", revision=site.revision, key=token_hex(8)
+    )
     _await(site.client, answer["change"])
     seconds = time.monotonic() - started
-    removal = site.client.destroy("chain", revision=answer["revision"], drain=False)
+    site.revision = answer["revision"]
+    removal = site.client.destroy("chain", revision=site.revision, drain=False)
     _await(site.client, removal["change"])
     return seconds
 

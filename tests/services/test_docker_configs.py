@@ -140,12 +140,16 @@ def listens(port: int, path: str | None = None) -> bool:
     return subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
 
-def start_broker(site: Installed) -> Running:
-    # Mosquitto started by root gives root up and could not read what root made for it.
+def stay_root(site: Installed) -> None:
+    """Mosquitto started by root gives root up and could not read what root made for it."""
     if os.geteuid() == 0:
         conf = site.root / "etc/speck/mosquitto/mosquitto.conf"
         if "\nuser root\n" not in conf.read_text():
             conf.write_text(conf.read_text() + "user root\n")
+
+
+def start_broker(site: Installed) -> Running:
+    stay_root(site)
     broker = Running(
         [site.root / "opt/speck/bin/broker.sh"], site.environment, site.root / "broker.log"
     )
@@ -337,6 +341,7 @@ def certificates(site: Installed) -> Identity:
 def test_the_broker_lets_in_certificates_in_place_of_passwords(
     site: Installed, certificates: Identity, tmp_path: Path
 ) -> None:
+    stay_root(site)
     environment = site.environment | {"SPECK_TLS_NAME": "edge-q"}
     port = environment["SPECK_MQTT_PORT"] = str(pick_port(HOST))
     broker = Running([site.root / "opt/speck/bin/broker.sh"], environment, tmp_path / "broker.log")
@@ -344,10 +349,10 @@ def test_the_broker_lets_in_certificates_in_place_of_passwords(
         broker.wait_for("the broker", lambda: listens(int(port)))
         target = Target(f"ssl://{HOST}:{port}", tmp_path / "login")
         certificates.write_credentials(tmp_path / "login", [target.address])
-        assert MqttBroker(target).reserve("reader", "topic") is False  # its user may write
+        assert MqttBroker(target).reserve("tls-1", "topic") is False  # its user may write
         site_only = Identity(certificates.authority, "edge-q")
         site_only.write_credentials(tmp_path / "login", [target.address])
-        assert MqttBroker(target).reserve("reader", "topic") is True
+        assert MqttBroker(target).reserve("tls-1", "topic") is True
         with pytest.raises(SpeckError):
             MqttBroker(Target(target.address)).reach()
     finally:
