@@ -19,8 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
     Encoding,
+    KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
@@ -148,7 +148,7 @@ class Authority:
                     key,
                     certificate,
                     [authority],
-                    BestAvailableEncryption(KEYSTORE_PASSWORD.encode()),
+                    _keystore_encryption(),
                 ),
             )
         return _describe(cert)
@@ -183,8 +183,15 @@ def write_truststore(file: Path, *certs: Path) -> None:
     trusted = [
         pkcs12.PKCS12Certificate(load_certificate(cert), cert.stem.encode()) for cert in certs
     ]
-    encryption = BestAvailableEncryption(KEYSTORE_PASSWORD.encode())
-    _replace(file, pkcs12.serialize_java_truststore(trusted, encryption), 0o644)
+    _replace(file, pkcs12.serialize_java_truststore(trusted, _keystore_encryption()), 0o644)
+
+
+def _keystore_encryption() -> KeySerializationEncryption:
+    """One round, since the password is known anyway: Flink loads its keystores for each connection
+    to its blob server, and so for each job; with the usual 20 000 rounds that takes longer than
+    all the rest of starting a job."""
+    builder = PrivateFormat.PKCS12.encryption_builder().kdf_rounds(1)
+    return builder.build(KEYSTORE_PASSWORD.encode())
 
 
 def _describe(cert: Path) -> Issued:

@@ -19,6 +19,7 @@ WARN_BEFORE = timedelta(days=30)
 """How long before its end a certificate is worth a warning."""
 
 _WRONG_NAME = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_WRONG_TIME = frozenset({9, 10})  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 _OF_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE")
 _READ_S = 3.0
 
@@ -76,23 +77,25 @@ def explain_refusal(error: BaseException, host: str, port: int) -> str | None:
 
     For a wrong host name the server is asked, without trusting it, which names it has.
     """
-    found = _find(error, ssl.SSLCertVerificationError)
-    if not isinstance(found, ssl.SSLCertVerificationError):
+    cause = _find(error, ssl.SSLCertVerificationError)
+    if not isinstance(cause, ssl.SSLCertVerificationError):
         return None
-    if found.verify_code in _WRONG_NAME:
+    if cause.verify_code in _WRONG_NAME:
         names = ", ".join(_ask_names(host, port)) or "other names"
         return (
             f"its certificate is not for {host} but for {names}; use one of these in the address,"
             f" or issue a certificate with --host {host}"
         )
-    return f"{found.verify_message}; the CA file must hold the authority that signed it"
+    if cause.verify_code in _WRONG_TIME:
+        return f"its {cause.verify_message}; renew it, and check the clocks of both machines"
+    return f"{cause.verify_message}; the CA file must hold the authority that signed it"
 
 
 def explain_alert(error: BaseException, *, own: Path | None) -> str | None:
     """Why the server ended the handshake; None if no TLS alert says so. `own` is the certificate
     that was presented to it, if any."""
-    found = _find(error, ssl.SSLError)
-    reason = str(getattr(found, "reason", None) or "")
+    cause = _find(error, ssl.SSLError)
+    reason = str(getattr(cause, "reason", None) or "")
     if "ALERT" not in reason or not any(word in reason for word in _OF_CERTIFICATES):
         return None
     if own is None:
@@ -102,17 +105,16 @@ def explain_alert(error: BaseException, *, own: Path | None) -> str | None:
 
 def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:
     """The error of this kind among an error, its causes and what libraries wrap it in."""
-    waiting: list[object] = [error]
-    for _ in range(30):
-        current = waiting.pop(0) if waiting else None
-        if not isinstance(current, BaseException):
-            if current is None and not waiting:
-                return None
-            continue
+    waiting = [error]
+    for _ in range(30):  # errors may name each other in a circle
+        if not waiting:
+            break
+        current = waiting.pop(0)
         if isinstance(current, kind):
             return current
         reason = getattr(current, "reason", None)
-        waiting += [current.__cause__, current.__context__, reason, *current.args]
+        inner = (current.__cause__, current.__context__, reason, *current.args)
+        waiting += [each for each in inner if isinstance(each, BaseException)]
     return None
 
 

@@ -40,10 +40,10 @@ command -v mosquitto >/dev/null || fail "mosquitto is missing; run apt-get insta
 
 : > "$run/passwords"
 tls=${SPECK_TLS_NAME:-}
-# Fills $found with a file of the credentials; systemd puts the credential's name before its own.
+# Fills $credential with a file of the credentials; systemd puts the credential's name before its own.
 find_file() {
-    for found in "$credentials/$1" "$credentials/broker_$1"; do
-        [ -f "$found" ] && return
+    for credential in "$credentials/$1" "$credentials/broker_$1"; do
+        [ -f "$credential" ] && return
     done
     fail "$1 is not in $credentials; issue it with speck ca issue"
 }
@@ -78,9 +78,9 @@ sed -e "s|\${SPECK_MQTT_LISTEN}|${SPECK_MQTT_LISTEN:-127.0.0.1}|" \
     "$conf/mosquitto.conf" > "$run/mosquitto.conf"
 cat "$conf/acl" > "$run/acl"
 if [ -n "$tls" ]; then
-    find_file ca.crt && printf 'cafile %s\n' "$found" >> "$run/mosquitto.conf"
-    find_file "$tls.crt" && printf 'certfile %s\n' "$found" >> "$run/mosquitto.conf"
-    find_file "$tls.key" && printf 'keyfile %s\n' "$found" >> "$run/mosquitto.conf"
+    find_file ca.crt && printf 'cafile %s\n' "$credential" >> "$run/mosquitto.conf"
+    find_file "$tls.crt" && printf 'certfile %s\n' "$credential" >> "$run/mosquitto.conf"
+    find_file "$tls.key" && printf 'keyfile %s\n' "$credential" >> "$run/mosquitto.conf"
     printf 'require_certificate true\nuse_identity_as_username true\n' >> "$run/mosquitto.conf"
     for user in ${SPECK_TLS_USERS:-$tls service}; do
         # shellcheck disable=SC2016  # the broker's own topic begins with a dollar sign

@@ -44,6 +44,15 @@ def test_an_alert_about_certificates_says_what_is_missing() -> None:
     assert explain_alert(OSError("refused"), own=None) is None
 
 
+def test_an_expired_certificate_is_to_be_renewed() -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = 10, "certificate has expired"
+    reason = explain_refusal(error, "127.0.0.1", 1)
+    assert reason == (
+        "its certificate has expired; renew it, and check the clocks of both machines"
+    )
+
+
 def test_another_error_is_no_refusal() -> None:
     assert explain_refusal(OSError("refused"), "127.0.0.1", 1) is None
     loop = OSError("a")
