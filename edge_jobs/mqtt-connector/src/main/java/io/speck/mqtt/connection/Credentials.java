@@ -98,7 +98,9 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
             if (chain.length == 0) {
                 throw new GeneralSecurityException("it holds no certificate");
             }
-            KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
+            // in memory only; the default type would encrypt the key with 10 000 rounds, and decrypt
+            // it at once, for each connection
+            KeyStore store = KeyStore.getInstance("JKS");
             store.load(null, null);
             String algorithm = chain[0].getPublicKey().getAlgorithm();
             store.setKeyEntry("own", readKey(algorithm), new char[0], chain);
