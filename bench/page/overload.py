@@ -9,6 +9,7 @@ from bench.page.section import Section
 from bench.page.words import number, table
 
 _ATTACKS = {
+    "none": "no attack",
     "one byte": "200 sockets that send one byte",
     "slow headers": "200 that send a byte of a header each second",
     "slow bodies": "300 uploads of a byte a second, 100 with a valid token",
@@ -24,7 +25,7 @@ _ATTACKS = {
 
 def _figures(result: Mapping[str, Any]) -> str:
     summary = result["summary"]
-    calm = {**summary["calm"], "attack": "no attack", "recovered_s": None}
+    calm = {**summary["calm"], "recovered_s": None}
     rows = [
         (
             _ATTACKS.get(it["attack"], it["attack"]),
@@ -44,7 +45,7 @@ def _figures(result: Mapping[str, Any]) -> str:
         ">memory, MB",
         ">as before after, s",
     ]
-    compared = [
+    comparison = [
         (
             f"GET {route}",
             f"{number(it['p50_ms']['before'])} / {number(it['p50_ms']['now'])}",
@@ -52,7 +53,7 @@ def _figures(result: Mapping[str, Any]) -> str:
             f"{it['requests_per_s']['before']:,} / {it['requests_per_s']['now']:,}",
             it["rate_ratio"],
         )
-        for route, it in summary["compared"].items()
+        for route, it in summary["comparison"].items()
     ]
     compared_heads = [
         "without an attack: gunicorn's worker / ours",
@@ -61,7 +62,7 @@ def _figures(result: Mapping[str, Any]) -> str:
         ">requests/s",
         ">ratio",
     ]
-    return f"{table(heads, rows)}\n\n{table(compared_heads, compared)}"
+    return f"{table(heads, rows)}\n\n{table(compared_heads, comparison)}"
 
 
 SECTION = Section(

@@ -95,7 +95,7 @@ class Connection:
 
     `slots` limits how many threads may wait for bodies at once. `since` is when the current stage
     began, `deadline` when it must be over; both are seconds of the monotonic clock. `interest` is
-    what the poller is to wait for, `watched` what it waits for already (0: nothing).
+    what the poller is to wait for, `watch` what it waits for already (0: nothing).
     """
 
     def __init__(
@@ -113,25 +113,25 @@ class Connection:
         self.server = server
         self.request: Any = None
         self.interest = EVENT_READ
-        self.watched = 0
+        self.watch = 0
         self.broken = False
         self.unsent = 0
         self._cfg = cfg
         self._slots = slots
         self._clock = clock
         self._inbox = bytearray()
-        self._scanned = 0
-        self._allowed = 0  # bytes that still belong to this request's head or body
+        self._scan_from = 0
+        self._remaining = 0  # bytes that still belong to this request's head or body
         self._in_thread = False
         self._holds_slot = False
-        self._ended = False  # the client sends no more
+        self._at_end = False  # the client sends no more
         self._late = False
         self._expects_continue = False
-        self._receiving = Pace(0.0)
+        self._receive_pace = Pace(0.0)
         self._outbox: deque[memoryview] = deque()
-        self._sending: Pace | None = None
+        self._send_pace: Pace | None = None
         self._keep = True
-        self._lingering = 0
+        self._surplus = 0
         self._enter(Stage.HEAD, HEAD_S)
         self._socket = sock
         if tls is not None:
@@ -148,14 +148,14 @@ class Connection:
         return self.stage is Stage.HEAD and not self._inbox
 
     @property
-    def collecting(self) -> int:
+    def size_to_collect(self) -> int:
         """Size of the body that is being collected, as far as it is not yet in a thread."""
-        return self._allowed if self.stage is Stage.BODY else 0
+        return self._remaining if self.stage is Stage.BODY else 0
 
     @property
     def lacks_body(self) -> bool:
         """Whether a part of the request's body has not arrived."""
-        return self._allowed > len(self._inbox)
+        return self._remaining > len(self._inbox)
 
     # -- in the loop ----------------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class Connection:
         if self.stage is Stage.SENDING:
             if self._flush():
                 self._begin_next()
-            elif self._sending is not None:
-                self.deadline = self._sending.deadline
+            elif self._send_pace is not None:
+                self.deadline = self._send_pace.deadline
         while self.stage in (Stage.HEAD, Stage.BODY):
             if self._is_request_there(may_collect):
                 self._enter(Stage.ANSWERING, float("inf"))
@@ -216,42 +216,42 @@ class Connection:
 
     def _is_request_there(self, may_collect: Callable[[int], bool]) -> bool:
         if self.stage is Stage.BODY:
-            return not self.lacks_body or self._ended
-        end = self._inbox.find(_END, max(0, self._scanned - len(_END)))
-        self._scanned = len(self._inbox)
+            return not self.lacks_body or self._at_end
+        end = self._inbox.find(_END, max(0, self._scan_from - len(_END)))
+        self._scan_from = len(self._inbox)
         if end < 0:
-            if self._scanned > MAX_HEAD:
+            if self._scan_from > MAX_HEAD:
                 raise LimitRequestHeaders(f"longer than {MAX_HEAD} bytes")
             return False
         self._parse(end + len(_END))
         if not self.lacks_body or self._expects_continue:
             return True
-        if self._allowed > MAX_COLLECTED or not may_collect(self._allowed):
+        if self._remaining > MAX_COLLECTED or not may_collect(self._remaining):
             return True
-        self._receiving = Pace(self._clock())
+        self._receive_pace = Pace(self._clock())
         self._enter(Stage.BODY, PACE_S)
         return False
 
     def _parse(self, size: int) -> None:
         """Let gunicorn read the head, which has `size` bytes, and no more."""
-        self._allowed = size
+        self._remaining = size
         self.request = _Request(self._cfg, SocketUnreader(self), self.client)
         length = getattr(self.request.body.reader, "length", None)
         if length is None:  # a chunked body: every route refuses it
             self.request.force_close()
-        self._allowed = length or 0
+        self._remaining = length or 0
         # "100 Continue" is sent when the application wants the body: a refused upload need not
         # be sent at all.
         self._expects_continue = self.request._expected_100_continue
         self.request._expected_100_continue = False
 
     def _receive(self) -> bool:
-        missing = self._allowed - len(self._inbox) if self.stage is Stage.BODY else _HEAD_CHUNK
+        missing = self._remaining - len(self._inbox) if self.stage is Stage.BODY else _HEAD_CHUNK
         data = self._attempt(EVENT_READ, self._socket.recv, min(missing, _CHUNK))
         if data is _BLOCKED:
             return False
         if not data:
-            self._ended = True
+            self._at_end = True
             if self.stage is Stage.HEAD:
                 self.stage = Stage.CLOSED
             return True
@@ -259,15 +259,15 @@ class Connection:
             self._enter(Stage.HEAD, HEAD_S)
         self._inbox += data
         if self.stage is Stage.BODY:
-            self._receiving.move(len(data), self._clock())
-            self.deadline = self._receiving.deadline
+            self._receive_pace.move(len(data), self._clock())
+            self.deadline = self._receive_pace.deadline
         return True
 
     def _begin_next(self) -> None:
         """The answer is sent: wait for the next request, or close."""
         if self._keep:
-            del self._inbox[: self._allowed]  # a body that nobody read
-            self._scanned = self._allowed = 0
+            del self._inbox[: self._remaining]  # a body that nobody read
+            self._scan_from = self._remaining = 0
             self._enter(Stage.HEAD, HEAD_S if self._inbox else KEEPALIVE_S)
             return
         self._enter(Stage.CLOSING, LINGER_S)
@@ -282,8 +282,8 @@ class Connection:
         data = self._attempt(EVENT_READ, self._socket.recv, _CHUNK)
         if data is _BLOCKED:
             return False
-        self._lingering += len(data)
-        if not data or self._lingering > MAX_LINGERING:
+        self._surplus += len(data)
+        if not data or self._surplus > MAX_LINGERING:
             self.stage = Stage.CLOSED
         return True
 
@@ -295,7 +295,7 @@ class Connection:
         Raises InvalidError (408) when the body comes too slowly, TransientError when too many
         threads wait for bodies already.
         """
-        size = min(size, self._allowed)
+        size = min(size, self._remaining)
         if size == 0 or (not self._inbox and not self._in_thread):
             return b""
         if self._inbox:
@@ -303,7 +303,7 @@ class Connection:
             del self._inbox[:size]
         else:
             data = self._wait_for_body(size)
-        self._allowed -= len(data)
+        self._remaining -= len(data)
         return data
 
     def sendall(self, data: bytes) -> None:
@@ -312,9 +312,9 @@ class Connection:
         Raises OSError when the client is gone or reads too slowly.
         """
         while self.unsent > HIGH_WATER and not self._flush():
-            assert self._sending is not None
+            assert self._send_pace is not None
             try:
-                self._wait(self._sending)
+                self._wait(self._send_pace)
             except TimeoutError:
                 self.broken = True
                 raise
@@ -325,7 +325,7 @@ class Connection:
     send = sendall
 
     def _wait_for_body(self, size: int) -> bytes:
-        if self._ended:
+        if self._at_end:
             return b""
         self._take_slot()
         if self._expects_continue:
@@ -333,14 +333,14 @@ class Connection:
             self.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             while (data := self._attempt(EVENT_READ, self._socket.recv, size)) is _BLOCKED:
-                self._wait(self._receiving)
+                self._wait(self._receive_pace)
         except TimeoutError as error:
             self._late = True
             raise _too_slow() from error
         except OSError:
             data = b""
-        self._ended = not data
-        self._receiving.move(len(data), self._clock())
+        self._at_end = not data
+        self._receive_pace.move(len(data), self._clock())
         return bytes(data)
 
     def _take_slot(self) -> None:
@@ -353,7 +353,7 @@ class Connection:
                 "cannot take another upload now: too many arrive at once; send it again later"
             )
         self._holds_slot = True
-        self._receiving = Pace(self._clock())
+        self._receive_pace = Pace(self._clock())
 
     def _wait(self, pace: Pace) -> None:
         """Until the client does what `interest` says. Raises TimeoutError past the deadline."""
@@ -374,19 +374,19 @@ class Connection:
                 part = self._outbox[0]
                 sent = self._attempt(EVENT_WRITE, self._socket.send, part[:_CHUNK])
                 if sent is _BLOCKED:
-                    self._sending = self._sending or Pace(self._clock())
+                    self._send_pace = self._send_pace or Pace(self._clock())
                     return False
                 self.unsent -= sent
                 if sent == len(part):
                     self._outbox.popleft()
                 else:
                     self._outbox[0] = part[sent:]
-                if self._sending is not None:
-                    self._sending.move(sent, self._clock())
+                if self._send_pace is not None:
+                    self._send_pace.move(sent, self._clock())
         except OSError:
             self.broken = True
             raise
-        self._sending = None
+        self._send_pace = None
         return True
 
     def _attempt(self, interest: int, call: Callable[..., Any], *arguments: Any) -> Any:

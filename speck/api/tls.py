@@ -60,23 +60,23 @@ class ServerTls:
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None):
         self._files = (cert, key, client_ca)
-        self._loaded = self._refused = self._versions()
+        self._used_versions = self._bad_versions = self._versions()
         self.context = load_context(*self._files)
 
     def refresh(self) -> None:
         """Load the files again if they have changed. While they cannot be loaded the previous
         certificate stays in use, and each call tries again; that is logged once."""
         versions = self._versions()
-        if versions == self._loaded:
+        if versions == self._used_versions:
             return
         try:
             self.context = load_context(*self._files)
         except PermanentError as error:
-            if versions != self._refused:
+            if versions != self._bad_versions:
                 _log.error("%s; the previous certificate stays in use", error)
-            self._refused = versions
+            self._bad_versions = versions
         else:
-            self._loaded = versions
+            self._used_versions = versions
             _log.info("loaded the certificate %s again: it has changed", self._files[0])
 
     def _versions(self) -> list[object]:

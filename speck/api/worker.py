@@ -225,8 +225,8 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
     def _free_files(self, error: OSError) -> None:
         """Close what only waits; if that is nothing, accept again a little later: the listener
         stays readable, and the loop would spin."""
-        closed = [self._make_room(self._connections) for _ in range(_ACCEPTS)]
-        if not any(closed):
+        closures = [self._make_room(self._connections) for _ in range(_ACCEPTS)]
+        if not any(closures):
             self.log.warning("cannot accept connections for a moment: %s", error.strerror)
             self._accept_from(())
             self._resume_at = time.monotonic() + TICK_S
@@ -248,8 +248,8 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
 
     def _make_room(self, connections: Collection[Connection]) -> bool:
         """Close the one that has waited longest for its client, if there is one."""
-        waiting = (each for each in connections if each.stage is not Stage.ANSWERING)
-        oldest = min(waiting, key=lambda each: each.since, default=None)
+        candidates = (each for each in connections if each.stage is not Stage.ANSWERING)
+        oldest = min(candidates, key=lambda each: each.since, default=None)
         if oldest is not None:
             self._close(oldest)
         return oldest is not None
@@ -310,18 +310,18 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
                 unsent.remove(slowest)
 
     def _may_collect(self, size: int) -> bool:
-        return size + sum(each.collecting for each in self._connections) <= MAX_COLLECTING
+        return size + sum(each.size_to_collect for each in self._connections) <= MAX_COLLECTING
 
     def _watch(self, connection: Connection, interest: int) -> None:
-        if interest == connection.watched:
+        if interest == connection.watch:
             return
         if not interest:
             self._poller.unregister(connection)
-        elif connection.watched:
+        elif connection.watch:
             self._poller.modify(connection, interest, self._drive)
         else:
             self._poller.register(connection, interest, self._drive)
-        connection.watched = interest
+        connection.watch = interest
 
     def _close(self, connection: Connection) -> None:
         self._watch(connection, 0)

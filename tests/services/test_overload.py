@@ -86,26 +86,28 @@ class Service:
 
 
 @contextmanager
-def service(home: Path, prepare: Callable[[], None] | None = None, **env: str) -> Iterator[Service]:
+def start_service(
+    home: Path, prepare: Callable[[], None] | None = None, **env: str
+) -> Iterator[Service]:
     clock = SystemClock()
     home.mkdir(parents=True)
     records = Records.at(home / "store", clock)
     token = Tokens(records, clock).add("root", "admin")
     records.store.close()
     with serving(home, prepare, **env) as server:
-        running = Service(server, token)
-        answer = running.session.post(f"{server.url}/sites", json=SITE, timeout=60)
+        service = Service(server, token)
+        answer = service.session.post(f"{server.url}/sites", json=SITE, timeout=60)
         assert answer.status_code == 201
-        yield running
+        yield service
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with service(tmp_path_factory.mktemp("overload") / "home") as started:
-        yield started
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with start_service(tmp_path_factory.mktemp("overload") / "home") as service:
+        yield service
 
 
-def refused(home: Path, **env: str) -> tuple[int, str]:
+def fail_to_start(home: Path, **env: str) -> tuple[int, str]:
     """Exit status and words of a server that cannot start."""
     process, log = start(home, **env)
     return process.wait(PATIENCE_S), log.whole()
@@ -118,88 +120,88 @@ def read_answer(connection: socket.socket) -> bytes:
 
 def readable(connections: list[socket.socket], count: int) -> list[socket.socket]:
     """Those to which something was sent, if they are `count` at least."""
-    found = select.select(connections, [], [], 0)[0]
-    return found if len(found) >= count else []
+    ready = select.select(connections, [], [], 0)[0]
+    return ready if len(ready) >= count else []
 
 
-def test_sockets_that_send_one_byte_hold_no_thread(running: Service) -> None:
-    with running.crowd(64, b"G"):
-        running.check_health()
-        assert running.get("/sites").status_code == 200
+def test_sockets_that_send_one_byte_hold_no_thread(service: Service) -> None:
+    with service.crowd(64, b"G"):
+        service.check_health()
+        assert service.get("/sites").status_code == 200
 
 
-def test_a_refused_body_is_not_waited_for(running: Service) -> None:
+def test_a_refused_body_is_not_waited_for(service: Service) -> None:
     upload = STALLED_UPLOAD.format(token="wrong").encode()
-    with running.crowd(64, upload) as refused:
-        for connection in refused:
+    with service.crowd(64, upload) as connections:
+        for connection in connections:
             answer = read_answer(connection)  # ends, though the body never came
             assert answer.startswith(b"HTTP/1.1 401 ")
             assert b"Connection: close" in answer
-        running.check_health()
+        service.check_health()
 
 
-def test_a_client_that_asks_first_is_refused_before_it_sends_the_body(running: Service) -> None:
+def test_a_client_that_asks_first_is_refused_before_it_sends_the_body(service: Service) -> None:
     head = STALLED_UPLOAD.replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n")
-    with running.crowd(1, head.format(token="wrong").encode()) as (connection,):
+    with service.crowd(1, head.format(token="wrong").encode()) as (connection,):
         assert read_answer(connection).startswith(b"HTTP/1.1 401 ")
-    with running.crowd(1, head.format(token=running.token).encode()) as (connection,):
+    with service.crowd(1, head.format(token=service.token).encode()) as (connection,):
         assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
 
 
-def test_only_a_few_uploads_may_be_slow_at_once(running: Service) -> None:
-    upload = STALLED_UPLOAD.format(token=running.token).encode()
-    with running.crowd(64, upload) as connections:
-        running.check_health()
-        assert running.get("/sites").status_code == 200
-        answered = wait_for(lambda: readable(connections, 50))
-        for connection in answered:
+def test_only_a_few_uploads_may_be_slow_at_once(service: Service) -> None:
+    upload = STALLED_UPLOAD.format(token=service.token).encode()
+    with service.crowd(64, upload) as connections:
+        service.check_health()
+        assert service.get("/sites").status_code == 200
+        ready = wait_for(lambda: readable(connections, 50))
+        for connection in ready:
             answer = connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"Retry-After: " in answer
 
 
-def test_answers_that_nobody_reads_hold_no_thread(running: Service) -> None:
-    with running.crowd(64, PIPELINE):
-        wait_for(running.is_at_rest)  # it has made all the answers that it can make
-        running.check_health()
-        assert running.get("/sites").status_code == 200
+def test_answers_that_nobody_reads_hold_no_thread(service: Service) -> None:
+    with service.crowd(64, PIPELINE):
+        wait_for(service.is_at_rest)  # it has made all the answers that it can make
+        service.check_health()
+        assert service.get("/sites").status_code == 200
 
 
-def test_pipelined_requests_are_answered_in_order(running: Service) -> None:
+def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     pipeline = b"".join(
         b"GET /sites/none-%d HTTP/1.1\r\nHost: x\r\n%s\r\n"
         % (n, b"Connection: close\r\n" * (n == 9))
         for n in range(10)
     )
-    with running.crowd(1, b"") as (connection,):
+    with service.crowd(1, b"") as (connection,):
         for byte in range(0, len(pipeline), 7):
             connection.sendall(pipeline[byte : byte + 7])
         answers = read_answer(connection).decode()
     assert re.findall(r"none-(\d)", answers) == [str(n) for n in range(10)]
 
 
-def test_slow_and_idle_connections_lock_nobody_out(running: Service) -> None:
+def test_slow_and_idle_connections_lock_nobody_out(service: Service) -> None:
     slow = b"GET /sites HTTP/1.1\r\nX-Slow: "
-    with running.crowd(200, slow) as sockets, running.crowd(1000), running.crowd(100, PIPELINE):
+    with service.crowd(200, slow) as sockets, service.crowd(1000), service.crowd(100, PIPELINE):
         for _ in range(5):
             for connection in sockets[-50:]:
                 with suppress(OSError):  # the oldest were closed for those that came later
                     connection.sendall(b"x")
-            running.check_health()
-            assert running.get("/sites").status_code == 200
+            service.check_health()
+            assert service.get("/sites").status_code == 200
 
 
 def test_running_out_of_descriptors_ends_nothing(tmp_path: Path) -> None:
     def lower_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
-    with service(tmp_path / "home", lower_limit) as limited:
-        workers = limited.server.workers()
-        with limited.crowd(600):
-            limited.check_health()
-        limited.check_health()
-        assert limited.server.workers() == workers
-        assert "Traceback" not in limited.server.log.read_text()
+    with start_service(tmp_path / "home", lower_limit) as service:
+        workers = service.server.workers()
+        with service.crowd(600):
+            service.check_health()
+        service.check_health()
+        assert service.server.workers() == workers
+        assert "Traceback" not in service.server.log.read_text()
 
 
 def test_the_soft_limit_of_descriptors_is_raised(tmp_path: Path) -> None:
@@ -207,8 +209,8 @@ def test_the_soft_limit_of_descriptors_is_raised(tmp_path: Path) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 
-    with service(tmp_path / "home", lower_limit) as raised:
-        (worker,) = raised.server.workers()
+    with start_service(tmp_path / "home", lower_limit) as service:
+        (worker,) = service.server.workers()
         soft, hard = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     assert soft == min(hard, 65536)
 
@@ -303,7 +305,7 @@ def test_tls_settings_that_do_not_fit_are_one_clear_sentence(
     cert, key = authority.issue("fitting", "IP:127.0.0.1")
     files = {"cert": str(cert), "key": str(key), "none": str(tmp_path / "none")}
     env = {name: files[file] for name, file in settings.items()}
-    status, said = refused(tmp_path / "home", **env)
+    status, said = fail_to_start(tmp_path / "home", **env)
     assert status == 1
     assert said.startswith(words)
     assert said.count("\n") == 1

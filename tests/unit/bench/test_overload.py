@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from bench.attackers import Caller, Held, callers, held, hold
+from bench.attackers import Caller, Hold, find_callers, hold, list_holds
 from bench.overload import CALLS, DESCRIPTORS, SINGLE, checks
 from bench.page.overload import SECTION
 from speck.model.values import JsonObject
@@ -49,21 +49,21 @@ ROUTE = {
     ],
 )
 def test_health_recovery_and_the_worker_are_judged(change: JsonObject, fails: int) -> None:
-    judged = list(checks([row(**change)], {"routes": {"/jobs": ROUTE}}))
-    assert len(judged) == 6
-    assert sum(not check.ok for check in judged) == fails
+    verdicts = list(checks([row(**change)], {"/jobs": ROUTE}))
+    assert len(verdicts) == 6
+    assert sum(not check.ok for check in verdicts) == fails
 
 
 def test_a_worker_that_is_slower_than_the_one_before_is_a_fault() -> None:
     slower = {**ROUTE, "p50_ratio": 1.2}
-    assert [check.name for check in checks([], {"routes": {"/jobs": slower}}) if not check.ok] == [
+    assert [check.name for check in checks([], {"/jobs": slower}) if not check.ok] == [
         "/jobs against gunicorn's worker, p50_ratio"
     ]
 
 
 @pytest.mark.parametrize("attack", [*SINGLE, *CALLS, DESCRIPTORS])
 def test_every_attack_has_its_attackers(attack: str) -> None:
-    assert held(attack, "token") or callers(attack, Caller("http://x", "token"))
+    assert list_holds(attack, "token") or find_callers(attack, Caller("http://x", "token"))
 
 
 def test_a_connection_that_is_closed_is_opened_again() -> None:
@@ -72,7 +72,7 @@ def test_a_connection_that_is_closed_is_opened_again() -> None:
 
         async def attack() -> list[bytes]:
             address = server.getsockname()
-            task = asyncio.ensure_future(hold(address, Held(1, b"G")))
+            task = asyncio.ensure_future(hold(address, Hold(1, b"G")))
             first_bytes = []
             for _ in range(2):
                 connection, _ = await asyncio.to_thread(server.accept)
@@ -85,9 +85,9 @@ def test_a_connection_that_is_closed_is_opened_again() -> None:
 
 
 def test_the_page_shows_every_attack() -> None:
-    calm = row(attack=None, recovered_s=None)
+    calm = row(attack="none")
     text = SECTION.figures(
-        {"summary": {"calm": calm, "attacks": [row()], "compared": {"/jobs": ROUTE}}}  # type: ignore[arg-type]
+        {"summary": {"calm": calm, "attacks": [row()], "comparison": {"/jobs": ROUTE}}}  # type: ignore[arg-type]
     )
     assert "| no attack | 5 | 6 | 9 | 80 | – |" in text
     assert "| 200 sockets that send one byte | 5 | 6 | 9 | 80 | 0.2 |" in text
