@@ -36,6 +36,7 @@ NAMES = (
     "crash",
     "exactly_once",
     "connector",
+    "tls",
     "collector",
     "analyzer",
     "placement",

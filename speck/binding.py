@@ -108,7 +108,9 @@ class Checkpointing:
 class Finding:
     """A setting that would lose data or starve jobs, and the line that corrects it."""
 
-    severity: str  # "error": loses data or refuses work; "warning": slow or short-lived
+    severity: str
+    """`error`: loses data or refuses work; `warning`: slow, short-lived or open; `note`: as it
+    should be, but worth knowing."""
     setting: str
     found: str
     why: str

@@ -74,8 +74,7 @@ class Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
         SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY and
-        SPECK_CLIENT_CA. Raises ValueError if a number cannot be
-        read."""
+        SPECK_CLIENT_CA. Raises ValueError if a number cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:

@@ -51,12 +51,14 @@ INTERVALS_KEPT = 10_000
 
 
 class FlinkEngine:
-    """One Flink cluster at `target.address` (http://host:port of its REST API)."""
+    """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
 
     capabilities = frozenset(EngineCapability)
 
     def __init__(self, target: Target):
-        self._rest = FlinkRest(target.address, target.timeout_s, target.on_request)
+        self._rest = FlinkRest(
+            target.address, target.timeout_s, target.on_request, target.credentials
+        )
         self._timeout_s = target.timeout_s
         self._main_s = target.main_timeout_s
         self._jars = JarStore(self._rest, max(UPLOAD_S, target.timeout_s))

@@ -15,6 +15,7 @@ from typing import Any
 from speck.agent.folder import StateFolder
 from speck.agent.host import HostLoad, cores
 from speck.agent.listener import Listener
+from speck.agent.tls import TlsFiles
 from speck.agent.web import Caller, Json
 from speck.agent.work import Work
 from speck.errors import PermanentError, SpeckError, UnreachableError
@@ -29,8 +30,11 @@ class Settings:
     """The settings of an agent.
 
     `state_folder` is the engine's, under the same path. `token_file` is read at each call.
-    Other agents reach this one at `listen` (host, port), under the URL `advertise` if given.
-    With `broker` and `engine`, the agent registers the site if the service does not know it.
+    Other agents reach this one at `listen` (host, port), under the URL `advertise` if given. There
+    it serves TLS with `tls_cert` and `tls_key`, and with `client_ca` only to agents with a
+    certificate of that authority. `ca` is the authority that signed the certificates of the service
+    and of other agents; `cert` and `key` are presented to them. With `broker` and `engine`, the
+    agent registers the site if the service does not know it.
     """
 
     site: str
@@ -46,6 +50,12 @@ class Settings:
     broker_kind: str = "mqtt"
     credentials: str | None = None
     beat_s: float = 5.0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
 class Agent:
@@ -54,7 +64,8 @@ class Agent:
     def __init__(self, settings: Settings):
         self._settings = settings
         self._folder = StateFolder(settings.state_folder)
-        self._work = Work(self._folder, self._caller)
+        self._tls = TlsFiles.of_client(settings.ca, settings.cert, settings.key)
+        self._work = Work(self._folder, self._caller, self._tls)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._running: dict[str, threading.Event] = {}
@@ -71,11 +82,12 @@ class Agent:
                 f"cannot let other agents connect to {listen[0]}: give --advertise with the"
                 f" address of this machine, e.g. http://192.168.1.10:{listen[1]}"
             )
+        tls = self._read_tls()
         self._folder.root.mkdir(parents=True, exist_ok=True)
         self._token()
         self._work.inbox.clear_old()
         if listen is not None:
-            self.listener = Listener(*listen, self._work.inbox)
+            self.listener = Listener(*listen, self._work.inbox, tls)
         beats = threading.Thread(target=self._send_heartbeats, name="beats", daemon=True)
         beats.start()
         try:
@@ -84,6 +96,15 @@ class Agent:
             self.stop()
             if self.listener is not None:
                 self.listener.close()
+
+    def _read_tls(self) -> TlsFiles | None:
+        settings = self._settings
+        if settings.tls_cert is None:
+            if settings.tls_key or settings.client_ca:
+                raise PermanentError("cannot use --tls-key or --client-ca without --tls-cert")
+            return None
+        key = settings.tls_key or settings.tls_cert
+        return TlsFiles.of_server(settings.tls_cert, key, settings.client_ca)
 
     def stop(self) -> None:
         """Stop soon. Running transfers are left as they are; the next agent continues them."""
@@ -214,7 +235,7 @@ class Agent:
     def _overview(self) -> Json:
         if self._settings.engine is None or self._settings.engine_kind != "flink":
             return {}
-        caller = Caller(self._settings.engine, lambda: None)
+        caller = Caller(self._settings.engine, lambda: None, self._tls)
         try:
             status, answer = caller.json("GET", "/overview", timeout_s=3.0)
             return answer if status == 200 else {}
@@ -226,7 +247,8 @@ class Agent:
     def _build_listen_url(self) -> str | None:
         if self.listener is None:
             return None
-        return self._settings.advertise or f"http://{self.listener.host}:{self.listener.port}"
+        listener = self.listener
+        return self._settings.advertise or f"{listener.scheme}://{listener.host}:{listener.port}"
 
     def _register(self, caller: Caller) -> None:
         """Register the site if its addresses are configured; otherwise log how to register it."""
@@ -253,7 +275,7 @@ class Agent:
             self._stopping.wait(settings.beat_s)
 
     def _caller(self) -> Caller:
-        return Caller(self._settings.service, self._token)
+        return Caller(self._settings.service, self._token, self._tls)
 
     def _token(self) -> str | None:
         if self._settings.token_file is None:

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from speck.agent.tls import TlsFiles
 from speck.errors import PermanentError, UnreachableError
 
 Json = dict[str, Any]
 
 
 class Caller:
-    """Calls one server. Not thread-safe: use one for each thread."""
+    """Calls one server. Not thread-safe: use one for each thread.
 
-    def __init__(self, url: str, token: Callable[[], str | None]):
+    `tls` is used for `https`; without it, the authorities of this machine are trusted.
+    """
+
+    def __init__(
+        self, url: str, token: Callable[[], str | None], tls: TlsFiles | None = None
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise PermanentError(f"cannot call {url!r}: give an address like http://host:8080")
         self.url = url
         self._prefix = parts.path.rstrip("/")
         self._token = token
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        self._connection = kind(parts.hostname, parts.port)
+        self._is_https = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._tls = tls
+        self._connection = self._make_connection()
 
     def call(
         self,
@@ -58,17 +65,18 @@ class Caller:
                     return self._ask(method, path, body, all_headers, timeout_s)
                 except (OSError, http.client.HTTPException) as again:
                     error = again
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise UnreachableError(f"cannot reach {self.url}: {why}") from error
+            raise self._unreachable(error) from error
 
     def connect(self, timeout_s: float) -> None:
         """Connect before a large body is sent. Raises UnreachableError."""
+        self._connection.close()
+        self._connection = self._make_connection()
         self._connection.timeout = timeout_s
         try:
             self._connection.connect()
         except OSError as error:
             self._connection.close()
-            raise UnreachableError(f"cannot reach {self.url}: {error}") from error
+            raise self._unreachable(error) from error
 
     def json(
         self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **more: Any
@@ -90,9 +98,11 @@ class Caller:
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
-        self._connection.timeout = timeout_s
-        if self._connection.sock is not None:
+        if self._connection.sock is None:
+            self._connection = self._make_connection()  # with certificates as they are now
+        else:
             self._connection.sock.settimeout(timeout_s)
+        self._connection.timeout = timeout_s
         try:
             self._connection.request(method, self._prefix + path, body, headers)
             answer = self._connection.getresponse()
@@ -100,3 +110,18 @@ class Caller:
         except BaseException:
             self._connection.close()
             raise
+
+    def _make_connection(self) -> http.client.HTTPConnection:
+        if not self._is_https:
+            return http.client.HTTPConnection(self._host, self._port)
+        context = self._tls.context() if self._tls else None
+        return http.client.HTTPSConnection(self._host, self._port, context=context)
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return UnreachableError(
+                f"cannot trust {self.url}: {error.verify_message}; give --ca with the authority"
+                " that signed its certificate, and the URL with a name that stands in it"
+            )
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return UnreachableError(f"cannot reach {self.url}: {why}")

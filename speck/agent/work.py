@@ -17,6 +17,7 @@ from typing import Any
 from speck.agent.folder import State, StateFolder, files_of
 from speck.agent.framing import CorruptError, Stream
 from speck.agent.inbox import Arrival, Inbox
+from speck.agent.tls import TlsFiles
 from speck.agent.web import Caller, Json
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError
 
@@ -34,11 +35,14 @@ Report = Callable[[Json], None]
 
 
 class Work:
-    """Carries out commands on one state folder."""
+    """Carries out commands on one state folder. `tls` is for calls to other agents."""
 
-    def __init__(self, folder: StateFolder, service: Callable[[], Caller]):
+    def __init__(
+        self, folder: StateFolder, service: Callable[[], Caller], tls: TlsFiles | None = None
+    ):
         self._folder = folder
         self._service = service
+        self._tls = tls
         self.inbox = Inbox(folder)
 
     def do(self, command: Mapping[str, Any], report: Report, cancellation: threading.Event) -> Json:
@@ -154,7 +158,7 @@ class Work:
         """Send directly to the target; false when it cannot be reached."""
         if not command.get("to"):
             return False
-        caller = Caller(command["to"], lambda: str(command["secret"]))
+        caller = Caller(command["to"], lambda: str(command["secret"]), self._tls)
         at = [0]
         try:
             for _ in range(_DIRECT_TRIES):

@@ -88,6 +88,7 @@ _LAZY = {
     "forget": f"{_COMMANDS}.forget:forget",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",
+    "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
     "audit": f"{_COMMANDS}.audit:audit",

@@ -72,7 +72,13 @@ def write(settings: FlinkSettings, port: int) -> None:
         (settings.folder / name).mkdir(parents=True, exist_ok=True)
     settings.state.mkdir(parents=True, exist_ok=True)
     conf = settings.folder / "conf"
-    values = {**_common_settings(settings, port), **_memory_settings(settings), **settings.config}
+    secured = settings.tls.engine_settings() if settings.tls else {}
+    values = {
+        **_common_settings(settings, port),
+        **_memory_settings(settings),
+        **secured,
+        **settings.config,
+    }
     # keys in their dotted form, as in Flink's documentation
     (conf / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     (conf / "log4j.properties").write_text(_LOG4J)

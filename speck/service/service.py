@@ -32,6 +32,7 @@ from speck.service.dataset import Dataset
 from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
+from speck.service.legs import Legs
 from speck.service.placements import Placements
 from speck.service.policy import Policy
 from speck.service.restored import Restored
@@ -77,6 +78,7 @@ class Service:
         self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
             self.records,
             self.connections,
@@ -84,6 +86,7 @@ class Service:
             self.polls,
             self.changes,
             self.agents,
+            legs,
             simulated=config.simulated,
         )
         self.tokens = Tokens(self.records, self.clock, config.last_uses)

@@ -11,6 +11,7 @@ from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, S
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
+from speck.service.legs import Legs
 from speck.service.status import StatusViews
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
@@ -29,6 +30,7 @@ class Sites:
         polls: SitePolls,
         changes: Changes,
         agents: Agents,
+        legs: Legs,
         *,
         simulated: bool = False,
     ):
@@ -39,6 +41,7 @@ class Sites:
         self._polls = polls
         self._changes = changes
         self._agents = agents
+        self._legs = legs
         self._simulated = simulated
 
     def add(
@@ -137,6 +140,7 @@ class Sites:
         with suppress(SpeckError):
             folder = self._connections.engine(name).checkpoint_folder()
         findings += self._agents.findings(name, folder)
+        findings += self._legs.findings(name)
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 

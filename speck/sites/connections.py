@@ -17,7 +17,7 @@ from speck.binding import (
 )
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
-from speck.sites.credentials import read_secrets
+from speck.sites.credentials import Credentials, read_credentials, read_secrets
 
 
 class Connections:
@@ -39,7 +39,7 @@ class Connections:
         self._timeout_s = timeout_s
         self._main_timeout_s = main_timeout_s
         self._lock = threading.Lock()
-        self._engines: dict[tuple[str, str], StreamEngine] = {}
+        self._engines: dict[tuple[str, str, str | None], StreamEngine] = {}
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
 
     def site(self, name: str) -> Site:
@@ -52,16 +52,19 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """Return the engine of a site, opened if necessary."""
-        spe = self.site(site).spe
-        key = (spe.kind, spe.address)
+        """Return the engine of a site, opened if necessary. Raises PermanentError if it is reached
+        over https and the site's credentials are missing."""
+        spe, broker = self.site(site).spe, self.site(site).broker
+        credentials = broker.credentials if spe.address.startswith("https:") else None
+        key = (spe.kind, spe.address, credentials)
         with self._lock:
             if key not in self._engines:
                 target = Target(
                     spe.address,
-                    timeout_s=self._timeout_s,
-                    on_request=failpoints.hit_after_request,
-                    main_timeout_s=self._main_timeout_s,
+                    self._credentials_file(credentials),
+                    self._timeout_s,
+                    failpoints.hit_after_request,
+                    self._main_timeout_s,
                 )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])
@@ -109,6 +112,13 @@ class Connections:
                 f"cannot use credentials {name!r}: no file of that name in {self._credentials}"
             )
         return file
+
+    def credentials(self, site: str) -> Credentials:
+        """Return the content of a site's credentials; without any it is empty. Raises
+        PermanentError."""
+        broker = self.site(site).broker
+        file = self._credentials_file(broker.credentials)
+        return read_credentials(file, broker.address) if file else Credentials()
 
     def close(self) -> None:
         """Close every binder."""

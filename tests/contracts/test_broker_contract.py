@@ -20,12 +20,12 @@ import pytest
 from bench import mount
 from binders.memory import Message, World
 from binders.mqtt.connection import Connection, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto
 from tests.waiting import wait_for
 

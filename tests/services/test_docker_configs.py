@@ -17,6 +17,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from binders.mqtt.broker import MqttBroker
+from speck.binding import Target
+from speck.ca import Authority, write_truststore
+from speck.errors import SpeckError
+from speck.fog import flink
 from speck.fog.paths import flink_folder
 from speck.fog.ports import pick_port
+from speck.fog.tls import Identity
 from tests.waiting import wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -87,7 +94,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def move_paths(config: Path, root: Path) -> None:
-    config.write_text(config.read_text().replace("/var/lib/speck", f"{root}/var/lib/speck"))
+    shipped = config.read_text().replace(f"{root}/var", "/var")
+    config.write_text(shipped.replace("/var/lib/speck", f"{root}/var/lib/speck"))
 
 
 class Running:
@@ -132,12 +140,16 @@ def listens(port: int, path: str | None = None) -> bool:
     return subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
 
-def start_broker(site: Installed) -> Running:
-    # Mosquitto started by root gives root up and could not read what root made for it.
+def stay_root(site: Installed) -> None:
+    """Mosquitto started by root gives root up and could not read what root made for it."""
     if os.geteuid() == 0:
         conf = site.root / "etc/speck/mosquitto/mosquitto.conf"
         if "\nuser root\n" not in conf.read_text():
             conf.write_text(conf.read_text() + "user root\n")
+
+
+def start_broker(site: Installed) -> Running:
+    stay_root(site)
     broker = Running(
         [site.root / "opt/speck/bin/broker.sh"], site.environment, site.root / "broker.log"
     )
@@ -314,6 +326,63 @@ def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
         engine.end()
 
 
+@pytest.fixture
+def certificates(site: Installed) -> Identity:
+    """In the site's credentials: its own certificate, and that of the service."""
+    folder = site.root / "etc/speck/credentials"
+    now = datetime.now(UTC)
+    authority = Authority.create(folder, now, force=True)
+    authority.issue("edge-q", now, hosts=[HOST], keystore=True, force=True)
+    authority.issue("service", now, client=True, force=True)
+    write_truststore(folder / "edge-q-clients.p12", folder / "service.crt")
+    return Identity(folder, "service")
+
+
+def test_the_broker_lets_in_certificates_in_place_of_passwords(
+    site: Installed, certificates: Identity, tmp_path: Path
+) -> None:
+    stay_root(site)
+    environment = site.environment | {"SPECK_TLS_NAME": "edge-q"}
+    port = environment["SPECK_MQTT_PORT"] = str(pick_port(HOST))
+    broker = Running([site.root / "opt/speck/bin/broker.sh"], environment, tmp_path / "broker.log")
+    try:
+        broker.wait_for("the broker", lambda: listens(int(port)))
+        target = Target(f"ssl://{HOST}:{port}", tmp_path / "login")
+        certificates.write_credentials(tmp_path / "login", [target.address])
+        assert MqttBroker(target).reserve("tls-1", "topic") is False  # its user may write
+        site_only = Identity(certificates.authority, "edge-q")
+        site_only.write_credentials(tmp_path / "login", [target.address])
+        assert MqttBroker(target).reserve("tls-1", "topic") is True
+        with pytest.raises(SpeckError):
+            MqttBroker(Target(target.address)).reach()
+    finally:
+        broker.end()
+
+
+def test_the_engine_obeys_certificates_only(
+    site: Installed, certificates: Identity, tmp_path: Path
+) -> None:
+    move_paths(site.root / "etc/speck/flink/config.yaml", site.root)
+    port = pick_port(HOST)
+    environment = site.environment | {"SPECK_TLS_NAME": "edge-q", "SPECK_ENGINE_PORT": str(port)}
+    engine = Running(
+        [site.root / "opt/speck/bin/engine.sh", "edge"], environment, tmp_path / "engine.out"
+    )
+    try:
+        engine.wait_for(
+            "the engine's slots",
+            lambda: (flink.overview(HOST, port, certificates) or {}).get("slots-total") == 3,
+        )
+        stranger = Identity(certificates.authority, "edge-q")  # not in its truststore
+        assert flink.overview(HOST, port, stranger) is None
+        healthy = {"SPECK_HEALTH_ADDRESS": HOST, "SPECK_TLS_NAME": "edge-q"}
+        command = [DOCKER / "bin/healthy.sh", str(port), "/overview"]
+        assert subprocess.run(command, env=os.environ | healthy).returncode == 0
+        assert engine.stop() == 0
+    finally:
+        engine.end()
+
+
 def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
@@ -369,6 +438,7 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
         "${SPECK_SITE}": "edge-q",
         "${SPECK_SERVER}": f"http://127.0.0.1:{server.server_port}",
         "${SPECK_AGENT_LISTEN}": f"{HOST}:0",
+        "$SPECK_AGENT_OPTIONS": "",
         "/var/lib/speck/state": str(tmp_path / "state"),
         "/etc/speck/credentials/agent-token": str(token),
     }

@@ -18,10 +18,10 @@ import pytest
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
 from binders.mqtt.connection import Connection, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
+from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 
 
@@ -90,7 +90,7 @@ def test_tls_is_used_and_checked(tmp_path: Path) -> None:
         assert MqttBroker(Target(address, trusting)).reach() == "mqtt 5"
         MqttBroker(Target(address, trusting)).reserve("one", "t")
         assert MqttBroker(Target(address, trusting)).view().taken == {}
-        with pytest.raises(BrokerRefusedError, match=r"^cannot trust the broker .* `ca` line"):
+        with pytest.raises(BrokerRefusedError, match=r"^cannot trust the broker .* the CA file"):
             MqttBroker(Target(address)).reach()
 
 

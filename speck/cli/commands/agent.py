@@ -35,6 +35,16 @@ _folder = click.Path(file_okay=False, path_type=Path)
     help="Receive state from other sites here; without it, the service relays state.",
 )
 @click.option("--advertise", metavar="URL", help="The URL under which other agents reach --listen.")
+@click.option("--tls-cert", type=_file, help="Certificate of --listen (PEM, with its chain).")
+@click.option("--tls-key", type=_file, help="Its private key (PEM), if not in the same file.")
+@click.option(
+    "--client-ca", type=_file, help="Take state only from agents with a certificate of this CA."
+)
+@click.option("--ca", envvar="SPECK_CA", type=_file, help="CA of the service and the other agents.")
+@click.option(
+    "--cert", envvar="SPECK_CERT", type=_file, help="Certificate to present to them (PEM)."
+)
+@click.option("--key", envvar="SPECK_KEY", type=_file, help="Its private key (PEM).")
 @click.option("--engine", metavar="URL", help="The engine's REST API, to report its slots.")
 @click.option("--broker", metavar="URL", help="The broker; with --engine, to register the site.")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)

@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 from speck.api.access import ACCESS
 from speck.config import Config
 from speck.errors import StoreFullError
+from speck.service.legs import Legs
 from speck.service.sites import Sites
 from speck.service.tokens import Role
 from tests.unit.api.conftest import Bench, site
@@ -236,6 +237,7 @@ def test_what_exists_in_memory_only_is_registered_for_trials_only(bench: Bench) 
         service.polls,
         service.changes,
         service.agents,
+        Legs(service.config, service.connections, service.agents, service.clock),
         simulated=Config(home=service.config.home).simulated,
     )
     answer = bench.client.post("/sites", json=site("edge-a"))

@@ -5,9 +5,9 @@ from typing import Any, cast
 import pytest
 
 from binders.mqtt.check import Open, access_findings, connack_findings
-from binders.mqtt.credentials import Credentials
 from speck.binding import Target
 from speck.errors import BrokerRefusedError
+from speck.sites.credentials import Credentials
 
 GOOD: dict[str, Any] = {"ReceiveMaximum": 1000, "TopicAliasMaximum": 10}
 
@@ -62,8 +62,8 @@ NAMED = Credentials("speck", "secret")
         ("tcp://127.3.4.5:1883", Credentials(), open_to_all, []),
         ("tcp://[::1]:1883", Credentials(), open_to_all, []),
         ("tcp://192.0.2.1:1883", Credentials(), open_to_all, ["allow_anonymous"]),
-        ("tcp://192.0.2.1:1883", NAMED, open_to_all, ["allow_anonymous", "listener"]),
-        ("tcp://192.0.2.1:1883", NAMED, open_to_users, ["listener"]),
+        ("tcp://192.0.2.1:1883", NAMED, open_to_all, ["allow_anonymous"]),
+        ("tcp://192.0.2.1:1883", NAMED, open_to_users, []),
         ("ssl://192.0.2.1:8883", NAMED, open_to_users, []),
         (
             "tcp://192.0.2.1:8883",

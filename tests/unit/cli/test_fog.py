@@ -97,6 +97,16 @@ def test_sites_of_different_speed(speck: Run, calls: list[Any]) -> None:
         assert f"cannot use --speed {wrong}: write SITE=CORES" in result.stderr
 
 
+def test_a_fog_with_tls_uses_the_authority_of_speck_ca(
+    speck: Run, calls: list[Any], tmp_path: Path
+) -> None:
+    assert speck("fog", "up", "--tls", SPECK_HOME=str(tmp_path)).exit_code == 0
+    assert calls[0][-1] == tmp_path / "ca"
+    calls.clear()
+    assert speck("fog", "up").exit_code == 0
+    assert calls[0] == (3, 8, 24, 1, "single")
+
+
 def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "wan.yaml"
     file.write_text("uplinks: {edge-q: {up_mbps: 2}}")

@@ -104,8 +104,8 @@ def test_the_header_is_packed_as_paho_would(value: str) -> None:
 
 
 def test_a_broker_address_has_a_default_port() -> None:
-    assert parse_broker("tcp://pi") == ("pi", 1883)
-    assert parse_broker("tcp://127.0.0.1:2000/") == ("127.0.0.1", 2000)
+    assert parse_broker("tcp://pi") == ("pi", 1883, False)
+    assert parse_broker("tcp://127.0.0.1:2000/") == ("127.0.0.1", 2000, False)
 
 
 @pytest.mark.parametrize("address", ["http://pi:1", "pi:1883", "tcp://", "tcp://pi:x"])

@@ -18,6 +18,7 @@ from tests.service_helpers import (
     broker,
     composition,
     engine,
+    findings_but_of_tls,
     job,
     job_body,
     look_anew,
@@ -155,11 +156,24 @@ def test_a_heartbeat_is_remembered(service: Service) -> None:
 
 
 def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
-    assert service.sites.check("edge-a") == {"name": "edge-a", "ok": True, "findings": []}
+    assert service.sites.check("edge-a")["ok"]
+    assert findings_but_of_tls(service, "edge-a") == []
     engine("edge-a").unreachable = True
-    result = service.sites.check("edge-a")
-    assert not result["ok"]
-    assert [(f["part"], f["found"]) for f in result["findings"]] == [("engine", "no answer")]
+    assert not service.sites.check("edge-a")["ok"]
+    findings = findings_but_of_tls(service, "edge-a")
+    assert [(f["part"], f["found"]) for f in findings] == [("engine", "no answer")]
+
+
+def test_check_names_every_plain_leg(service: Service) -> None:
+    service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
+    findings = service.sites.check("edge-a")["findings"]
+    legs = [(f["part"], f["severity"], f["found"]) for f in findings if f["setting"] == "TLS"]
+    assert legs == [
+        ("engine", "warning", "http://edge-a.test:8081 is plain"),
+        ("broker", "warning", "tcp://edge-a.test:1883 is plain"),
+        ("agent", "warning", "http://edge-a.test:8090 is plain"),
+        ("service", "note", "http://127.0.0.1:8080 is plain, on loopback"),
+    ]
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:
