@@ -70,8 +70,8 @@ test-long: setup check ## the tests that take long, too
 check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "bench and not long"
 
-demo: setup ## the traffic application on a fog of four sites, with real data
-	@$(PY) -m speck.fog.demo
+demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
+	@$(PY) -m speck.fog.demo $(if $(TLS),--tls)
 
 bench: setup ## all experiments, one after another; QUICK=1: short, two at a time, to see that they work
 	@$(PY) -m bench.everything
@@ -96,6 +96,9 @@ bench-in-action: setup ## the traffic application moved out of the cloud while d
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
+
+bench-tls: setup ## what TLS with client certificates costs: deploying 100 jobs, messages/s
+	@$(PY) -m bench.tls
 
 bench-exactly-once: setup ## what exactly_once costs against at_least_once
 	@$(PY) -m bench.exactly_once
@@ -132,6 +135,9 @@ bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 0
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
+
+bench-overload: setup ## the service under slow, silent and hostile clients: health, memory, recovery
+	@$(PY) -m bench.overload
 
 house: $(VENV_STAMP) ## figures of the code: modules, layers, longest parts, keys outside the store
 	@$(PY) tools/house.py

@@ -90,7 +90,7 @@ def main() -> int:
     if options.duckdb:
         _duckdb(options)
         return 0
-    full = [_measured(options, options.hours * part) for part in PARTS]
+    full = [_measure(options, options.hours * part) for part in PARTS]
     chosen = full[len(full) // 2]
     content = {
         "rows": chosen["rows"],
@@ -127,7 +127,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measured(options: argparse.Namespace, hours: float) -> JsonObject:
+def _measure(options: argparse.Namespace, hours: float) -> JsonObject:
     """One size: made, analysed, and worked out beside."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-analyzer-") as folder:
         root, out = Path(folder, "metrics"), Path(folder, "analysis.json")
@@ -172,7 +172,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
     )
     say(f"DuckDB: {seconds:.1f} s, {peak:.0f} MB")
     theirs = {row["engine_job_id"]: row for row in json.loads(out.read_text())}
-    compared, apart = 0, []
+    count, apart = 0, []
     for job in analysis["jobs"]:
         ours = {
             **job,
@@ -180,7 +180,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
             "bytes_out_rate": _product(job["bytes_out_per_record"], job["out_rate"]),
         }
         for name in COMPARED:
-            compared += 1
+            count += 1
             if not _equal(ours[name], theirs[job["engine_job_id"]][name]):
                 apart.append(
                     (job["job_name"], name, ours[name], theirs[job["engine_job_id"]][name])
@@ -192,7 +192,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
         "seconds": round(seconds, 2),
         "peak_mb": round(peak),
         "works_out": "rates of records and bytes, and utilisation, of each incarnation",
-        "compared": compared,
+        "compared": count,
         "differences": len(apart),
     }
 
@@ -222,17 +222,17 @@ def _duckdb(options: argparse.Namespace) -> None:
     # of two rows of one key that differ, the same is the first as in Spark
     database.execute("set default_null_order = 'nulls_first'")
     files = f"{options.duckdb}/tasks/*/*/*.parquet"
-    asked = RATES.format(files=files, since=options.since, until=options.until)
-    found = database.execute(asked)
-    names = [column[0] for column in found.description or ()]
-    rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    query = RATES.format(files=files, since=options.since, until=options.until)
+    cursor = database.execute(query)
+    names = [column[0] for column in cursor.description or ()]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     options.out.write_text(json.dumps(rows))
 
 
 def _run(program: str, **options: object) -> tuple[float, float]:
     """Seconds that a Python process takes, and the most MB it and its children had at once."""
-    told = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    arguments = [*program.split(), *told]
+    command = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    arguments = [*program.split(), *command]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)

@@ -44,28 +44,28 @@ class Arrival:
 
 
 class Arrivals:
-    """Runs the program and keeps what it tells, until it is closed.
+    """Runs the program and keeps the records that it prints, until it is closed.
 
-    `wanted`: (client id, broker, topic) of each reader; `prefix`: what begins a program at the
-    site where the readers stand. Raises RuntimeError when they cannot subscribe.
+    `outputs`: (client id, broker, topic) of each reader; `prefix`: the command prefix that starts
+    a program at the site of the readers. Raises RuntimeError when they cannot subscribe.
     """
 
-    def __init__(self, wanted: Sequence[tuple[str, str, str]], prefix: Sequence[str] = ()) -> None:
-        words = [word for each in wanted for word in each]
+    def __init__(self, outputs: Sequence[tuple[str, str, str]], prefix: Sequence[str] = ()) -> None:
+        words = [word for each in outputs for word in each]
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "bench.arrivals", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._found: list[Arrival] = []
+        self._arrivals: list[Arrival] = []
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="arrivals", daemon=True)
         self._thread.start()
         if not self._ready.wait(_READY_S):
             self.close()
-            raise RuntimeError(f"cannot read {', '.join(each[2] for each in wanted)}")
+            raise RuntimeError(f"cannot read {', '.join(each[2] for each in outputs)}")
 
     @property
     def pid(self) -> int:
@@ -73,12 +73,12 @@ class Arrivals:
 
     def count(self) -> int:
         """How many have come."""
-        return len(self._found)
+        return len(self._arrivals)
 
     def since(self, first: int) -> list[Arrival]:
-        """What has come, but for the first `first`."""
+        """The records that have arrived, except the first `first`."""
         with self._lock:
-            return self._found[first:]
+            return self._arrivals[first:]
 
     def close(self) -> None:
         """End the program; its sessions stay."""
@@ -110,11 +110,11 @@ class Arrivals:
                 continue
             arrival = Arrival(*json.loads(line))
             with self._lock:
-                self._found.append(arrival)
+                self._arrivals.append(arrival)
 
 
 class _Reader:
-    """One connection; prints what comes."""
+    """One connection; prints each message."""
 
     def __init__(self, client_id: str, broker: str, topic: str) -> None:
         self._topic, self._tap = topic, client_id.startswith(TAP)

@@ -20,8 +20,8 @@ LINK = {"batch_records": 100, "linger_ms": 50, "compression": "zstd"}
 WINDOW_MS = 500
 
 
-def _drawn() -> str:
-    """What a camera saw a vehicle by. Drawn by chance: it compresses no better than figures do."""
+def _draw_extra() -> str:
+    """How a camera detected a vehicle; random, so it compresses no better than numbers do."""
     record = {
         "lane": _DRAW.randint(1, 4),
         "heading_deg": round(_DRAW.uniform(0, 360), 1),
@@ -36,14 +36,14 @@ def _drawn() -> str:
 
 
 _DRAW = random.Random(5)
-_EXTRAS = [_drawn() for _ in range(2003)]
+_EXTRAS = [_draw_extra() for _ in range(2003)]
 """Many more than a batch holds."""
 
 
-def camera(stream: str, number: int, seen: Detection) -> bytes:
-    """A detection as a camera would send it, with what it saw it by: some 4000 bytes."""
+def camera(stream: str, number: int, detection: Detection) -> bytes:
+    """A detection as a camera would send it, with details of the recognition: some 4000 bytes."""
     extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
-    return encode(stream, number, seen)[:-1] + b"," + extra.encode()
+    return encode(stream, number, detection)[:-1] + b"," + extra.encode()
 
 
 def sites() -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def sites() -> tuple[str, ...]:
 
 
 def composition() -> JsonObject:
-    """compositions/traffic/cloud.yaml with short windows, and what Forward sends batched."""
+    """compositions/traffic/cloud.yaml with short windows, and with Forward's output batched."""
     content: JsonObject = yaml.safe_load((TRAFFIC / "cloud.yaml").read_text())
     absent = {edge_of(site) for site in STREAMS if site not in sites()}
     for name in ("jobs", "inputs", "outputs"):
@@ -73,15 +73,15 @@ def composition() -> JsonObject:
 def edge_of_entry(entry: JsonObject) -> str:
     """The edge that a job, an input or an output belongs to; else the cloud."""
     name = str(entry.get("job_name") or entry.get("client_id") or entry["topic"])
-    found = _SITE.search(name)
-    return edge_of(found[1]) if found else CLOUD
+    match = _SITE.search(name)
+    return edge_of(match[1]) if match else CLOUD
 
 
 _SITE = re.compile(r"(?:[-/])([abcABC])\d?$")
 
 
 def laid_out() -> JsonObject:
-    """What is expected of the placement: each site's jobs at its edge, results in the cloud."""
+    """The expected placement: each site's jobs at its edge, results in the cloud."""
     content = composition()
     for job in content["jobs"]:
         edge = edge_of_entry(job)

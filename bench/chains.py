@@ -107,11 +107,11 @@ class Bare:
         trigger = answer.json()["request-id"]
         until = time.monotonic() + MOST_S
         while time.monotonic() < until:
-            seen = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
-            if seen["status"]["id"] == "COMPLETED":
-                if "location" not in seen["operation"]:
-                    raise RuntimeError(f"cannot stop {name} at {job['site']}: {seen}")
-                return str(seen["operation"]["location"])
+            status = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
+            if status["status"]["id"] == "COMPLETED":
+                if "location" not in status["operation"]:
+                    raise RuntimeError(f"cannot stop {name} at {job['site']}: {status}")
+                return str(status["operation"]["location"])
             time.sleep(_LOOK_S)
         raise RuntimeError(f"cannot stop {name} at {job['site']}: no savepoint in {MOST_S:g} s")
 
@@ -129,7 +129,7 @@ class Bare:
         self.await_running()
 
     def modify(self, jobs: Sequence[JsonObject]) -> None:
-        """Stop each with a savepoint and run it anew from that."""
+        """Stop each with a savepoint and start it again from that."""
         self._everywhere(jobs, lambda jar, job: self.run(jar, job, self.stop(job["job_name"])))
         self.await_running()
 
@@ -181,10 +181,10 @@ class Bare:
 
     def await_running(self) -> None:
         """Until every job has all its tasks running."""
-        wanted = {job_id for job_id, _ in self.running.values()}
+        job_ids = {job_id for job_id, _ in self.running.values()}
 
         def ready(jobs: list[JsonObject]) -> bool:
-            over = [job for job in jobs if job["jid"] in wanted and job["state"] in _OVER]
+            over = [job for job in jobs if job["jid"] in job_ids and job["state"] in _OVER]
             if over:
                 raise RuntimeError(f"cannot run all jobs: {over[0]['name']} is {over[0]['state']}")
             up = {
@@ -194,7 +194,7 @@ class Bare:
                 and job["tasks"]["total"] > 0
                 and job["tasks"]["running"] == job["tasks"]["total"]
             }
-            return wanted <= up
+            return job_ids <= up
 
         self._await(ready)
 

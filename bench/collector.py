@@ -58,15 +58,15 @@ def main() -> None:
                 cloud_slots=JOBS,
                 checkpoint_interval_s=CHECKPOINT_S,
             )
-            write_result("collector.json", measured(fog, Path(folder) / "home"))
+            write_result("collector.json", measure(fog, Path(folder) / "home"))
         finally:
             fog.down()
 
 
-def measured(fog: Fog, home: Path) -> JsonObject:
+def measure(fog: Fog, home: Path) -> JsonObject:
     """All figures, of one fog."""
-    with phase(home, 0) as served:
-        api = Api(served.url)
+    with phase(home, 0) as server:
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         say(f"deploying {JOBS} jobs")
@@ -112,23 +112,24 @@ def measured(fog: Fog, home: Path) -> JsonObject:
 def phase(home: Path, every_s: float) -> Iterator[Served]:
     """The service, which collects every `every_s` seconds (0: not)."""
     jars = [edge_jar("speck-jobs.jar").parent]
-    with serving(home, jars, more={"SPECK_METRICS_S": str(every_s)}) as served:
-        yield served
+    with serving(home, jars, more={"SPECK_METRICS_S": str(every_s)}) as server:
+        yield server
 
 
 def cpu_share(home: Path, every_s: float, seconds: float) -> float:
     """CPU seconds a second of the service, once it has settled."""
-    with phase(home, every_s) as served:
+    with phase(home, every_s) as server:
         time.sleep(SETTLE_S)
-        began, used = time.monotonic(), tree_cpu_s(served.process.pid)
+        began, cpu_before_s = time.monotonic(), tree_cpu_s(server.process.pid)
         time.sleep(seconds)
-        share = (tree_cpu_s(served.process.pid) - used) / (time.monotonic() - began)
+        share = (tree_cpu_s(server.process.pid) - cpu_before_s) / (time.monotonic() - began)
     say(f"collecting every {every_s:g} s: {share:.2%} of a core")
     return share
 
 
 def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
-    """Bytes of one look at a site whose metrics' names are known, tasks in it, seconds of some."""
+    """One poll of a site whose metric names are known: its bytes, the tasks in it, the seconds of
+    several."""
     engine_at = site.engine_address.rpartition("//")[2].rstrip("/").split(":")
     broker_at = site.broker_address.rpartition("//")[2].split(":")
     with ExitStack() as stack:
@@ -145,27 +146,27 @@ def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
         for _ in range(LOOKS):
             before = sum(proxy.bytes_passed for proxy in proxies)
             began = time.perf_counter()
-            told = engine.measure(job_ids)
+            measures = engine.measure(job_ids)
             broker.measure()
             seconds.append(time.perf_counter() - began)
             passed += sum(proxy.bytes_passed for proxy in proxies) - before
-            tasks += sum(len(job.tasks) for job in told.jobs.values())
+            tasks += sum(len(job.tasks) for job in measures.jobs.values())
         return {"bytes": passed / LOOKS, "tasks": tasks / LOOKS, "seconds": seconds}
 
 
 def on_disk(root: Path) -> JsonObject:
     """Rows and bytes by table, after compaction."""
     maintain(root, datetime.now(UTC) + timedelta(days=1), 0)
-    found: JsonObject = {}
+    sizes: JsonObject = {}
     for name, table in TABLES.items():
         rows = read(root, table).num_rows
         size = sum(file.stat().st_size for file in (root / name).rglob("*.parquet"))
-        found[name] = {
+        sizes[name] = {
             "rows": rows,
             "bytes": size,
             "bytes_per_row": round(size / rows, 1) if rows else None,
         }
-    return found
+    return sizes
 
 
 @contextmanager

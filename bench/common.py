@@ -68,21 +68,21 @@ def provenance(began: float) -> JsonObject:
 
 
 def versions() -> JsonObject:
-    """Of what the fog is made of; what is not installed is left out."""
-    found: JsonObject = {}
+    """The versions of the fog's components; missing components are left out."""
+    versions_by_tool: JsonObject = {}
     for key, package in (("flink", "apache-flink-libraries"), ("spark", "pyspark")):
         with suppress(PackageNotFoundError):
-            found[key] = version(package)
+            versions_by_tool[key] = version(package)
     for key, find, option in (("mosquitto", find_mosquitto, "-h"), ("java", find_java, "-version")):
         with suppress(SpeckError, OSError):
-            asked = subprocess.run([find(), option], capture_output=True, text=True, timeout=20)
-            if told := re.search(r"version \"?([\w.+]+)", asked.stdout + asked.stderr):
-                found[key] = told.group(1)
-    return found
+            process = subprocess.run([find(), option], capture_output=True, text=True, timeout=20)
+            if match := re.search(r"version \"?([\w.+]+)", process.stdout + process.stderr):
+                versions_by_tool[key] = match.group(1)
+    return versions_by_tool
 
 
 def machine() -> JsonObject:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": os.cpu_count(),
@@ -148,8 +148,8 @@ def fog_with_service(
                 speeds=speeds,
             )
             jars = edge_jar("speck-jobs.jar").parent
-            with serving(Path(folder) / "home", [jars], more=more) as served:
-                api = Api(served.url)
+            with serving(Path(folder) / "home", [jars], more=more) as server:
+                api = Api(server.url)
                 for body in fog.site_bodies():
                     api.call("POST", "/sites", body)
                 yield fog, api

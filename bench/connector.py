@@ -77,7 +77,7 @@ class Lab:
 
 @dataclass(slots=True)
 class Figures:
-    """What the rounds gave for one QoS and payload."""
+    """The figures of all rounds for one QoS and payload."""
 
     rates: dict[str, list[Measured]] = field(
         default_factory=lambda: {variant: [] for variant in VARIANTS}
@@ -91,7 +91,8 @@ class Figures:
 
 
 def topics(qos: int, variant: str) -> tuple[str, str]:
-    """What the load generator publishes to and reads; the bare broker's are the same topic."""
+    """The topics that the load generator publishes to and reads; for the bare broker they are the
+    same."""
     source = f"bench/{qos}/{variant}"
     return source, source if variant == "broker" else f"{source}/out"
 
@@ -129,7 +130,7 @@ def lab(qos: int, cores: Cores) -> Iterator[Lab]:
 
 
 def measure(lab: Lab) -> dict[int, Figures]:
-    """All payloads; variants take turns within each round, so that what disturbs hits all."""
+    """All payloads; variants take turns within each round, so that a disturbance affects all."""
     for variant in ("job", "relay"):  # which warms up the load generator, too
         for payload in PAYLOADS:
             lab.warm_up(variant, payload)

@@ -32,7 +32,7 @@ SLOTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one death; `died` is None when the service did not come so far again."""
+    """The outcome of one death; `died` is None when the service did not recover that far."""
 
     crash: Crash
     died: Died | None
@@ -44,36 +44,36 @@ class Outcome:
 
 
 def die(grave: Grave, crash: Crash) -> Outcome:
-    """One death and what follows."""
+    """One death and its consequences."""
     try:
-        died = grave.live_through(crash)
+        death = grave.live_through(crash)
     except (AssertionError, SpeckError, OSError) as error:
         return Outcome(crash, None, str(error) or repr(error))
     fault = None
-    if died.mark != crash.at:
-        fault = f"it died at {died.mark}"
-    elif died.change["state"] != "done":
-        fault = f"the change is {died.change['state']}: {died.change['error']}"
-    elif died.left:
-        fault = f"{len(died.left)} operations are left to do"
-    elif died.running != crash.scenario.wanted:
-        fault = f"there run {died.running}, not {crash.scenario.wanted}"
-    return Outcome(crash, died, fault)
+    if death.mark != crash.at:
+        fault = f"it died at {death.mark}"
+    elif death.change["state"] != "done":
+        fault = f"the change is {death.change['state']}: {death.change['error']}"
+    elif death.operations_left:
+        fault = f"{len(death.operations_left)} operations are left to do"
+    elif death.running != crash.scenario.wanted:
+        fault = f"there run {death.running}, not {crash.scenario.wanted}"
+    return Outcome(crash, death, fault)
 
 
 def result_of(outcomes: list[Outcome], seconds: float) -> JsonObject:
     """The figures over all deaths."""
     lived = [outcome.died for outcome in outcomes if outcome.died is not None]
-    times = sorted(died.recovery_s for died in lived)
+    times = sorted(death.recovery_s for death in lived)
     return {
         "points": len(outcomes),
         "recovered": sum(outcome.recovered for outcome in outcomes),
         "max_recovery_s": round(max(times), 2) if times else None,
         "median_recovery_s": round(statistics.median(times), 2) if times else None,
-        "two_copies": sum(len(died.two_copies) for died in lived),
-        "lost": sum(died.count.lost for died in lived),
-        "stray": sum(died.count.stray for died in lived),
-        "published": sum(died.count.published for died in lived),
+        "two_copies": sum(len(death.two_copies) for death in lived),
+        "lost": sum(death.count.lost for death in lived),
+        "stray": sum(death.count.stray for death in lived),
+        "published": sum(death.count.published for death in lived),
         "seconds": round(seconds),
         "by_point": {
             str(outcome.crash): {
@@ -102,8 +102,8 @@ def main() -> int:
             for crash in deaths()[:: 26 if is_quick() else 1]:
                 make_jar_of(crash, jars)
                 outcomes.append(die(grave, crash))
-                died, fault = outcomes[-1].died, outcomes[-1].fault
-                say(f"{crash}: {fault or (died and f'{died.recovery_s:.1f} s')}")
+                death, fault = outcomes[-1].died, outcomes[-1].fault
+                say(f"{crash}: {fault or (death and f'{death.recovery_s:.1f} s')}")
         finally:
             fog.down()
     result = result_of(outcomes, time.monotonic() - started)

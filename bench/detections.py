@@ -46,17 +46,24 @@ def all_streams() -> tuple[str, ...]:
 
 
 def templates(sensors: int) -> dict[str, list[Detection]]:
-    """What the trace's vehicles were like, by stream; their sensors folded to `sensors` a stream:
-    so many results a stream and window."""
-    found: dict[str, list[Detection]] = defaultdict(list)
+    """Vehicles of the trace, by stream; their sensors are folded to `sensors` for each stream,
+    which gives as many results for each stream and window."""
+    by_stream: dict[str, list[Detection]] = defaultdict(list)
     for row in read_trace(TRAFFIC / "trace" / "trace.csv.gz"):
         if row.detection is not None and row.valid:
-            seen = row.detection
-            sensor = f"{row.stream}-{len(found[row.stream]) % sensors + 1:02d}"
-            found[row.stream].append(
-                Detection(0, sensor, seen.vehicle, seen.speed_mps, seen.length_m, seen.type)
+            detection = row.detection
+            sensor = f"{row.stream}-{len(by_stream[row.stream]) % sensors + 1:02d}"
+            by_stream[row.stream].append(
+                Detection(
+                    0,
+                    sensor,
+                    detection.vehicle,
+                    detection.speed_mps,
+                    detection.length_m,
+                    detection.type,
+                )
             )
-    return dict(found)
+    return dict(by_stream)
 
 
 @dataclass(slots=True)
@@ -73,18 +80,18 @@ class Log:
     def closed_at(self, streams: Iterable[str], end_ms: int) -> float | None:
         """When the message was published that completed the window that ends at `end_ms`; None
         when only the end marks did."""
-        found = [self.passed[stream].get(end_ms) for stream in streams]
-        return None if None in found else max(at for at in found if at is not None)
+        moments = [self.passed[stream].get(end_ms) for stream in streams]
+        return None if None in moments else max(at for at in moments if at is not None)
 
     def ends(self) -> list[int]:
         """All ends of windows that any stream has passed, rising; event time in ms."""
         return sorted({end for ends in self.passed.values() for end in ends})
 
-    def note(self, stream: str, seen: Detection, at: float) -> None:
+    def note(self, stream: str, detection: Detection, at: float) -> None:
         """A detection that is published at `at`."""
-        self.rows.append(Row(stream, "", seen))
+        self.rows.append(Row(stream, "", detection))
         ends = self.passed[stream]
-        end = seen.time_ms // self.window_ms * self.window_ms
+        end = detection.time_ms // self.window_ms * self.window_ms
         last = next(reversed(ends), end - self.window_ms)
         for each in range(last + self.window_ms, end + 1, self.window_ms):
             ends[each] = at
@@ -110,7 +117,7 @@ class DetectionFeed:
         interval_ms: float,
         window_ms: int,
         run: str,
-        seen: Mapping[str, Sequence[Detection]],
+        detections: Mapping[str, Sequence[Detection]],
         encoder: Encoder | None = None,
         topic: str = "traffic/{stream}",
     ) -> None:
@@ -121,7 +128,7 @@ class DetectionFeed:
         self.cpu_s = 0.0
         self._offset = time.time() - time.monotonic()
         self._ids = dict.fromkeys(self.log.passed, 0)
-        self._seen = {stream: cycle(seen[stream]) for stream in self.log.passed}
+        self._detections = {stream: cycle(detections[stream]) for stream in self.log.passed}
         self._turns: dict[str, Iterator[str]] = {s: cycle(STREAMS[s]) for s in brokers}
         options = ReplayOptions(
             brokers=brokers, run=run, window=WINDOW, patience_s=120.0, topic=topic
@@ -144,7 +151,7 @@ class DetectionFeed:
 
     @property
     def resent(self) -> int:
-        """Messages sent again after lost connections, or since nobody read."""
+        """Messages sent again after lost connections, or because no reader had subscribed."""
         return sum(each.resent + each.refused for each in self._publishers.values())
 
     def event_time_ms(self, at: float) -> int:
@@ -210,11 +217,11 @@ class DetectionFeed:
             self._pump(min(MOST_TICK_S, max(LEAST_TICK_S, wait)))
 
     def _publish(self, publisher: Publisher, stream: str) -> None:
-        like = next(self._seen[stream])
+        like = next(self._detections[stream])
         self._ids[stream] += 1
         number = self._ids[stream]
         at = time.monotonic()
-        seen = Detection(
+        detection = Detection(
             self.event_time_ms(at),
             like.sensor,
             like.vehicle,
@@ -222,10 +229,16 @@ class DetectionFeed:
             like.length_m,
             like.type,
         )
-        self.log.note(stream, seen, at)
+        self.log.note(stream, detection, at)
         self.log.published[stream, number] = at
         publisher.send(
-            Message(stream, number, "detection", seen.time_ms, self._encode(stream, number, seen))
+            Message(
+                stream,
+                number,
+                "detection",
+                detection.time_ms,
+                self._encode(stream, number, detection),
+            )
         )
 
     def _send_end_marks(self) -> None:
@@ -243,13 +256,13 @@ class DetectionFeed:
     def _pump(self, wait_s: float) -> None:
         """Serve all connections for `wait_s`."""
         until = time.monotonic() + wait_s
-        while (left := until - time.monotonic()) > 0:
+        while (delay_s := until - time.monotonic()) > 0:
             alive = [p for p in self._publishers.values() if p.fileno() >= 0]
             if not alive:
-                self._cancel.wait(left)
+                self._cancel.wait(delay_s)
                 break
             writers = [p for p in alive if p.want_write()]
-            readable, writable, _ = select.select(alive, writers, [], left)
+            readable, writable, _ = select.select(alive, writers, [], delay_s)
             for publisher in readable:
                 publisher.read()
             for publisher in writable:
@@ -259,10 +272,10 @@ class DetectionFeed:
             publisher.tend()
 
 
-def encode(stream: str, number: int, seen: Detection) -> bytes:
+def encode(stream: str, number: int, detection: Detection) -> bytes:
     """A detection as the application's sensors publish it, some 150 bytes."""
     return (
-        f'{{"id":{number},"stream":"{stream}","time_ms":{seen.time_ms},"sensor":"{seen.sensor}",'
-        f'"vehicle":"{seen.vehicle}","speed_mps":{seen.speed_mps},"length_m":{seen.length_m},'
-        f'"type":"{seen.type}"}}'
+        f'{{"id":{number},"stream":"{stream}","time_ms":{detection.time_ms},"sensor":"{detection.sensor}",'
+        f'"vehicle":"{detection.vehicle}","speed_mps":{detection.speed_mps},"length_m":{detection.length_m},'
+        f'"type":"{detection.type}"}}'
     ).encode()

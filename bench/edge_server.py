@@ -117,7 +117,7 @@ def composition(selectivities: Sequence[float]) -> JsonObject:
     }
 
 
-def passed(number: int, selectivity: float) -> int:
+def count_passing(number: int, selectivity: float) -> int:
     """Records out of a filter for its first `number` in: it spreads them evenly."""
     return math.floor(number * selectivity + 1e-6)
 
@@ -126,7 +126,9 @@ def lost_of(missing: Sequence[int], before: int, selectivity: float) -> list[int
     """Which of the missing numbers the filter should have passed on, when it had `before` records
     ahead of number 1."""
     return [
-        n for n in missing if passed(before + n, selectivity) > passed(before + n - 1, selectivity)
+        n
+        for n in missing
+        if count_passing(before + n, selectivity) > count_passing(before + n - 1, selectivity)
     ]
 
 
@@ -157,21 +159,23 @@ class Bench:
                 )
             )
             pause.wait(limit.fill_s)
-            measured = self._measure(limit, feed, reader, selectivity)
+            measurement = self._measure(limit, feed, reader, selectivity)
             self.fog.shape(EDGE, Uplink(None, None, LATENCY_MS))
             published = feed.end()
             before = self._fed.get(name, 0)
             self._fed[name] = before + published
-            wanted = passed(before + published, selectivity) - passed(before, selectivity)
-            reader.await_all(wanted, DRAIN_S, idle_s=15.0)
+            expected = count_passing(before + published, selectivity) - count_passing(
+                before, selectivity
+            )
+            reader.await_all(expected, DRAIN_S, idle_s=15.0)
             lost = lost_of(reader.missing(published), before, selectivity)
             counted = reader.count(published)
         return {
-            **measured,
+            **measurement,
             "published": published,
             "arrived": reader.distinct,
             "lost": len(lost),
-            "unexpected": reader.distinct + len(lost) - wanted + counted.repeated,
+            "unexpected": reader.distinct + len(lost) - expected + counted.repeated,
         }
 
     def _measure(self, limit: Limit, feed: Feed, reader: Checker, selectivity: float) -> JsonObject:
@@ -216,8 +220,8 @@ def prepared(selectivities: Sequence[float]) -> Iterator[Bench]:
             wan_mode="namespaces",
         )
         jars = edge_jar("speck-jobs.jar").parent
-        served = stack.enter_context(serving(Path(folder) / "home", [jars]))
-        api = Api(served.url)
+        server = stack.enter_context(serving(Path(folder) / "home", [jars]))
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         api.apply(composition(selectivities))
@@ -229,14 +233,14 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
     during which the machine was saturated is left out, unless most are: then all are taken."""
     pairs = list(zip(rows["edge"], rows["server"], strict=True))
     fine = [pair for pair in pairs if max(row["machine_cpu"] for row in pair) <= MOST_CPU]
-    kept = fine if 2 * len(fine) >= len(pairs) else pairs
-    edge, server = [e for e, _ in kept], [s for _, s in kept]
-    ratios = [e["sink_per_s"] / s["sink_per_s"] for e, s in kept if s["sink_per_s"]]
+    chosen_pairs = fine if 2 * len(fine) >= len(pairs) else pairs
+    edge, server = [e for e, _ in chosen_pairs], [s for _, s in chosen_pairs]
+    ratios = [e["sink_per_s"] / s["sink_per_s"] for e, s in chosen_pairs if s["sink_per_s"]]
 
     def of(name: str) -> JsonObject:
         places = {"edge": edge, "server": server}
-        told = {place: [row[name] for row in places[place]] for place in PLACES}
-        return {place: interval([v for v in told[place] if v is not None]) for place in PLACES}
+        values = {place: [row[name] for row in places[place]] for place in PLACES}
+        return {place: interval([v for v in values[place] if v is not None]) for place in PLACES}
 
     least = min(row["uplink_share"] for row in edge + server)
     most = max(row["uplink_share"] for row in edge + server)
@@ -267,12 +271,12 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
     }
 
 
-def judged(cells: Sequence[JsonObject]) -> list[Check]:
+def judge_cells(cells: Sequence[JsonObject]) -> list[Check]:
     """The ratio of each cell; nothing lost in any run."""
     checks = []
     for each in cells:
         name = f"sink rate edge/server, {each['limit']}, selectivity {each['selectivity']}"
-        wanted, mean = each["expected_ratio"], each["ratio"]["mean"]
+        expected, mean = each["expected_ratio"], each["ratio"]["mean"]
         if mean is None:
             checks.append(Check(name, "a rate", "nothing arrived with the filter there", False))
             continue
@@ -280,19 +284,19 @@ def judged(cells: Sequence[JsonObject]) -> list[Check]:
             why = f"the machine is {each['machine_cpu']:.0%} in use"
             checks.append(Check(name, "not judged", round(mean, 3), None, why))
             continue
-        if wanted is None:
+        if expected is None:
             why = "the uplink neither binds in both deployments nor leaves room in both"
             checks.append(Check(name, "binds or not", round(mean, 3), False, why))
             continue
         says = "binds" if each["binds"] else "does not bind"
-        near = abs(mean / wanted - 1) <= WITHIN
-        checks.append(Check(name, f"{wanted:.3f} +- 10 %", round(mean, 3), near, f"WAN {says}"))
+        near = abs(mean / expected - 1) <= WITHIN
+        checks.append(Check(name, f"{expected:.3f} +- 10 %", round(mean, 3), near, f"WAN {says}"))
     for binds, text in ((True, "binds"), (False, "does not bind")):
-        found = sum(each["binds"] is binds and not each["saturated"] for each in cells)
-        checks.append(Check(f"cells judged where the WAN {text}", ">= 1", found, found >= 1))
+        matches = sum(each["binds"] is binds and not each["saturated"] for each in cells)
+        checks.append(Check(f"cells judged where the WAN {text}", ">= 1", matches, matches >= 1))
     for limit in dict.fromkeys(each["limit"] for each in cells):
-        found = sum(each["limit"] == limit and not each["saturated"] for each in cells)
-        checks.append(Check(f"cells judged at {limit}", ">= 1", found, found >= 1))
+        matches = sum(each["limit"] == limit and not each["saturated"] for each in cells)
+        checks.append(Check(f"cells judged at {limit}", ">= 1", matches, matches >= 1))
     for what in ("lost", "unexpected"):
         count = sum(each[what] for each in cells)
         checks.append(Check(f"records {what}", "0", count, count == 0, always=True))
@@ -330,8 +334,8 @@ def main() -> int:
     def key(repeat: int, limit: Limit, selectivity: float, place: str) -> str:
         return f"{limit.name}, {selectivity}, {place}, {repeat}"
 
-    done = {row["key"] for row in experiment.rows}
-    if any(key(*run) not in done for run in runs):
+    keys = {row["key"] for row in experiment.rows}
+    if any(key(*run) not in keys for run in runs):
         with prepared(selectivities) as bench:
             for run in runs:
                 repeat, limit, selectivity, place = run
@@ -356,7 +360,7 @@ def main() -> int:
         for limit in limits
         for selectivity in selectivities
     ]
-    return experiment.finish({"cells": cells}, judged(cells))
+    return experiment.finish({"cells": cells}, judge_cells(cells))
 
 
 if __name__ == "__main__":

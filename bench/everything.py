@@ -27,7 +27,7 @@ from typing import IO
 
 from bench.common import RAW, is_quick, say
 from bench.page.section import Section
-from bench.results_page import sections
+from bench.results_page import load_sections
 
 NOT_RUN = "not run (needs root)"
 MISSING = "there is no such program"
@@ -66,7 +66,7 @@ QUICK_S = 600.0
 
 
 def run_all(
-    chosen: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
+    sections: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
 ) -> list[Outcome]:
     """Run those that can be, with `run(name)`, `at_once` at a time; begun in their order."""
 
@@ -75,30 +75,30 @@ def run_all(
             return Outcome(section.name, 0.0, None, NOT_RUN)
         say(f"=== {section.name}: {section.question}")
         outcome = run(section.name)
-        say(f"=== {section.name}: {ended(outcome)} after {outcome.seconds:.0f} s")
+        say(f"=== {section.name}: {describe_end(outcome)} after {outcome.seconds:.0f} s")
         return outcome
 
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            return list(pool.map(one, chosen))
+            return list(pool.map(one, sections))
         except BaseException:
             _OVER.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def ended(outcome: Outcome) -> str:
+def describe_end(outcome: Outcome) -> str:
     """In words."""
     return outcome.why or ("ok" if outcome.status == 0 else f"failed (status {outcome.status})")
 
 
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     """One line each, and how long all took."""
-    lines = [f"{it.name:16} {it.seconds:7.0f} s  {ended(it)}" for it in outcomes]
+    lines = [f"{it.name:16} {it.seconds:7.0f} s  {describe_end(it)}" for it in outcomes]
     failed = sum(it.failed for it in outcomes)
-    left = sum(it.why == NOT_RUN for it in outcomes)
+    not_run = sum(it.why == NOT_RUN for it in outcomes)
     last = f"{'all':16} {seconds:7.0f} s  {failed} of {len(lines)} failed"
-    last += f", {left} not run: they need root on Linux" if left else ""
+    last += f", {not_run} not run: they need root on Linux" if not_run else ""
     last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(seconds) else ""
     return "\n".join([*lines, last])
 
@@ -116,14 +116,14 @@ def run(name: str) -> Outcome:
     began = time.monotonic()
     log = RAW / (f"{name}-quick.log" if is_quick() else f"{name}.log")
     with log.open("wb") as file:
-        status = _watched([sys.executable, "-m", f"bench.{name}"], file, limit_s(name))
+        status = _run_watched([sys.executable, "-m", f"bench.{name}"], file, limit_s(name))
     if status != 0:
         say(_end_of(log))
     why = TOO_LONG if status is None else ""
     return Outcome(name, time.monotonic() - began, status, why)
 
 
-def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
+def _run_watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
     """The status of a process; None: it was ended, at the limit or with all of them."""
     with subprocess.Popen(
         command,
@@ -143,7 +143,7 @@ def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """So that it takes down what it has started, if it does so in time."""
+    """End the experiment so that it removes its fog, if it does so in time."""
     process.send_signal(signal.SIGINT)
     try:
         process.wait(GRACE_S)
@@ -158,16 +158,16 @@ def _end_of(log: Path, lines: int = 25) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    known = {section.name: section for section in sections()}
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    names = parser.parse_args().names or list(known)
-    if unknown := set(names) - set(known):
-        parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    by_name = {section.name: section for section in load_sections()}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(by_name))
+    names = parser.parse_args().names or list(by_name)
+    if unknown := set(names) - set(by_name):
+        parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what runs is ended well, and heeds it
         signal.signal(each, signal.default_int_handler)
     began = time.monotonic()
-    chosen, root = [known[name] for name in names], os.geteuid() == 0
-    outcomes = run_all(chosen, run, root=root, at_once=2 if is_quick() else 1)
+    sections, root = [by_name[name] for name in names], os.geteuid() == 0
+    outcomes = run_all(sections, run, root=root, at_once=2 if is_quick() else 1)
     seconds = time.monotonic() - began
     print(table(outcomes, seconds))
     if not is_quick():

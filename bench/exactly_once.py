@@ -94,7 +94,7 @@ class Lab:
 
 @dataclass(slots=True)
 class Figures:
-    """What the rounds gave at one checkpoint interval."""
+    """The figures of all rounds at one checkpoint interval."""
 
     rates: dict[str, list[Measured]] = field(default_factory=lambda: {each: [] for each in RATED})
     latencies: dict[str, list[Measured]] = field(
@@ -128,7 +128,7 @@ def lab(interval_s: float, cores: Cores) -> Iterator[Lab]:
 
 
 def measure(lab: Lab, interval_s: float) -> Figures:
-    """Variants take turns within each round, so that what disturbs hits all."""
+    """Variants take turns within each round, so that a disturbance affects all."""
     for variant in TIMED:
         lab.measure(variant, rate=WARM_UP_RATE, lead_s=WARM_UP_S / 2, seconds=0.1)
         lab.measure(variant, lead_s=WARM_UP_S / 2, seconds=0.1)

@@ -50,7 +50,7 @@ class Experiment:
     """
 
     def __init__(self, name: str, settings: JsonObject, *, simulated: Sequence[str] = ()) -> None:
-        """`simulated`: sentences that say what was not real."""
+        """`simulated`: sentences that name the simulated parts."""
         self.name = f"{name}-quick" if is_quick() else name
         self.settings = settings
         self._simulated = list(simulated)
@@ -76,9 +76,9 @@ class Experiment:
             return self._rows[key]
         say(f"{self.name} {key}")
         began = time.time()
-        measured = measure()
+        values = measure()
         about = {"at": round(began, 3), "version": self._version}
-        row = {"key": key, **about, "row_s": round(time.time() - began, 1), **measured}
+        row = {"key": key, **about, "row_s": round(time.time() - began, 1), **values}
         RAW.mkdir(exist_ok=True)
         with self._path.open("a+") as file:
             file.write(_line_end(self._path) + json.dumps(row) + "\n")
@@ -89,17 +89,17 @@ class Experiment:
 
     def finish(self, summary: JsonObject, checks: Iterable[Check]) -> int:
         """Write the result; the exit status: 0 only when no check fails."""
-        told = [_in_a_trial(check) if is_quick() else check for check in checks]
-        made = provenance(self._started)
-        made["seconds"] = round(made["seconds"] + self._before_s, 1)  # in all lives together
+        verdicts = [_relax_for_trial(check) if is_quick() else check for check in checks]
+        origin = provenance(self._started)
+        origin["seconds"] = round(origin["seconds"] + self._before_s, 1)  # in all lives together
         content = {
             "experiment": self.name,
-            **made,
+            **origin,
             "code": self._code,
             "settings": self.settings,
             "simulated": self._simulated,
             "summary": summary,
-            "checks": [asdict(check) for check in told],
+            "checks": [asdict(check) for check in verdicts],
         }
         folder = RAW if is_quick() else RESULTS
         folder.mkdir(exist_ok=True)
@@ -107,24 +107,24 @@ class Experiment:
         part = whole.with_suffix(".part")
         part.write_text(_text(content, self.rows))
         part.replace(whole)  # never half a result, whenever it is cut
-        for check in told:
+        for check in verdicts:
             mark = {True: "ok", False: "NOT", None: "--"}[check.ok]
             say(
                 f"{mark:4}{check.name}: wanted {check.wanted}, measured {check.measured}"
                 f" {check.note}"
             )
-        return 1 if any(check.ok is False for check in told) else 0
+        return 1 if any(check.ok is False for check in verdicts) else 0
 
     def _read(self) -> list[JsonObject]:
         """Rows that are whole; the last may have been cut off."""
-        found = []
+        rows = []
         if self._path.exists():
             for line in self._path.read_text().splitlines():
                 try:
-                    found.append(json.loads(line))
+                    rows.append(json.loads(line))
                 except ValueError:
                     continue
-        return found
+        return rows
 
 
 def _text(content: JsonObject, rows: Sequence[JsonObject]) -> str:
@@ -147,7 +147,7 @@ def _line_end(path: Path) -> str:
     return "\n" if content and not content.endswith(b"\n") else ""
 
 
-def _in_a_trial(check: Check) -> Check:
+def _relax_for_trial(check: Check) -> Check:
     """Few and short runs prove no figure."""
     if check.always or check.ok is not False:
         return check
@@ -163,12 +163,12 @@ def interval(values: Sequence[float]) -> JsonObject:
     if n == 0:
         return {"n": 0, "mean": None, "min": None, "max": None, "low": None, "high": None}
     mean = sum(values) / n
-    found: dict[str, Any] = {"n": n, "mean": mean, "min": min(values), "max": max(values)}
+    summary: dict[str, Any] = {"n": n, "mean": mean, "min": min(values), "max": max(values)}
     if n < 2:
-        return {**found, "low": None, "high": None}
+        return {**summary, "low": None, "high": None}
     deviation = (sum((value - mean) ** 2 for value in values) / (n - 1)) ** 0.5
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * deviation / n**0.5
-    return {**found, "low": mean - half, "high": mean + half}
+    return {**summary, "low": mean - half, "high": mean + half}
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -184,11 +184,11 @@ def _code() -> str:
     folder = Path(__file__).parents[1]
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
-        return done.stdout.strip()
+        process = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        return process.stdout.strip()
 
     tests = ":(exclude)edge_jobs/*/src/test/*"
     product = ("speck", "binders", "edge_jobs", "compositions", tests)
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *product)
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", *product)
     commit = git("log", "-1", "--format=%h", "--", *product)
-    return (commit + "+" if changed else commit) or "unknown"
+    return (commit + "+" if changes else commit) or "unknown"

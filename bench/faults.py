@@ -66,14 +66,14 @@ def run(arguments: Sequence[str]) -> tuple[int, list[JsonObject]]:
         return code, [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def merged(old: Sequence[JsonObject], new: Sequence[JsonObject]) -> list[JsonObject]:
+def merge_results(old: Sequence[JsonObject], new: Sequence[JsonObject]) -> list[JsonObject]:
     """The old rows with those replaced that were measured again, in the order of their names."""
     by_key = {(row["fault"], row["delivery"]): row for row in (*old, *new)}
     return [by_key[key] for key in sorted(by_key)]
 
 
 def result(rows: Sequence[JsonObject]) -> JsonObject:
-    """What faults.json holds."""
+    """The content of faults.json."""
     unexpected = [row for row in rows if row["fault"] != OVERFLOW]
     return {
         "published": sum(row["published"] for row in rows),
@@ -94,9 +94,9 @@ def main() -> None:
         sys.exit(code)
     code, rows = run(sys.argv[1:])
     if sys.argv[1:] and file.exists():
-        rows = merged(json.loads(file.read_text())["faults"], rows)
-    write_result(file.name, result(merged([], rows)))
-    PAGE.write_text(with_table(PAGE.read_text(), merged([], rows)))
+        rows = merge_results(json.loads(file.read_text())["faults"], rows)
+    write_result(file.name, result(merge_results([], rows)))
+    PAGE.write_text(with_table(PAGE.read_text(), merge_results([], rows)))
     say(f"wrote {file} and the table of {PAGE}")
     sys.exit(code)
 

@@ -82,8 +82,8 @@ class Speck:
     def deploy(self, jobs: int) -> None:
         self._api.apply(chain(self._fog, jobs, seed=self._seed))
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        self._api.apply(chain(self._fog, jobs, changed, note, self._seed))
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        self._api.apply(chain(self._fog, jobs, changes, note, self._seed))
 
     def delete(self) -> None:
         """Without draining: the chain carries nothing."""
@@ -99,9 +99,9 @@ class Floor:
     def deploy(self, jobs: int) -> None:
         self._bare.deploy(chain(self._fog, jobs, seed=self._seed)["jobs"])
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changed, note, self._seed)
-        self._bare.modify(composition["jobs"][:changed])
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        composition = chain(self._fog, jobs, changes, note, self._seed)
+        self._bare.modify(composition["jobs"][:changes])
 
     def delete(self) -> None:
         self._bare.delete()
@@ -113,9 +113,9 @@ class OneByOne(Floor):
     def deploy(self, jobs: int) -> None:
         self._bare.deploy_in_turn(chain(self._fog, jobs, seed=self._seed)["jobs"])
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changed, note, self._seed)
-        self._bare.modify_in_turn(composition["jobs"][:changed])
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        composition = chain(self._fog, jobs, changes, note, self._seed)
+        self._bare.modify_in_turn(composition["jobs"][:changes])
 
     def delete(self) -> None:
         self._bare.delete_in_turn()
@@ -127,7 +127,7 @@ Way = Speck | Floor
 def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
     """Deploy and delete a chain of each size; modify 1..all of the longest. Seconds, by jobs;
     `restless`: how many of the actions began though the machine was busy."""
-    found: dict[str, dict[str, float]] = {"deploy_s": {}, "modify_s": {}, "delete_s": {}}
+    seconds: dict[str, dict[str, float]] = {"deploy_s": {}, "modify_s": {}, "delete_s": {}}
     quiet: list[bool] = []
 
     def timed_in_peace(action: Callable[[], object]) -> float:
@@ -136,18 +136,18 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
 
     machine = Machine()
     for jobs in sorted(sizes):
-        found["deploy_s"][str(jobs)] = timed_in_peace(lambda n=jobs: way.deploy(n))
+        seconds["deploy_s"][str(jobs)] = timed_in_peace(lambda n=jobs: way.deploy(n))
         if jobs == MOST:
             for k in sorted(sizes):
-                changed = f"{note}-{k}"
-                took = timed_in_peace(lambda k=k, c=changed: way.modify(MOST, k, c))
-                found["modify_s"][str(k)] = took
+                change_note = f"{note}-{k}"
+                time_s = timed_in_peace(lambda k=k, c=change_note: way.modify(MOST, k, c))
+                seconds["modify_s"][str(k)] = time_s
             if isinstance(way, Speck):
-                took = timed_in_peace(lambda c=changed: way.modify(MOST, MOST, c))
-                found["noop_s"] = {str(MOST): took}
-        found["delete_s"][str(jobs)] = timed_in_peace(way.delete)
+                time_s = timed_in_peace(lambda c=change_note: way.modify(MOST, MOST, c))
+                seconds["noop_s"] = {str(MOST): time_s}
+        seconds["delete_s"][str(jobs)] = timed_in_peace(way.delete)
     return {
-        **found,
+        **seconds,
         "cores_busy": round(machine.cores(), 2),
         "actions": len(quiet),
         "restless": quiet.count(False),
@@ -155,7 +155,7 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
 
 
 def _await_quiet() -> bool:
-    """Wait until what ran before has come to its ends, too; false when something keeps on."""
+    """Wait until the work of earlier runs has ended; false when some of it continues."""
     until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
         machine = Machine()
@@ -179,11 +179,11 @@ def ways_of(series: Series, round_: int) -> list[str]:
 
 def measure(experiment: Experiment) -> None:
     """All rounds that were not measured before."""
-    known = {row["key"] for row in experiment.rows}
+    keys = {row["key"] for row in experiment.rows}
     missing = [
         (series, n)
         for series, n in rounds()
-        if {f"{series.name}/{n}/{way}" for way in ways_of(series, n)} - known
+        if {f"{series.name}/{n}/{way}" for way in ways_of(series, n)} - keys
     ]
     for first in range(0, len(missing), ROUNDS_OF_A_FOG):
         wan = Wan(WAN, LANS, host=LANS[0][0])
@@ -191,21 +191,21 @@ def measure(experiment: Experiment) -> None:
             bare = Bare(fog)
             say("warming up")
             for way in ("speck", "floor") * WARM_UPS:
-                cycle(_made(way, fog, api, bare, 0), (MOST,), "warm")
+                cycle(_make_way(way, fog, api, bare, 0), (MOST,), "warm")
             for series, n in missing[first : first + ROUNDS_OF_A_FOG]:
                 for site, uplink in series.uplinks.items():
                     fog.shape(site, uplink)
                 for way in ways_of(series, n):
                     sizes = SLOW_SIZES if way == "one_by_one" else series.sizes
-                    made = _made(way, fog, api, bare, n)
+                    driver = _make_way(way, fog, api, bare, n)
                     about: JsonObject = {"series": series.name, "round": n, "way": way}
                     experiment.row(
                         f"{series.name}/{n}/{way}",
-                        lambda a=about, w=made, s=sizes, n=n: {**a, **cycle(w, s, f"r{n}")},
+                        lambda a=about, w=driver, s=sizes, n=n: {**a, **cycle(w, s, f"r{n}")},
                     )
 
 
-def _made(way: str, fog: Fog, api: Api, bare: Bare, seed: int) -> Way:
+def _make_way(way: str, fog: Fog, api: Api, bare: Bare, seed: int) -> Way:
     if way == "speck":
         return Speck(fog, api, seed)
     return Floor(fog, bare, seed) if way == "floor" else OneByOne(fog, bare, seed)
@@ -219,28 +219,28 @@ def summary(rows: list[JsonObject]) -> JsonObject:
 
 
 def _summary(rows: list[JsonObject], sizes: Iterable[int]) -> JsonObject:
-    found: JsonObject = {}
+    result: JsonObject = {}
     for action in ("deploy", "modify", "delete"):
-        found[action] = [
+        result[action] = [
             {"jobs": jobs, **{f"{way}_s": _interval(rows, way, action, jobs) for way in WAYS}}
             for jobs in sizes
         ]
-        found[f"{action}_ratio"] = _ratio(rows, action)
-        found[f"{action}_linear_r2"] = _linear(rows, action, sizes)
-    found["noop_s"] = _interval(rows, "speck", "noop", MOST)
+        result[f"{action}_ratio"] = _ratio(rows, action)
+        result[f"{action}_linear_r2"] = _linear(rows, action, sizes)
+    result["noop_s"] = _interval(rows, "speck", "noop", MOST)
     actions = sum(row["actions"] for row in rows)
-    found["restless"] = sum(row["restless"] for row in rows) / max(1, actions)
-    return found
+    result["restless"] = sum(row["restless"] for row in rows) / max(1, actions)
+    return result
 
 
-def checks(found: JsonObject) -> list[Check]:
-    """What the figures should show; a trial, or a machine that was busy with other things, judges
-    nothing."""
-    told = []
-    for name, series in (("over the WAN", found), ("side by side", found["near"])):
+def checks(result: JsonObject) -> list[Check]:
+    """The claims about the figures; in a trial, or on a machine that was busy otherwise, none is
+    judged."""
+    verdicts = []
+    for name, series in (("over the WAN", result), ("side by side", result["near"])):
         ratio = series["deploy_ratio"]["median"]
-        told.append(
-            _judged(
+        verdicts.append(
+            _judge(
                 f"deploy {MOST} jobs {name}, times the floor, median of the rounds",
                 f"<= {WANTED_RATIO}",
                 ratio,
@@ -249,13 +249,13 @@ def checks(found: JsonObject) -> list[Check]:
             )
         )
     for action in ("deploy", "modify"):
-        r2 = found[f"{action}_linear_r2"]
+        r2 = result[f"{action}_linear_r2"]
         name = f"{action}: time grows with the jobs as a line, R2 over the WAN"
-        told.append(_judged(name, ">= 0.95", r2, r2 >= 0.95, found))
-    return told
+        verdicts.append(_judge(name, ">= 0.95", r2, r2 >= 0.95, result))
+    return verdicts
 
 
-def _judged(name: str, wanted: str, measured: float, ok: bool, series: JsonObject) -> Check:
+def _judge(name: str, wanted: str, measured: float, ok: bool, series: JsonObject) -> Check:
     note = "a trial" if is_quick() else ""
     if series["restless"] > MOST_RESTLESS:
         note = f"the machine was busy before {series['restless']:.0%} of the actions"
@@ -305,8 +305,8 @@ def main() -> int:
     }
     experiment = Experiment("fig6", settings, simulated=SIMULATED)
     measure(experiment)
-    found = summary(experiment.rows)
-    return experiment.finish(found, checks(found))
+    result = summary(experiment.rows)
+    return experiment.finish(result, checks(result))
 
 
 if __name__ == "__main__":

@@ -53,43 +53,43 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self._fog, self._api = fog, api
         self._brokers = {site.name: site.broker_address for site in fog.sites()}
-        self._seen = templates(SENSORS)
+        self._templates = templates(SENSORS)
 
     def run(self, way: str, interval_ms: float, seconds: float = SECONDS) -> JsonObject:
         """Deploy the job, feed it, measure for `seconds` after a lead, wait for what is to come."""
-        with self._deployed(PLACES[way]) as reader:
+        with self._deploy(PLACES[way]) as reader:
             feed = DetectionFeed(
                 {SITE: self._brokers[EDGE]},
                 interval_ms=interval_ms,
                 window_ms=WINDOW_MS,
                 run=secrets.token_hex(4),
-                seen=self._seen,
+                detections=self._templates,
                 topic=TOPIC,
             )
             with feed:
                 began = _middle(feed, time.monotonic() + LEAD_S)
                 _until(began)
-                machine, crossed = Machine(), self._crossed()
+                machine, crossings = Machine(), self._read_crossings()
                 until = _middle(feed, began + seconds)
                 _until(until)
-                used, now = machine.used(), self._crossed()
+                cpu_share, now = machine.used(), self._read_crossings()
                 log = feed.end()
             drained_s = _await_all(log, reader)
-            came = reader.since(0)
+            arrivals = reader.since(0)
         return {
             "way": way,
             "interval_ms": interval_ms,
             "seconds": round(until - began, 3),
-            "cpu": round(used, 4),
-            "wan_bytes_per_s": round((now - crossed) / (until - began)),
+            "cpu": round(cpu_share, 4),
+            "wan_bytes_per_s": round((now - crossings) / (until - began)),
             "published": len(log.rows),
             "feed_late_ms": round(feed.latest_s * 1000, 1),
             "drained_s": round(drained_s, 2),
-            **_told(log, came, began, until),
+            **_summarise_run(log, arrivals, began, until),
         }
 
     @contextmanager
-    def _deployed(self, place: str) -> Iterator[Arrivals]:
+    def _deploy(self, place: str) -> Iterator[Arrivals]:
         """Job 3 at a site, and a reader of its result at the edge."""
         client = f"fig8-{secrets.token_hex(4)}"
         output = {"site": place, "topic": "traffic/A/local", "client_id": client}
@@ -115,14 +115,14 @@ class Bench:
                 "outputs": [output],
             }
         )
-        wanted = [(client, self._brokers[place], output["topic"])]
+        outputs = [(client, self._brokers[place], output["topic"])]
         try:
-            with Arrivals(wanted, self._fog.enter(EDGE)) as reader:
+            with Arrivals(outputs, self._fog.enter(EDGE)) as reader:
                 yield reader
         finally:
             self._api.call("DELETE", "/compositions/fig8", drain="false", wait=120)
 
-    def _crossed(self) -> int:
+    def _read_crossings(self) -> int:
         """Bytes that crossed the edge's uplink so far, both ways, whole packets."""
         link = next(link for link in self._fog.links() if link.site == EDGE)
         return link.up_bytes + link.down_bytes
@@ -139,23 +139,23 @@ def _until(at: float) -> None:
     threading.Event().wait(max(0.0, at - time.monotonic()))
 
 
-def _compared(log: Log, came: Sequence[Arrival]) -> Comparison:
+def _compare_with_log(log: Log, arrivals: Sequence[Arrival]) -> Comparison:
     expected = compute_local(log.rows, window_ms=WINDOW_MS)
-    return compare_local(expected, [arrival.record for arrival in came])
+    return compare_local(expected, [arrival.record for arrival in arrivals])
 
 
 def _await_all(log: Log, reader: Arrivals) -> float:
     """Wait until every detection is in a result; seconds waited."""
     began = time.monotonic()
-    while _compared(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
+    while _compare_with_log(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
         threading.Event().wait(0.2)
     return time.monotonic() - began
 
 
-def _told(log: Log, came: Sequence[Arrival], began: float, until: float) -> JsonObject:
-    """What was offered and processed while it was measured, and how late results were."""
+def _summarise_run(log: Log, arrivals: Sequence[Arrival], began: float, until: float) -> JsonObject:
+    """The offered and processed records of the measured time, and the latency of results."""
     latencies, offered, counts = [], 0, []
-    for arrival in came:
+    for arrival in arrivals:
         record: Mapping[str, int] = arrival.record
         if record["revision"] != 0:
             continue
@@ -165,13 +165,13 @@ def _told(log: Log, came: Sequence[Arrival], began: float, until: float) -> Json
             offered += record["count"]
             latencies.append(arrival.at - closed)
     published = [(row.detection.time_ms) for row in log.rows if row.detection]
-    compared = _compared(log, came)
+    comparison = _compare_with_log(log, arrivals)
     return {
         "offered": offered,
         "processed": sum(count for at, count in counts if began < at <= until),
-        "lost": compared.lost,
-        "repeated": compared.repeated,
-        "different": len(compared.different),
+        "lost": comparison.lost,
+        "repeated": comparison.repeated,
+        "different": len(comparison.different),
         "results": len(latencies),
         "latencies_ms": [round(each * 1000, 2) for each in latencies],
         "over_time": _over_time(published, counts),
@@ -203,7 +203,7 @@ def why_unjudged(row: JsonObject) -> str:
 
 
 def why_highest(row: JsonObject) -> str:
-    """Why a rate is higher than what is carried; empty when it is not."""
+    """Why a rate is above the highest sustainable one; empty when it is not."""
     if why := why_unjudged(row):
         return why
     if row["processed"] < LEAST_PROCESSED * row["offered"]:
@@ -213,7 +213,7 @@ def why_highest(row: JsonObject) -> str:
 
 def highest(experiment: Experiment, bench: Bench) -> float | None:
     """ms between messages at the highest rate that both ways keep up with; None: at no step."""
-    found = None
+    rate = None
     for per_s in STEPS_PER_S:
         steps = [
             experiment.row(
@@ -224,8 +224,8 @@ def highest(experiment: Experiment, bench: Bench) -> float | None:
         ]
         if any(why_highest(step) for step in steps):
             break
-        found = 1000 / per_s
-    return found
+        rate = 1000 / per_s
+    return rate
 
 
 def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
@@ -237,13 +237,13 @@ def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
 def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
     """By rate and way, over the repeats."""
     runs = [row for row in rows if row["kind"] == "run"]
-    found = []
+    summaries = []
     for ms in sorted({row["interval_ms"] for row in runs}, reverse=True):
         for way in PLACES:
             all_runs = [row for row in runs if (row["way"], row["interval_ms"]) == (way, ms)]
             of = judged_of(all_runs)
             late = [each for row in of for each in row["latencies_ms"]]
-            found.append(
+            summaries.append(
                 {
                     "way": way,
                     "interval_ms": ms,
@@ -270,7 +270,7 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
                 }
             )
     return {
-        "runs": found,
+        "runs": summaries,
         "highest_per_s": None if highest_ms is None else 1000 / highest_ms,
         "steps": [
             {k: row[k] for k in ("way", "interval_ms", "cpu", "feed_late_ms", "processed")}
@@ -281,15 +281,15 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
     }
 
 
-def checks(found: JsonObject) -> list[Check]:
+def checks(result: JsonObject) -> list[Check]:
     """Nothing is lost; where both keep up the local job's results come sooner."""
-    runs = found["runs"]
-    told = []
+    runs = result["runs"]
+    verdicts = []
     for what in ("lost", "repeated", "different"):
         count = sum(run[what] for run in runs)
-        told.append(Check(f"detections {what} in any run", "0", count, count == 0, always=True))
-    top = found["highest_per_s"]
-    told.append(
+        verdicts.append(Check(f"detections {what} in any run", "0", count, count == 0, always=True))
+    top = result["highest_per_s"]
+    verdicts.append(
         Check(
             "the highest rate that both ways keep up with is found",
             f"> {1000 / min(INTERVALS_MS):.0f}/s",
@@ -302,7 +302,7 @@ def checks(found: JsonObject) -> list[Check]:
     )
     for run in runs:
         share = run["processed_share"]["mean"] or 0.0
-        told.append(
+        verdicts.append(
             Check(
                 f"{run['way']} keeps up with {run['offered_per_s']:.0f}/s",
                 f">= {LEAST_PROCESSED:.0%} of the offered processed in time",
@@ -316,7 +316,7 @@ def checks(found: JsonObject) -> list[Check]:
             r for r in runs if r["way"] == "remote" and r["interval_ms"] == local["interval_ms"]
         )
         saturated = [*local["saturated"], *remote["saturated"]]
-        told.append(
+        verdicts.append(
             Check(
                 f"p95 latency at {local['offered_per_s']:.0f}/s: local below remote, ms",
                 "local < remote",
@@ -325,7 +325,7 @@ def checks(found: JsonObject) -> list[Check]:
                 f"not judged: {saturated[0]}" if saturated else "",
             )
         )
-    return told
+    return verdicts
 
 
 def main() -> int:
@@ -368,8 +368,8 @@ def main() -> int:
                             **bench.run(w, m),
                         },
                     )
-    found = summary(experiment.rows, highest_ms)
-    return experiment.finish(found, checks(found))
+    result = summary(experiment.rows, highest_ms)
+    return experiment.finish(result, checks(result))
 
 
 if __name__ == "__main__":

@@ -35,15 +35,16 @@ MOST_S = 180.0
 
 
 def measure(looks: int, interval_s: float) -> dict[str, list[float]]:
-    """Kind -> seconds, sorted; `looks` of each kind of look, `JOBS` or twice as many of others."""
+    """Kind -> seconds, sorted; `looks` samples of each kind of poll, `JOBS` or twice as many of
+    others."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:
             fog.up(edges=1, clouds=0, slots=JOBS, checkpoint_interval_s=interval_s)
-            found = _Measuring(fog.sites()[0]).all(looks)
+            latencies = _Measuring(fog.sites()[0]).all(looks)
         finally:
             fog.down()
-    return {kind: sorted(round(s, 6) for s in seconds) for kind, seconds in found.items()}
+    return {kind: sorted(round(s, 6) for s in seconds) for kind, seconds in latencies.items()}
 
 
 class _Measuring:
@@ -51,10 +52,10 @@ class _Measuring:
         self.site = site
         host, _, port = site.engine_address.rpartition("//")[2].rstrip("/").partition(":")
         self._at = host, int(port)
-        self.found: dict[str, list[float]] = {}
+        self.latencies: dict[str, list[float]] = {}
 
     def all(self, looks: int) -> dict[str, list[float]]:
-        """Two rounds: start, look, stop with savepoint; start, cancel."""
+        """Two rounds: start, poll, stop with savepoint; start, cancel."""
         with self._connected() as one:
             for _ in range(JOBS):
                 jar = self._upload(one)
@@ -64,7 +65,7 @@ class _Measuring:
             self._stop(first)
             second = self._begin_and_await(one, jar)
             self._cancel(one, second)
-        return self.found
+        return self.latencies
 
     # -- parts ----------------------------------------------------------------------------
 
@@ -127,15 +128,15 @@ class _Measuring:
             with self._connected() as mine:
                 body = {"drain": False, "triggerId": token_hex(16), "formatType": "CANONICAL"}
                 path = f"/jobs/{jobs[n]}"
-                asked = self._timed("stop", mine, "POST", f"{path}/stop", body)["request-id"]
+                trigger = self._timed("stop", mine, "POST", f"{path}/stop", body)["request-id"]
                 began = time.perf_counter()
                 until = time.monotonic() + MOST_S
                 while True:
                     _in_time(until, f"{path} stop")
-                    told = self._timed("trigger", mine, "GET", f"{path}/savepoints/{asked}")
-                    if told["status"]["id"] == "COMPLETED":
+                    status = self._timed("trigger", mine, "GET", f"{path}/savepoints/{trigger}")
+                    if status["status"]["id"] == "COMPLETED":
                         self._note("stopping", time.perf_counter() - began)
-                        assert "location" in told["operation"], told
+                        assert "location" in status["operation"], status
                         return
                     time.sleep(0.005)
 
@@ -185,7 +186,7 @@ class _Measuring:
         return answer
 
     def _note(self, kind: str, seconds: float) -> None:
-        self.found.setdefault(kind, []).append(seconds)
+        self.latencies.setdefault(kind, []).append(seconds)
 
 
 def _call(

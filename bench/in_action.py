@@ -39,14 +39,14 @@ def course() -> Course:
     return Course(15.0, 300.0, 60.0, 40.0, 1000 / RATE, 2.0)
 
 
-def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
-    """What a series must show. `uplinks_mbps`: of all edges together."""
+def judge(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
+    """The checks of a series. `uplinks_mbps`: of all edges together."""
     before, after = row["before"], row["after"]
-    used = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
+    share = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
     full = Check(
-        f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{used:.0%}", used >= FULL
+        f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{share:.0%}", share >= FULL
     )
-    checks = [*_compared(name, row), full]
+    checks = [*_compare_spans(name, row), full]
     if (cpu := max(before["machine_cpu"], after["machine_cpu"])) > MOST_CPU:
         note = f"not judged: the machine was {cpu:.0%} in use"
         checks = [replace(check, ok=None, note=note) for check in checks]
@@ -55,28 +55,28 @@ def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
     return checks
 
 
-def _compared(name: str, row: JsonObject) -> list[Check]:
-    """Before against after, and both against what was predicted."""
-    before, after, said = row["before"], row["after"], row["predicted"]
+def _compare_spans(name: str, row: JsonObject) -> list[Check]:
+    """Compare before with after, and both with the prediction."""
+    before, after, prediction = row["before"], row["after"], row["predicted"]
 
     def fell(what: str, was: float | None, now: float | None) -> Check:
         ok = was is not None and now is not None and now < was
-        shown = " -> ".join("none" if v is None else f"{v:.4g}" for v in (was, now))
-        return Check(f"{what}, {name}", "falls", shown, ok)
+        text = " -> ".join("none" if v is None else f"{v:.4g}" for v in (was, now))
+        return Check(f"{what}, {name}", "falls", text, ok)
 
     def per_record(which: str) -> float:
-        told, records = said[f"{which}_bytes_per_s"], said["records_per_s"]
-        return float(told / records) if records else 0.0
+        bytes_per_s, records_per_s = prediction[f"{which}_bytes_per_s"], prediction["records_per_s"]
+        return float(bytes_per_s / records_per_s) if records_per_s else 0.0
 
-    moved, wanted = said["moves"], expected_moves()
-    unjudged = is_quick() and not moved
+    moves, expected = prediction["moves"], expected_moves()
+    unjudged = is_quick() and not moves
     note = "QUICK is too short for evidence: moved as was expected of it" if unjudged else ""
-    left = sorted(set(wanted.items()) - set(moved.items()))
-    ok = None if unjudged else not left
-    if left:
-        note = note or "not moved: " + ", ".join(job for job, _ in left)
+    missing_moves = sorted(set(expected.items()) - set(moves.items()))
+    ok = None if unjudged else not missing_moves
+    if missing_moves:
+        note = note or "not moved: " + ", ".join(job for job, _ in missing_moves)
     checks = [
-        Check(f"jobs moved to their edges, {name}", f"all {len(wanted)}", len(moved), ok, note),
+        Check(f"jobs moved to their edges, {name}", f"all {len(expected)}", len(moves), ok, note),
         fell("latency p95 of Job 4 (s)", before["job4"]["p95_s"], after["job4"]["p95_s"]),
         fell("latency p95 of Job 3 (s)", before["job3"]["p95_s"], after["job3"]["p95_s"]),
         fell(
@@ -92,13 +92,14 @@ def _compared(name: str, row: JsonObject) -> list[Check]:
         ),
     ]
     for which, span_ in () if unjudged else (("today", before), ("proposed", after)):
-        told, found = per_record(which), span_["wan_bytes_per_record"] or 0.0
+        predicted_bytes, measured_bytes = per_record(which), span_["wan_bytes_per_record"] or 0.0
         checks.append(
             Check(
                 f"WAN bytes a record, {which}, {name}",
-                f"{told:.1f} +- {WITHIN:.0%} as predicted",
-                round(found, 1),
-                abs(found - told) <= WITHIN * told and told > 0,
+                f"{predicted_bytes:.1f} +- {WITHIN:.0%} as predicted",
+                round(measured_bytes, 1),
+                abs(measured_bytes - predicted_bytes) <= WITHIN * predicted_bytes
+                and predicted_bytes > 0,
                 "predicted: MQTT packets; measured: whole packets of the uplink's interface",
             )
         )
@@ -128,9 +129,9 @@ def main() -> int:
         ],
     )
     movers = ["by hand"] if is_quick() else ["by hand", "autopilot"]
-    done = {row["key"] for row in experiment.rows}
+    keys = {row["key"] for row in experiment.rows}
     broke: list[Check] = []
-    if not set(movers) <= done:
+    if not set(movers) <= keys:
         with prepared(times) as bench:
             by = {"by hand": bench.by_hand, "autopilot": bench.by_itself}
             for name in movers:
@@ -140,7 +141,7 @@ def main() -> int:
                     broke.append(Check(f"moved, {name}", "moved", str(error)[:500], False))
     rows = {row["key"]: row for row in experiment.rows if row["key"] in movers}
     uplinks_mbps = times.up_mbps * len(sites())
-    checks = [check for name, row in rows.items() for check in judged(name, row, uplinks_mbps)]
+    checks = [check for name, row in rows.items() for check in judge(name, row, uplinks_mbps)]
     return experiment.finish({"series": rows}, [*checks, *broke])
 
 

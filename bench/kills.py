@@ -43,8 +43,8 @@ class Mortal:
         self.api = Api(self._served.url)
 
     def strike(self, dice: random.Random, before_broker: Callable[[str], None]) -> str:
-        """Kill something drawn at random and start it again; what it was. `before_broker` is
-        called with the site whose broker is about to die."""
+        """Kill a random process and start it again; returns its name. `before_broker` is called
+        with the site of a broker before that is killed."""
         what = dice.choice(KINDS)
         site = dice.choice([site.name for site in self.fog.sites()])
         self.killed[what] += 1
@@ -73,8 +73,8 @@ class Mortal:
         assert self._served is not None
         process = self._served.process
         command = ["ps", "-o", "pid=", "--ppid", str(process.pid)]
-        listed = subprocess.run(command, capture_output=True, text=True).stdout.split()
-        for pid in (process.pid, *map(int, listed)):
+        pids = subprocess.run(command, capture_output=True, text=True).stdout.split()
+        for pid in (process.pid, *map(int, pids)):
             os.kill(pid, signal.SIGKILL)
         process.wait()
         self._life.close()
@@ -116,8 +116,8 @@ def _await_agents(api: Api) -> None:
 
 
 def insist(call: Callable[[], requests.Response], until: float) -> requests.Response:
-    """The answer of a call that is made again while nobody answers, or while the service says
-    that it cannot just now (409, 5xx); the last one at `until` (of time.monotonic)."""
+    """Repeat a call while the service does not answer, or answers that it cannot serve it now (409,
+    5xx); its answer, or the last one at `until` (of time.monotonic)."""
     while True:
         try:
             answer = call()

@@ -130,7 +130,7 @@ def variants() -> list[Variant]:
 
 
 def lines(size: int) -> list[str]:
-    """What follows `{"id":n,"time_ms":t` in records of that size, see `Feed`."""
+    """The part of records of that size after `{"id":n,"time_ms":t`, see `Feed`."""
     rows = [json.loads(each.payload) for each in expand(_valid_rows())]
     for row in rows:
         del row["id"], row["time_ms"]
@@ -151,12 +151,12 @@ def _dump(data: object) -> str:
 # --- the set-up -----------------------------------------------------------------------------
 
 
-class Told:
-    """What the counting job tells, as it comes."""
+class CountReports:
+    """The counts that the counting job publishes, as they arrive."""
 
     def __init__(self, broker: Mosquitto, topic: str) -> None:
         self._topic = topic
-        self._found: list[JsonObject] = []
+        self._counts: list[JsonObject] = []
         self._news = threading.Condition()
         self._subscribed = threading.Event()
         self._client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
@@ -170,21 +170,21 @@ class Told:
 
     def _hear(self, _: object, __: object, message: paho.MQTTMessage) -> None:
         with self._news:
-            self._found.append(json.loads(message.payload))
+            self._counts.append(json.loads(message.payload))
             self._news.notify_all()
 
     def await_end(self, limit_s: float) -> list[JsonObject]:
-        """All that was told, the last word after the last record. Raises RuntimeError."""
+        """All counts, the last one after the last record. Raises RuntimeError."""
         with self._news:
             if not self._news.wait_for(
-                lambda: self._found and self._found[-1]["marks"] > 1, limit_s
+                lambda: self._counts and self._counts[-1]["marks"] > 1, limit_s
             ):
-                last = {**self._found[-1], "late": "..."} if self._found else None
+                last = {**self._counts[-1], "late": "..."} if self._counts else None
                 raise RuntimeError(
                     f"cannot measure {self._topic}: its end did not come in {limit_s} s, only"
                     f" {last}; see whether both engines run"
                 )
-            return list(self._found)
+            return list(self._counts)
 
     def close(self) -> None:
         self._client.disconnect()
@@ -193,7 +193,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One broker and two engines: what sends, and what reads."""
+    """One broker and two engines: one sends, the other reads."""
 
     folder: Path
     broker: Mosquitto
@@ -203,14 +203,14 @@ class Lab:
     def measure(self, variant: Variant) -> JsonObject:
         """One run. Raises RuntimeError when it does not end, or is too short to tell anything."""
         name = f"bench/{token_hex(4)}"
-        with self._running(variant, name, FULL_S, RATED_S) as told:
-            found = told.await_end(FULL_S + RATED_S + LIMIT_S)
-            carried = self._carried()
-        last = found[-1]
+        with self._running(variant, name, FULL_S, RATED_S) as reports:
+            counts = reports.await_end(FULL_S + RATED_S + LIMIT_S)
+            carried = self._count_bytes()
+        last = counts[-1]
         return {
             **asdict(variant),
             "variant": variant.key,
-            **rates(found),
+            **rates(counts),
             "records": last["records"],
             "bytes_of_a_record": round(last["bytes"] / last["records"], 1),
             "link_bytes_per_record": round(carried / last["records"], 2),
@@ -220,10 +220,10 @@ class Lab:
 
     def warm_up(self, variant: Variant) -> None:
         """Let the compilers do their work."""
-        with self._running(variant, f"bench/{token_hex(4)}", WARM_UP_S, 0.5) as told:
-            told.await_end(WARM_UP_S + LIMIT_S)
+        with self._running(variant, f"bench/{token_hex(4)}", WARM_UP_S, 0.5) as reports:
+            reports.await_end(WARM_UP_S + LIMIT_S)
 
-    def _carried(self) -> int:
+    def _count_bytes(self) -> int:
         """Bytes of the sending engine's connections to the broker, both ways."""
         pid = self.sending.processes["engine"].pid
         peer = f"{self.broker.host}:{self.broker.port}"
@@ -236,7 +236,7 @@ class Lab:
     @contextmanager
     def _running(
         self, variant: Variant, name: str, full_s: float, rated_s: float
-    ) -> Iterator[Told]:
+    ) -> Iterator[CountReports]:
         """The jobs, those that read first, so that nothing is sent to nobody."""
         windows = {
             "receive-maximum": str(RECEIVE_MAXIMUM),
@@ -254,8 +254,8 @@ class Lab:
             "rate": str(RATE),
         }
         with ExitStack() as stack:
-            told = Told(self.broker, f"{name}/told")
-            stack.callback(told.close)
+            reports = CountReports(self.broker, f"{name}/told")
+            stack.callback(reports.close)
             tally = Job(links[-1], f"{name}/told", AT_LEAST, windows, "io.speck.jobs.Tally")
             stack.enter_context(submitted(self.reading, self.broker, tally))
             if variant.links > 1:
@@ -264,7 +264,7 @@ class Lab:
             sender = Job(f"{name}/none", links[0], variant.delivery, {**sends, **feed})
             sender = replace(sender, entry_class="io.speck.jobs.Feed")
             stack.enter_context(submitted(self.sending, self.broker, sender))
-            yield told
+            yield reports
 
     def _records(self, size: int) -> Path:
         file = self.folder / f"records-{size}"
@@ -273,7 +273,7 @@ class Lab:
         return file
 
 
-def rates(found: Sequence[JsonObject]) -> JsonObject:
+def rates(counts: Sequence[JsonObject]) -> JsonObject:
     """Records/s of the full part, from `LEAD_S` after its first word until all of it is counted;
     milliseconds of the rated part's latencies, None when too few records were made at the rate. A
     mark ends each, and is told at once.
@@ -282,13 +282,13 @@ def rates(found: Sequence[JsonObject]) -> JsonObject:
     under exactly_once records come in bursts, and from the beginning of one to the end of another
     there is a burst too many for the time between them.
     """
-    last = next(word for word in found if word["marks"])
-    began = found[0]["at_ms"]
-    first = next(word for word in found if word["at_ms"] - began >= 1000 * LEAD_S)
+    last = next(word for word in counts if word["marks"])
+    began = counts[0]["at_ms"]
+    first = next(word for word in counts if word["at_ms"] - began >= 1000 * LEAD_S)
     seconds = max(last[at] - first[at] for at in ("at_ms", "newest_ms")) / 1000
     if seconds < FULL_S / 3:
         raise RuntimeError(f"cannot measure: {seconds:.1f} s at full speed are too short")
-    late = _histogram(found[-1], last)
+    late = _histogram(counts[-1], last)
     rated = sum(late.values())
     in_time = rated >= NEAR * RATE * RATED_S  # else what was sent before was not through
     return {
@@ -308,10 +308,10 @@ def _histogram(at_last: JsonObject, before: JsonObject) -> dict[int, int]:
 
 
 def _percentile(late: dict[int, int], share: float) -> int | None:
-    left = share * sum(late.values())
+    rank = share * sum(late.values())
     for ms, count in sorted(late.items()):
-        left -= count
-        if left <= 0 and count:
+        rank -= count
+        if rank <= 0 and count:
             return ms
     return None
 
@@ -326,10 +326,10 @@ def lab() -> Iterator[Lab]:
         stack.callback(broker.stop)
         engines = []
         for name, slots in (("sending", 1), ("reading", 2)):
-            wanted = engine_settings(folder / name, CHECKPOINT_S)
-            options = [*wanted.java_options, *HEAP]
-            wanted = replace(wanted, slots=slots, java_options=options)
-            engines.append(flink.start(wanted))
+            engine_options = engine_settings(folder / name, CHECKPOINT_S)
+            options = [*engine_options.java_options, *HEAP]
+            engine_options = replace(engine_options, slots=slots, java_options=options)
+            engines.append(flink.start(engine_options))
             stack.callback(engines[-1].stop)
         yield Lab(folder, broker, *engines)
 
@@ -337,15 +337,15 @@ def lab() -> Iterator[Lab]:
 # --- the result -----------------------------------------------------------------------------
 
 
-def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[JsonObject]:
+def summarise(rows: Sequence[JsonObject], selection: Sequence[Variant]) -> list[JsonObject]:
     """A line for each variant, beside the plain way of the same records."""
     by_key: dict[str, list[JsonObject]] = {}
     for row in rows:
         by_key.setdefault(row["variant"], []).append(row)
-    found = []
-    for variant in wanted:
+    summaries = []
+    for variant in selection:
         own, plain = by_key[variant.key], by_key[variant.plain.key]
-        found.append(
+        summaries.append(
             {
                 **asdict(variant),
                 "variant": variant.key,
@@ -353,10 +353,10 @@ def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[Jso
                 "all_that_was_fed": _median(own, "records_per_s") >= NEAR * variant.most_per_s,
                 "link_bytes_per_record": interval([row["link_bytes_per_record"] for row in own]),
                 "bytes_of_a_record": own[0]["bytes_of_a_record"],
-                "p50_ms": interval(_known(own, "p50_ms")),
-                "p99_ms": interval(_known(own, "p99_ms")),
-                "added_p50_ms": _added(own, plain, "p50_ms"),
-                "added_p99_ms": _added(own, plain, "p99_ms"),
+                "p50_ms": interval(_list_known(own, "p50_ms")),
+                "p99_ms": interval(_list_known(own, "p99_ms")),
+                "added_p50_ms": _measure_added(own, plain, "p50_ms"),
+                "added_p99_ms": _measure_added(own, plain, "p99_ms"),
                 "speed_to_plain": round(
                     _median(own, "records_per_s") / _median(plain, "records_per_s"), 2
                 ),
@@ -368,31 +368,33 @@ def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[Jso
                 "repeated": sum(row["repeated"] for row in own),
             }
         )
-    return found
+    return summaries
 
 
 def _median(rows: Sequence[JsonObject], name: str) -> float:
     return statistics.median(row[name] for row in rows)
 
 
-def _known(rows: Sequence[JsonObject], name: str) -> list[float]:
+def _list_known(rows: Sequence[JsonObject], name: str) -> list[float]:
     return [row[name] for row in rows if row[name] is not None]
 
 
-def _added(own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str) -> float | None:
-    """How much more than one by one, of the runs that tell it; None when none does."""
-    more, less = _known(own, name), _known(plain, name)
+def _measure_added(
+    own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str
+) -> float | None:
+    """The increase against single records, over the runs with the figure; None without any."""
+    more, less = _list_known(own, name), _list_known(plain, name)
     return statistics.median(more) - statistics.median(less) if more and less else None
 
 
-def checks(found: Sequence[JsonObject]) -> list[Check]:
-    """What is wanted, of one way at 100 B under each delivery: of those that save the bytes the
+def checks(summaries: Sequence[JsonObject]) -> list[Check]:
+    """The checks of one variant at 100 B under each delivery: of those that save the bytes, the
     fastest."""
-    told = []
+    verdicts = []
     for delivery in (AT_LEAST, EXACTLY):
         batched = [
             each
-            for each in found
+            for each in summaries
             if (each["size"], each["delivery"], each["links"]) == (100, delivery, 1)
             and each["batch_records"] > 1
         ]
@@ -400,7 +402,7 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
         best = max(small or batched, key=lambda each: float(each["speed_to_plain"]))
         speed, share = best["speed_to_plain"], best["bytes_to_plain"]
         fed = ", all that was fed" if best["all_that_was_fed"] else ""
-        told += [
+        verdicts += [
             Check(
                 f"records/s at 100 B, {delivery}",
                 f">= {WANTED_SPEED:g} times one by one",
@@ -414,13 +416,13 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
                 share <= WANTED_BYTES,
             ),
         ]
-    lost = sum(each["lost"] + each["repeated"] for each in found)
-    return [*told, Check("lost and repeated records", "0", lost, lost == 0, always=True)]
+    lost = sum(each["lost"] + each["repeated"] for each in summaries)
+    return [*verdicts, Check("lost and repeated records", "0", lost, lost == 0, always=True)]
 
 
-def _first_ones(wanted: Sequence[Variant]) -> list[Variant]:
+def _first_ones(selection: Sequence[Variant]) -> list[Variant]:
     """To warm up with: under each delivery, one by one and compressed batches."""
-    some = [v for v in wanted if v.size == 100 and v.links == 1]
+    some = [v for v in selection if v.size == 100 and v.links == 1]
     plain = [v for v in some if v.batch_records == 1]
     return plain + [
         next(v for v in some if v.plain == p and v.compression == "zstd") for p in plain
@@ -428,7 +430,7 @@ def _first_ones(wanted: Sequence[Variant]) -> list[Variant]:
 
 
 def main() -> int:
-    wanted = variants()
+    selection = variants()
     experiment = Experiment(
         "link_batching",
         {
@@ -450,10 +452,10 @@ def main() -> int:
             " them, so bytes are those of TCP's payload, without its headers."
         ],
     )
-    keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in wanted]
+    keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in selection]
     with lab() as running:
         if not {key for key, _ in keys} <= {row["key"] for row in experiment.rows}:
-            for variant in wanted[:2] if QUICK else _first_ones(wanted):
+            for variant in selection[:2] if QUICK else _first_ones(selection):
                 running.warm_up(variant)
         for key, variant in keys:  # taking turns, so that what disturbs hits all
             row = experiment.row(key, lambda variant=variant: running.measure(variant))
@@ -461,8 +463,8 @@ def main() -> int:
                 f"  {row['records_per_s']}/s, {row['link_bytes_per_record']} B a record on the"
                 f" link, p50 {row['p50_ms']} p99 {row['p99_ms']} ms"
             )
-    found = summarise(experiment.rows, wanted)
-    return experiment.finish({"variants": found}, checks(found))
+    summaries = summarise(experiment.rows, selection)
+    return experiment.finish({"variants": summaries}, checks(summaries))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Mount:
             self._version = body[2 + name]
         elif kind == _PUBLISH:
             topic, rest = _text(body, 0)
-            return _packed(self._mounted(topic)) + body[rest:]
+            return _pack(self._mount_topic(topic)) + body[rest:]
         elif kind in (_SUBSCRIBE, _UNSUBSCRIBE):
             return self._subscription(body, options=kind == _SUBSCRIBE)
         return body
@@ -44,23 +44,23 @@ class Mount:
         if first >> 4 != _PUBLISH:
             return body
         topic, rest = _text(body, 0)
-        return _packed(topic.removeprefix(self._prefix)) + body[rest:]
+        return _pack(topic.removeprefix(self._prefix)) + body[rest:]
 
     def _subscription(self, body: bytes, *, options: bool) -> bytes:
         at = 2
         if self._version == 5:
             length, at = _varint(body, at)
             at += length
-        found = bytearray(body[:at])
+        packet = bytearray(body[:at])
         while at < len(body):
             topic, at = _text(body, at)
-            found += _packed(self._mounted(topic))
+            packet += _pack(self._mount_topic(topic))
             if options:
-                found += body[at : at + 1]
+                packet += body[at : at + 1]
                 at += 1
-        return bytes(found)
+        return bytes(packet)
 
-    def _mounted(self, topic: bytes) -> bytes:
+    def _mount_topic(self, topic: bytes) -> bytes:
         return topic if topic.startswith(b"$") else self._prefix + topic
 
 
@@ -69,7 +69,7 @@ def _text(body: bytes, at: int) -> tuple[bytes, int]:
     return body[at + 2 : end], end
 
 
-def _packed(text: bytes) -> bytes:
+def _pack(text: bytes) -> bytes:
     return len(text).to_bytes(2, "big") + text
 
 
@@ -86,12 +86,12 @@ def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def _varint_of(value: int) -> bytes:
-    found = bytearray()
+    varint = bytearray()
     while True:
         value, byte = value >> 7, value & 0x7F
-        found.append(byte | (0x80 if value else 0))
+        varint.append(byte | (0x80 if value else 0))
         if not value:
-            return bytes(found)
+            return bytes(varint)
 
 
 class _Half(asyncio.Protocol):
@@ -132,7 +132,7 @@ class _Half(asyncio.Protocol):
             self.other.transport.write(data)
 
     def joined(self, other: _Half) -> None:
-        """The other side is there: what waited for it goes on."""
+        """The other side is connected: forward the data that waited for it."""
         self.other = other
         for data in self._waiting:
             self._hand_on(data)

@@ -50,7 +50,7 @@ class Watch:
             machine, due = Machine(), due + 1.0
 
     def close(self) -> None:
-        """Raises what ended the looks before their time."""
+        """Raise the error that ended the polls early, if any."""
         self._over.set()
         self._thread.join()
         if self._failure is not None:
@@ -72,34 +72,36 @@ def _edges(up: dict[str, int]) -> int:
     return sum(count for site, count in up.items() if site != CLOUD)
 
 
-def latencies(came: Sequence[Arrival], log: Log, client: str) -> list[tuple[float, float]]:
+def latencies(arrivals: Sequence[Arrival], log: Log, client: str) -> list[tuple[float, float]]:
     """(arrival, seconds since the message that completed the window) of each first result."""
-    found = []
-    for arrival in came:
+    seconds = []
+    for arrival in arrivals:
         if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
             continue
         streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else tuple(log.passed)
         closed = log.closed_at(streams, arrival.record["window_start_ms"] + log.window_ms)
         if closed is not None:
-            found.append((arrival.at, arrival.at - closed))
-    return found
+            seconds.append((arrival.at, arrival.at - closed))
+    return seconds
 
 
-def counted(came: Sequence[Arrival]) -> list[tuple[float, int]]:
+def count_by_moment(arrivals: Sequence[Arrival]) -> list[tuple[float, int]]:
     """(arrival, detections) of each result of Job 4."""
     return [
         (arrival.at, arrival.record["count"])
-        for arrival in came
+        for arrival in arrivals
         if arrival.client == GLOBAL and arrival.record["revision"] == 0
     ]
 
 
-def span(watch: Watch, came: Sequence[Arrival], log: Log, since: float, until: float) -> JsonObject:
-    """What arrived between two moments of time.monotonic."""
+def span(
+    watch: Watch, arrivals: Sequence[Arrival], log: Log, since: float, until: float
+) -> JsonObject:
+    """The results between two moments of time.monotonic."""
     seconds = until - since
-    rate = sum(count for at, count in counted(came) if since < at <= until) / seconds
+    rate = sum(count for at, count in count_by_moment(arrivals) if since < at <= until) / seconds
     up = watch.up_per_s(since, until)
-    found: JsonObject = {
+    summary: JsonObject = {
         "seconds": round(seconds, 2),
         "sink_per_s": rate,
         "wan_bytes_per_s": up,
@@ -107,24 +109,24 @@ def span(watch: Watch, came: Sequence[Arrival], log: Log, since: float, until: f
         "machine_cpu": watch.cpu(since, until),
     }
     for name, client in (("job3", LOCAL), ("job4", GLOBAL)):
-        late = [took for at, took in latencies(came, log, client) if since < at <= until]
+        late = [latency for at, latency in latencies(arrivals, log, client) if since < at <= until]
         shares = {f"p{share}_s": percentile(late, share / 100) for share in (50, 95, 99)}
-        found[name] = {"results": len(late), **shares}
-    return found
+        summary[name] = {"results": len(late), **shares}
+    return summary
 
 
-def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[JsonObject]:
+def bins(watch: Watch, begin: float, arrivals: Sequence[Arrival], log: Log) -> list[JsonObject]:
     """Second by second since `begin`, a time.monotonic; latency of Job 4: null where none came."""
     records: dict[int, int] = defaultdict(int)
     late: dict[int, list[float]] = defaultdict(list)
-    for at, count in counted(came):
+    for at, count in count_by_moment(arrivals):
         records[int(at - begin)] += count
-    for at, took in latencies(came, log, GLOBAL):
-        late[int(at - begin)].append(took)
-    found = []
+    for at, latency in latencies(arrivals, log, GLOBAL):
+        late[int(at - begin)].append(latency)
+    rows = []
     for (_, before, _), (at, after, cpu) in zip(watch.looks, watch.looks[1:], strict=False):
         second = int(at - begin)
-        found.append(
+        rows.append(
             {
                 "t_s": round(at - begin, 2),
                 "sink_per_s": records[second],
@@ -134,24 +136,28 @@ def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[
                 "machine_cpu": round(cpu, 3),
             }
         )
-    return found
+    return rows
 
 
-def drained(readers: Arrivals, log: Log) -> list[Comparison]:
+def compare_drained(readers: Arrivals, log: Log) -> list[Comparison]:
     """Wait until every result is right, or none has come for a while."""
     local = compute_local(log.rows, window_ms=log.window_ms)
     whole = compute_global(log.rows, window_ms=log.window_ms)
     began = since = time.monotonic()
     before = -1
     while True:
-        came = readers.since(0)
-        if len(came) != before:
-            before, since = len(came), time.monotonic()
-        compared = [
-            compare_local(local, [a.record for a in came if a.client.startswith(LOCAL)]),
-            compare_global(whole, [a.record for a in came if a.client == GLOBAL]),
+        arrivals = readers.since(0)
+        if len(arrivals) != before:
+            before, since = len(arrivals), time.monotonic()
+        comparisons = [
+            compare_local(local, [a.record for a in arrivals if a.client.startswith(LOCAL)]),
+            compare_global(whole, [a.record for a in arrivals if a.client == GLOBAL]),
         ]
         now = time.monotonic()
-        if all(each.equal for each in compared) or now - since > QUIET_S or now - began > DRAIN_S:
-            return compared
+        if (
+            all(each.equal for each in comparisons)
+            or now - since > QUIET_S
+            or now - began > DRAIN_S
+        ):
+            return comparisons
         threading.Event().wait(0.5)

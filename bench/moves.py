@@ -71,11 +71,11 @@ def next_place(dice: random.Random, now: Where, names: Sequence[str]) -> tuple[W
     The note is an argument of both jobs: a job that stays is changed only when the note is, and
     then both are updated.
     """
-    chosen = dice.choice([STATELESS, STATEFUL, STATELESS, STATEFUL, "update"])
-    if chosen == "update":
+    choice = dice.choice([STATELESS, STATEFUL, STATELESS, STATEFUL, "update"])
+    if choice == "update":
         return Where(now.sites, now.note + 1), {STATELESS, STATEFUL}
-    site = dice.choice([name for name in names if name != now.sites[chosen]])
-    return Where({**now.sites, chosen: site}, now.note), {chosen}
+    site = dice.choice([name for name in names if name != now.sites[choice]])
+    return Where({**now.sites, choice: site}, now.note), {choice}
 
 
 @dataclass(slots=True)
@@ -98,17 +98,17 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
     first = place.composition(delivery)
     name = first["name"]
     api.apply(first)
-    measured = Measured(0, {STATELESS: [], STATEFUL: []}, [], [])
+    results = Measured(0, {STATELESS: [], STATEFUL: []}, [], [])
     with (
         DuplicateMonitor(engines) as witness,
         Checker(brokers["cloud"], f"{name}/out", f"{name}-end") as end,
         Feed(brokers["edge-a"], f"{name}/in", rate=RATE, run=name) as feed,
     ):
         end.await_number(10 * RATE)
-        measured.at_rest = list(end.silences(time.monotonic() - 8, time.monotonic()))
-        while measured.moves < moves:
-            place, changed = next_place(dice, place, names)
-            _change(api, place.composition(delivery), changed, feed, end, measured)
+        results.at_rest = list(end.silences(time.monotonic() - 8, time.monotonic()))
+        while results.moves < moves:
+            place, jobs_changed = next_place(dice, place, names)
+            _change(api, place.composition(delivery), jobs_changed, feed, end, results)
         published = feed.end()
         count = end.await_all(published)
         two = witness.two_copies()
@@ -117,14 +117,14 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
     if count.lost or count.repeated or count.miscounted:
         say(f"{delivery}: {count}")
     return {
-        "moves": measured.moves,
+        "moves": results.moves,
         **asdict(count),
         "resent_by_publisher": resent,
         "two_copies": len(two),
         "delivery": delivery,
-        "gap_stateless_s": _spread(measured.gaps[STATELESS]),
-        "gap_stateful_s": _spread(measured.gaps[STATEFUL]),
-        "gap_at_rest_s": _spread(measured.at_rest),
+        "gap_stateless_s": _spread(results.gaps[STATELESS]),
+        "gap_stateful_s": _spread(results.gaps[STATEFUL]),
+        "gap_at_rest_s": _spread(results.at_rest),
     }
 
 
@@ -134,12 +134,12 @@ def _change(
     changed: set[str],
     feed: Feed,
     end: Checker,
-    measured: Measured,
+    results: Measured,
 ) -> None:
-    """One change: apply, and wait until what was published after it has come out."""
+    """One change: apply, and wait until messages published after it have come out."""
     began = time.monotonic()
     answer = api.apply(composition)
-    took = time.monotonic() - began
+    seconds = time.monotonic() - began
     end.await_number(feed.sent, timeout_s=120)
     end.await_number(feed.sent + RATE, timeout_s=120)
     gap = end.longest_silence(began)
@@ -149,9 +149,9 @@ def _change(
         if it["action"] != "unchanged"
     )
     for short in changed if len(changed) == 1 else [STATEFUL]:
-        measured.gaps[short].append(gap)
-    measured.moves += len(changed)
-    say(f"{measured.moves}: {kinds}: {took:.2f} s, silent for {gap:.2f} s")
+        results.gaps[short].append(gap)
+    results.moves += len(changed)
+    say(f"{results.moves}: {kinds}: {seconds:.2f} s, silent for {gap:.2f} s")
 
 
 def _spread(values: Sequence[float]) -> JsonObject:

@@ -16,7 +16,7 @@ from bench.arrivals import Arrivals
 from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
 from bench.common import Api, is_quick, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
-from bench.moved import GLOBAL, Watch, bins, drained, span
+from bench.moved import GLOBAL, Watch, bins, compare_drained, span
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
@@ -51,13 +51,13 @@ class Course:
 
 @dataclass(slots=True)
 class Series:
-    """One run while it goes on: `moments` are of time.monotonic, `told` what was measured."""
+    """One run while it goes on: `moments` are of time.monotonic, `facts` the measured values."""
 
     feed: DetectionFeed
     readers: Arrivals
     watch: Watch
     moments: dict[str, float]
-    told: JsonObject
+    facts: JsonObject
 
     def mark(self, name: str) -> float:
         """Write down that this happens now."""
@@ -72,19 +72,19 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self.fog, self.api = fog, api
         self._brokers = {site.name: site.broker_address for site in fog.sites()}
-        self._seen = templates(SENSORS)
+        self._templates = templates(SENSORS)
 
     def series(self, mover: Callable[[Series, Course], None], times: Course) -> JsonObject:
         """Deploy all in the cloud, feed, have `mover` move it, drain, and remove it at last."""
         content = composition()
         self.api.apply(content)
         try:
-            found = self._series(content, mover, times)
+            run = self._series(content, mover, times)
         except RuntimeError:
             self._remove()  # the next series is one of its own
             raise
         self._remove()
-        return found
+        return run
 
     def _remove(self) -> None:
         self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
@@ -92,12 +92,12 @@ class Bench:
     def _series(
         self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course
     ) -> JsonObject:
-        wanted = [
+        outputs = [
             (output["client_id"], self._brokers[output["site"]], output["topic"])
             for output in content["outputs"]
         ]
         with ExitStack() as stack:
-            readers = stack.enter_context(Arrivals(wanted))
+            readers = stack.enter_context(Arrivals(outputs))
             watch = Watch(self.fog)
             stack.callback(watch.close)
             feed = stack.enter_context(self._feed(times))
@@ -109,10 +109,10 @@ class Bench:
             _wait(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
-            return self._found(run, log)
+            return self._summarise(run, log)
 
     def _caught_up(self, run: Series, most_s: float) -> None:
-        """Wait until results are of now: what had piled up is gone."""
+        """Wait until results are current: the backlog is gone."""
         until = time.monotonic() + most_s
         while (now := time.monotonic()) < until:
             ends = [
@@ -131,7 +131,7 @@ class Bench:
             interval_ms=times.interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            seen=self._seen,
+            detections=self._templates,
             encoder=camera,
         )
 
@@ -144,16 +144,16 @@ class Bench:
         until = run.mark("analyse")
         analysis = self._analysis(since, until)
         run.mark("place")
-        asked = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
-        made = self.api.call("POST", "/placements", asked)
-        run.told["predicted"] = predicted(made, analysis)
-        for move in made["proposed"]["moves"]:
+        request = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
+        placement = self.api.call("POST", "/placements", request)
+        run.facts["predicted"] = summarise_prediction(placement, analysis)
+        for move in placement["proposed"]["moves"]:
             say(f"    {move['job_name']}: {move['from']} -> {move['to']}")
         run.mark("apply")
-        if is_quick() and not made["proposed"]["moves"]:
+        if is_quick() and not placement["proposed"]["moves"]:
             self.api.apply(laid_out())
         else:
-            self._apply(made["id"])
+            self._apply(placement["id"])
         run.mark("applied")
 
     def _apply(self, placement: str) -> None:
@@ -163,22 +163,22 @@ class Bench:
             raise RuntimeError(f"the placement was not applied: {change}")
 
     def _analysis(self, since: float, until: float) -> JsonObject:
-        asked = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
-        made = self.api.call("POST", "/analyses", asked)
+        request = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
+        started = self.api.call("POST", "/analyses", request)
         over = ("done", "failed", "cancelled")
         deadline = time.monotonic() + ANALYSIS_S
-        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+        while (analysis := self.api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {found}")
+                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {analysis}")
             _wait(0.3)
-        if found["state"] != "done":
-            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
-        return found
+        if analysis["state"] != "done":
+            raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
+        return analysis
 
     # -- by itself ------------------------------------------------------------------------
 
     def by_itself(self, run: Series, times: Course) -> None:
-        """Switch the autopilot on when there is enough to look back on, and wait until it acted."""
+        """Switch the autopilot on once there are enough samples, and wait until it has acted."""
         run.mark("measure")
         _wait(times.before_s)
         every_s = max(60.0, times.before_s)  # it looks back as long
@@ -186,10 +186,10 @@ class Bench:
         self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
         acted = self._entry("act", 240.0)
         run.mark("apply")
-        run.told["autopilot"] = [acted["message"]]
-        made = self.api.call("GET", f"/placements/{acted['placement']}")
-        analysis = self.api.call("GET", f"/analyses/{made['analysis']}")
-        run.told["predicted"] = predicted(made, analysis)
+        run.facts["autopilot"] = [acted["message"]]
+        placement = self.api.call("GET", f"/placements/{acted['placement']}")
+        analysis = self.api.call("GET", f"/analyses/{placement['analysis']}")
+        run.facts["predicted"] = summarise_prediction(placement, analysis)
         for name in ("analyse", "place"):
             at = analysis["started" if name == "analyse" else "ended"]
             run.moments[name] = _monotonic(at)
@@ -201,61 +201,61 @@ class Bench:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             log: list[JsonObject] = self.api.call("GET", f"/compositions/{NAME}/autopilot")["log"]
-            found = [entry for entry in log if entry["kind"] == kind]
-            if found:
-                return found[0]
+            entries = [entry for entry in log if entry["kind"] == kind]
+            if entries:
+                return entries[0]
             _wait(0.3)
         raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {log}")
 
     def _await_change(self, change: str) -> None:
         until = time.monotonic() + 300.0
-        while (found := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
-            if time.monotonic() > until or found["state"] == "failed":
-                raise RuntimeError(f"the autopilot's change is {found['state']}: {found}")
+        while (state := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
+            if time.monotonic() > until or state["state"] == "failed":
+                raise RuntimeError(f"the autopilot's change is {state['state']}: {state}")
             _wait(0.2)
 
     # -- what was found -------------------------------------------------------------------
 
-    def _found(self, run: Series, log: Log) -> JsonObject:
-        compared = drained(run.readers, log)
-        came = run.readers.since(0)
+    def _summarise(self, run: Series, log: Log) -> JsonObject:
+        comparisons = compare_drained(run.readers, log)
+        arrivals = run.readers.since(0)
         begin, moments = run.moments["begin"], run.moments
         spans = {
             "before": (moments["measure"], moments["analyse"]),
             "after": (moments["settled"], moments["end"]),
         }
         return {
-            **run.told,
+            **run.facts,
             "moments_s": {name: round(at - begin, 2) for name, at in moments.items()},
-            "bins": bins(run.watch, begin, came, log),
-            **{name: span(run.watch, came, log, *ends) for name, ends in spans.items()},
+            "bins": bins(run.watch, begin, arrivals, log),
+            **{name: span(run.watch, arrivals, log, *ends) for name, ends in spans.items()},
             "published": run.feed.sent,
             "published_again": run.feed.resent,
             "feed_late_s": round(run.feed.latest_s, 3),
-            "lost": sum(each.lost for each in compared),
-            "repeated": sum(each.repeated for each in compared),
-            "different": sum(len(each.different) for each in compared),
+            "lost": sum(each.lost for each in comparisons),
+            "repeated": sum(each.repeated for each in comparisons),
+            "different": sum(len(each.different) for each in comparisons),
         }
 
 
-def predicted(made: JsonObject, analysis: JsonObject) -> JsonObject:
-    """What the placement says of bytes between sites, and how many records that is for."""
-    taken = sum(
+def summarise_prediction(placement: JsonObject, analysis: JsonObject) -> JsonObject:
+    """The placement's prediction of bytes between sites, and the rate of records that it is for."""
+    records_per_s = sum(
         job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")
     )
     return {
-        "moves": {move["job_name"]: move["to"] for move in made["proposed"]["moves"]},
-        "records_per_s": taken,
-        "today_bytes_per_s": made["today"]["wan_bytes_per_s"],
-        "proposed_bytes_per_s": made["proposed"]["wan_bytes_per_s"],
-        "today_latency_ms": made["today"]["latency_ms"],
-        "proposed_latency_ms": made["proposed"]["latency_ms"],
-        "today_max_rate": made["today"]["max_rate"],
-        "proposed_max_rate": made["proposed"]["max_rate"],
-        "today_violations": made["today"]["violations"],
-        "violations": made["violations"],
-        "notes": made["notes"],
-        "unmeasured": made["unmeasured"],
+        "moves": {move["job_name"]: move["to"] for move in placement["proposed"]["moves"]},
+        "records_per_s": records_per_s,
+        "today_bytes_per_s": placement["today"]["wan_bytes_per_s"],
+        "proposed_bytes_per_s": placement["proposed"]["wan_bytes_per_s"],
+        "today_latency_ms": placement["today"]["latency_ms"],
+        "proposed_latency_ms": placement["proposed"]["latency_ms"],
+        "today_max_rate": placement["today"]["max_rate"],
+        "proposed_max_rate": placement["proposed"]["max_rate"],
+        "today_violations": placement["today"]["violations"],
+        "violations": placement["violations"],
+        "notes": placement["notes"],
+        "unmeasured": placement["unmeasured"],
     }
 
 
@@ -294,8 +294,8 @@ def prepared(times: Course) -> Iterator[Bench]:
         )
         jars = edge_jar("speck-jobs.jar").parent
         more = {"SPECK_METRICS_S": f"{METRICS_S:g}"}
-        served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
-        api = Api(served.url)
+        server = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
+        api = Api(server.url)
         for body in fog.site_bodies():
             if body["name"] in edges:
                 body["uplink_mbps"] = times.up_mbps

@@ -48,35 +48,35 @@ found: shown beside RoLBTS for comparison; only the formula of the deviation is 
 
 @dataclass(slots=True)
 class Checks:
-    """What was compared, and what did not come out as it should."""
+    """The number of comparisons, and the deviations."""
 
-    done: int = 0
+    count: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def equal(self, what: str, found: object, wanted: object) -> None:
-        self.done += 1
-        if found != wanted:
-            self.faults.append(f"{what}: {found}, not {wanted}")
+    def equal(self, what: str, actual: object, expected: object) -> None:
+        self.count += 1
+        if actual != expected:
+            self.faults.append(f"{what}: {actual}, not {expected}")
 
-    def below(self, what: str, found: float, wanted: float) -> None:
-        self.done += 1
-        if not found < wanted:
-            self.faults.append(f"{what}: {found}, not below {wanted}")
+    def below(self, what: str, actual: float, limit: float) -> None:
+        self.count += 1
+        if not actual < limit:
+            self.faults.append(f"{what}: {actual}, not below {limit}")
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 2) for value in values]
 
 
-def published_rolbts(checks: Checks) -> JsonObject:
-    """Figures 7 and 8, FSACE beside them, and what figures 5 and 6 count."""
-    found = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
+def check_published_rolbts(checks: Checks) -> JsonObject:
+    """Figures 7 and 8, FSACE beside them, and the counts of figures 5 and 6."""
+    assignment = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
     fsace = rolbts.Assignment(SERVERS, FSACE)
     result: JsonObject = {
-        "nodes": _rounded(found.nodes),
-        "links": _rounded(found.links),
-        "sd_nodes": round(found.sd_nodes, 2),
-        "sd_links": round(found.sd_links, 2),
+        "nodes": _rounded(assignment.nodes),
+        "links": _rounded(assignment.links),
+        "sd_nodes": round(assignment.sd_nodes, 2),
+        "sd_links": round(assignment.sd_links, 2),
         "fsace": {
             "nodes": _rounded(fsace.nodes),
             "sd_nodes": round(fsace.sd_nodes, 2),
@@ -95,24 +95,24 @@ def published_rolbts(checks: Checks) -> JsonObject:
     return result
 
 
-def our_balance(checks: Checks) -> JsonObject:
+def check_our_balance(checks: Checks) -> JsonObject:
     """The same objective and input, solved."""
-    found = rolbts.assign_exactly(SERVERS, ARRIVALS)
-    checks.equal("ours is proven", found.optimal, True)
-    checks.equal("ours, deviation of nodes", round(found.sd_nodes, 2), 1.03)
-    checks.equal("ours, links", _rounded(found.links), [0.0, 0.0, 0.0])
-    return {"sd_nodes": round(found.sd_nodes, 2), "links": _rounded(found.links)}
+    assignment = rolbts.assign_exactly(SERVERS, ARRIVALS)
+    checks.equal("ours is proven", assignment.optimal, True)
+    checks.equal("ours, deviation of nodes", round(assignment.sd_nodes, 2), 1.03)
+    checks.equal("ours, links", _rounded(assignment.links), [0.0, 0.0, 0.0])
+    return {"sd_nodes": round(assignment.sd_nodes, 2), "links": _rounded(assignment.links)}
 
 
 def ten_by_ten(checks: Checks) -> float:
     """Seconds of the exact answer: the slowest of one service, and ten, on like and unlike."""
     alike = [rolbts.Server(f"s{n}", 14, 4) for n in range(10)]
-    used = [rolbts.Server(f"s{n}", 14, 4, used=n) for n in range(10)]
+    used_servers = [rolbts.Server(f"s{n}", 14, 4, used=n) for n in range(10)]
     unlike = [rolbts.Server(f"s{n}", 8 + n, 4) for n in range(10)]
     slowest = 0.0
     for name, servers, services in (
         ("alike", alike, (10,)),
-        ("partly used", used, (10,)),
+        ("partly used", used_servers, (10,)),
         ("unlike", unlike, (10,)),
         ("alike, ten services", alike, (10,) * 10),
     ):
@@ -125,9 +125,9 @@ def ten_by_ten(checks: Checks) -> float:
     return round(slowest, 4)
 
 
-def published_ds2(checks: Checks) -> None:
+def check_published_ds2(checks: Checks) -> None:
     """DS2's own vectors, S -> Op1 -> Op2."""
-    for rate, sources, first, second, wanted in (
+    for rate, sources, first, second, expected in (
         (100.0, 1, (50.0, 400.0), 100.0, (2, 8)),
         (200.0, 1, (40.0, 700.0), 99.0, (5, 36)),
         (200.0, 1, (10.0, 700.0), 201.0, (20, 70)),
@@ -136,20 +136,20 @@ def published_ds2(checks: Checks) -> None:
         (200.0, 2, (10.0, 700.0), 201.0, (40, 140)),
     ):
         topics = tuple(f"s{n}" for n in range(sources))
-        found = ds2.compute_needs(
+        needs = ds2.compute_needs(
             [
                 ds2.Operator("Op1", topics, ("t",), *first),
                 ds2.Operator("Op2", ("t",), (), second, None),
             ],
             dict.fromkeys(topics, rate),
         )
-        counts = (found["Op1"].parallelism, found["Op2"].parallelism)
-        checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, wanted)
+        counts = (needs["Op1"].parallelism, needs["Op2"].parallelism)
+        checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, expected)
 
 
-def published_filter(checks: Checks) -> None:
+def check_published_filter(checks: Checks) -> None:
     """flink-placement: a filter of 0.7 at the edge gives 1/0.7 of the rate when the WAN binds."""
-    for uplink, wanted in ((100_000.0, 1 / 0.7), (1e9, 1.0)):
+    for uplink, expected in ((100_000.0, 1 / 0.7), (1e9, 1.0)):
         problem = Problem(
             (
                 Load("in", Kind.END, site="edge"),
@@ -164,54 +164,54 @@ def published_filter(checks: Checks) -> None:
             for site in ("edge", "cloud")
         ]
         ratio = round(rates[0] / rates[1], 6)
-        checks.equal(f"filter, uplink {uplink:g}", ratio, round(wanted, 6))
+        checks.equal(f"filter, uplink {uplink:g}", ratio, round(expected, 6))
         say(f"filter of 0.7 at the edge against the server, uplink {uplink:g}: {ratio:.2f} times")
 
 
-def carried_to_the_fork(checks: Checks) -> None:
+def check_fork_file(checks: Checks) -> None:
     """A placement as `schedulercfg`, and back."""
     problem = traffic(17, 4)
-    found = find_policy("milp").place(problem)
+    placement = find_policy("milp").place(problem)
     addresses = {place.name: [f"10.0.0.{n}"] for n, place in enumerate(problem.places, 1)}
     tasks = {
         load.name: [schedulercfg.Task(f"Source: {load.name} -> Sink", load.slots)]
         for load in problem.loads
         if load.kind is Kind.JOB
     }
-    subtasks = schedulercfg.from_placement(found, tasks, addresses)
+    subtasks = schedulercfg.from_placement(placement, tasks, addresses)
     text = schedulercfg.dump(subtasks)
     checks.equal("schedulercfg there and back", schedulercfg.load(text), subtasks)
 
 
-def sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]:
+def measure_sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]:
     """The exact policy on problems of the wanted sizes; the least of seven where it is quick."""
     find_policy("milp").place(traffic(17, 4))  # loads the solver
     rows: list[JsonObject] = []
     for jobs, sites in chosen:
         for kind, make in MAKERS.items():
-            found, seconds = _solved(make(jobs, sites, 0), TIME_LIMIT_S)
-            rows.append(_row(jobs, sites, kind, TIME_LIMIT_S, found, seconds))
-            checks.equal(f"milp {jobs}x{sites} {kind} keeps all limits", found.violations, ())
+            placement, seconds = _solve(make(jobs, sites, 0), TIME_LIMIT_S)
+            rows.append(_row(jobs, sites, kind, TIME_LIMIT_S, placement, seconds))
+            checks.equal(f"milp {jobs}x{sites} {kind} keeps all limits", placement.violations, ())
             if (jobs, sites) in WANTED_S:
-                checks.equal(f"milp {jobs}x{sites} {kind} is optimal", found.optimal, True)
+                checks.equal(f"milp {jobs}x{sites} {kind} is optimal", placement.optimal, True)
                 checks.below(f"milp {jobs}x{sites} {kind}", seconds, WANTED_S[jobs, sites])
     jobs, sites = chosen[-1]
-    found, seconds = _solved(random_dag(jobs, sites), STOPPED_S)
-    rows.append(_row(jobs, sites, "dag", STOPPED_S, found, seconds))
-    checks.equal("milp stopped early keeps all limits", found.violations, ())
-    checks.equal("milp stopped early tells a gap", found.gap is not None, True)
+    placement, seconds = _solve(random_dag(jobs, sites), STOPPED_S)
+    rows.append(_row(jobs, sites, "dag", STOPPED_S, placement, seconds))
+    checks.equal("milp stopped early keeps all limits", placement.violations, ())
+    checks.equal("milp stopped early tells a gap", placement.gap is not None, True)
     return rows
 
 
 def _row(
-    jobs: int, sites: int, kind: str, limit: float, found: Placement, seconds: float
+    jobs: int, sites: int, kind: str, limit: float, placement: Placement, seconds: float
 ) -> JsonObject:
     row: JsonObject = {
         "jobs": jobs,
         "sites": sites,
         "seconds": round(seconds, 3),
-        "optimal": found.optimal,
-        "gap": None if found.gap is None else round(found.gap, 4),
+        "optimal": placement.optimal,
+        "gap": None if placement.gap is None else round(placement.gap, 4),
         "kind": kind,
         "time_limit_s": limit,
     }
@@ -219,7 +219,7 @@ def _row(
     return row
 
 
-def _solved(problem: Problem, limit: float) -> tuple[Placement, float]:
+def _solve(problem: Problem, limit: float) -> tuple[Placement, float]:
     problem = replace(problem, limits=Limits(time_limit_s=limit))
     answers: list[Placement] = []
     times = [timed(lambda: answers.append(find_policy("milp").place(problem)))]
@@ -228,7 +228,7 @@ def _solved(problem: Problem, limit: float) -> tuple[Placement, float]:
     return answers[0], min(times)
 
 
-def beside_brute_force(checks: Checks) -> list[int]:
+def compare_with_brute_force(checks: Checks) -> list[int]:
     """How many of how many small problems have the same optimum by trying all placements."""
     equal = feasible = 0
     for seed in range(SMALL):
@@ -239,18 +239,18 @@ def beside_brute_force(checks: Checks) -> list[int]:
             cost = instance.objective(sites)
             if (best is None or cost < best) and not predict(instance, sites).violations:
                 best = cost
-        found = find_policy("milp").place(problem)
+        placement = find_policy("milp").place(problem)
         feasible += best is not None
-        if best is None or found.objective is None:
-            equal += not found.feasible
+        if best is None or placement.objective is None:
+            equal += not placement.feasible
         else:
-            equal += found.feasible and abs(found.objective - best) <= 2e-6 * max(1.0, best)
+            equal += placement.feasible and abs(placement.objective - best) <= 2e-6 * max(1.0, best)
     say(f"brute force: {equal} of {SMALL} equal; {feasible} have a placement that keeps all limits")
     checks.equal("milp equal to brute force", [equal, SMALL], [SMALL, SMALL])
     return [equal, SMALL]
 
 
-def quality_of_greedy() -> JsonObject:
+def measure_greedy() -> JsonObject:
     """Greedy's objective over the optimum, less one, where both keep all limits."""
     gaps: list[float] = []
     failed = 0
@@ -258,13 +258,13 @@ def quality_of_greedy() -> JsonObject:
     problems += [make(17, 4, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     problems += [make(50, 8, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     for problem in problems:
-        best, found = find_policy("milp").place(problem), find_policy("greedy").place(problem)
-        if not best.optimal or best.objective is None or found.objective is None:
+        best, greedy = find_policy("milp").place(problem), find_policy("greedy").place(problem)
+        if not best.optimal or best.objective is None or greedy.objective is None:
             continue
-        if not found.feasible:
+        if not greedy.feasible:
             failed += 1
             continue
-        gaps.append(found.objective / best.objective - 1 if best.objective > 0 else 0.0)
+        gaps.append(greedy.objective / best.objective - 1 if best.objective > 0 else 0.0)
     say(
         f"greedy: {len(gaps)} compared, {sum(gap < 1e-6 for gap in gaps)} of them optimal; "
         f"{failed} more for which it found no placement that keeps all limits, though there is one"
@@ -279,7 +279,7 @@ def quality_of_greedy() -> JsonObject:
 
 
 def figures(result: JsonObject) -> str:
-    """The lines of docs/placement.md that tell a result."""
+    """The lines of docs/placement.md with the figures of a result."""
     proven = {(r["jobs"], r["sites"], r["kind"]): r for r in result["milp"] if r["optimal"]}
     lines = ["| jobs x sites | like compositions/traffic | random DAG |", "|---|---|---|"]
     for jobs, sites in dict.fromkeys((row["jobs"], row["sites"]) for row in result["milp"]):
@@ -319,16 +319,16 @@ def page_with(text: str, result: JsonObject) -> str:
 def main() -> int:
     quick = is_quick()
     checks = Checks()
-    published_ds2(checks)
-    published_filter(checks)
-    carried_to_the_fork(checks)
+    check_published_ds2(checks)
+    check_published_filter(checks)
+    check_fork_file(checks)
     result: JsonObject = {
-        "rolbts": published_rolbts(checks),
-        "ours": our_balance(checks),
-        "milp": sizes(checks, [size for size in SIZES if not quick or size[0] <= 50]),
+        "rolbts": check_published_rolbts(checks),
+        "ours": check_our_balance(checks),
+        "milp": measure_sizes(checks, [size for size in SIZES if not quick or size[0] <= 50]),
         "rolbts_10x10_s": ten_by_ten(checks),
-        "greedy_gap": quality_of_greedy(),
-        "brute_force_equal": beside_brute_force(checks),
+        "greedy_gap": measure_greedy(),
+        "brute_force_equal": compare_with_brute_force(checks),
         "notes": [
             "RoLBTS: the published figures need ties to the last (reconstructed); figures 5 and 6 "
             "are repeated by count (3^M here, 10^10 at 10 x 10); figure 4 cannot be recovered, "
@@ -346,7 +346,7 @@ def main() -> int:
         say(note)
     for fault in checks.faults:
         say(f"DIFFERS: {fault}")
-    say(f"{checks.done} checks, {len(checks.faults)} differ")
+    say(f"{checks.count} checks, {len(checks.faults)} differ")
     return 1 if checks.faults else 0
 
 

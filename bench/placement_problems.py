@@ -36,12 +36,15 @@ def traffic(jobs: int, sites: int, seed: int = 0) -> Problem:
         edge, passed = edges[group], 0.0
         clean = f"{edge}/clean"
         for stream in range(count):
-            rate, kept = chance.uniform(50, 400), chance.uniform(0.5, 0.95)
+            rate, selectivity = chance.uniform(50, 400), chance.uniform(0.5, 0.95)
             name = f"clean-{group}-{stream}"
             loads += [Load(f"in-{group}-{stream}", Kind.END, site=edge)]
             loads += [_job(chance, name, 2e-4, rate, stateful=False)]
-            flows += [_flow(f"in-{group}-{stream}", name, rate), _flow(name, clean, rate * kept)]
-            passed += rate * kept
+            flows += [
+                _flow(f"in-{group}-{stream}", name, rate),
+                _flow(name, clean, rate * selectivity),
+            ]
+            passed += rate * selectivity
         loads += [Load(clean, Kind.TOPIC, site="cloud")]
         loads += [_job(chance, f"forward-{group}", 1e-4, passed, stateful=False)]
         loads += [_job(chance, f"stats-{group}", 3e-4, passed, stateful=True)]
@@ -115,9 +118,9 @@ def _places(chance: random.Random, edges: list[str], loads: list[Load]) -> tuple
     jobs = [load for load in loads if load.kind is Kind.JOB]
     slots = sum(load.slots for load in jobs)
     work = sum(load.work or 0.0 for load in jobs)
-    found = [Place("cloud", "cloud", cores=max(4.0, 1.5 * work), slots=slots, latency_ms=2)]
+    places = [Place("cloud", "cloud", cores=max(4.0, 1.5 * work), slots=slots, latency_ms=2)]
     for edge in edges:
-        found.append(
+        places.append(
             Place(
                 edge,
                 "edge",
@@ -127,4 +130,4 @@ def _places(chance: random.Random, edges: list[str], loads: list[Load]) -> tuple
                 latency_ms=chance.uniform(5, 30),
             )
         )
-    return tuple(found)
+    return tuple(places)

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.common import RESULTS, say
+from bench.page.result import Result, fingerprint, load
 from bench.page.section import Section, claims_of, made_of, markdown
-from bench.page.told import Told, fingerprint, load
 from bench.page.words import table
 from speck.errors import PermanentError
 
@@ -36,11 +36,13 @@ NAMES = (
     "crash",
     "exactly_once",
     "connector",
+    "tls",
     "collector",
     "analyzer",
     "placement",
     "truth",
     "store",
+    "overload",
     "state",
 )
 """The sections in their order; each is a module of bench/page."""
@@ -61,18 +63,18 @@ Intervals are 95 % confidence intervals of the mean (Student's t) over repeated 
 three runs none is given."""
 
 
-def sections() -> list[Section]:
+def load_sections() -> list[Section]:
     """All of them, in the page's order."""
     return [importlib.import_module(f"bench.page.{name}").SECTION for name in NAMES]
 
 
-def results(told: Sequence[Section], folder: Path = RESULTS) -> dict[str, Told]:
-    """What was measured, by name; what was not is not in it."""
-    files = {section.name: folder / f"{section.name}.json" for section in told}
+def load_results(sections: Sequence[Section], folder: Path = RESULTS) -> dict[str, Result]:
+    """The existing results, by name."""
+    files = {section.name: folder / f"{section.name}.json" for section in sections}
     return {name: load(file) for name, file in files.items() if file.exists()}
 
 
-def page(told: Sequence[Section], found: dict[str, Told]) -> str:
+def render_page(sections: Sequence[Section], results: dict[str, Result]) -> str:
     """The whole of docs/results.md."""
     parts = [
         "# Results",
@@ -80,27 +82,27 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
         "What speck does, measured. `make bench` repeats all of it, `make bench QUICK=1` tries all"
         " of it (its figures prove nothing and are kept apart), `make results`"
         " makes this page.",
-        _machines(found),
+        _machines(results),
         LIMITS,
-        _overview(told, found),
-        _failed(told, found),
-        *(markdown(section, found.get(section.name)) for section in told),
+        _overview(sections, results),
+        _list_failed(sections, results),
+        *(markdown(section, results.get(section.name)) for section in sections),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def readme_with(text: str, told: Sequence[Section], found: dict[str, Told]) -> str:
-    """The README with what was measured between its marks."""
-    by_name = {section.name: section for section in told}
-    rows = [row for name in IN_TABLE for row in _rows(by_name[name], found.get(name))]
+def render_readme(text: str, sections: Sequence[Section], results: dict[str, Result]) -> str:
+    """The README with the results between its marks."""
+    by_name = {section.name: section for section in sections}
+    rows = [row for name in IN_TABLE for row in _rows(by_name[name], results.get(name))]
     parts = [table(("measured", "result"), rows)]
-    parts += [_plot(by_name[name]) for name in SHOWN if name in found]
+    parts += [_plot(by_name[name]) for name in SHOWN if name in results]
     before, rest = text.split(BEGIN)
     body = "\n\n".join(parts)
     return f"{before}{BEGIN}\n{body}\n{END}{rest.split(END)[1]}"
 
 
-def _rows(section: Section, result: Told | None) -> Sequence[tuple[str, str]]:
+def _rows(section: Section, result: Result | None) -> Sequence[tuple[str, str]]:
     if result is None or section.headline is None:
         return [(section.title, f"not measured yet (`make bench-{section.target}`)")]
     return section.headline(result)
@@ -111,54 +113,54 @@ def _plot(section: Section) -> str:
     return f"![{plot.alt}](docs/plots/{plot.name}.svg)"
 
 
-def _machines(found: dict[str, Told]) -> str:
-    """What it was measured on; results of several machines or versions are told apart."""
-    seen: dict[str, list[str]] = {}
-    for name, result in found.items():
-        seen.setdefault(_measured_on(result), []).append(name)
-    if len(seen) == 1:
-        return f"Measured on: {next(iter(seen))}."
-    lines = [f"- {what}: {', '.join(names)}" for what, names in seen.items() if what]
-    if silent := seen.get(""):
+def _machines(results: dict[str, Result]) -> str:
+    """The machines of the results; several machines or versions are listed separately."""
+    by_machine: dict[str, list[str]] = {}
+    for name, result in results.items():
+        by_machine.setdefault(_measured_on(result), []).append(name)
+    if len(by_machine) == 1:
+        return f"Measured on: {next(iter(by_machine))}."
+    lines = [f"- {what}: {', '.join(names)}" for what, names in by_machine.items() if what]
+    if silent := by_machine.get(""):
         lines.append(f"- recorded without the machine: {', '.join(silent)}")
     return "Measured on:\n\n" + "\n".join(lines)
 
 
-def _measured_on(result: Told) -> str:
-    told = made_of(result).get("machine") or _settings_of_first(result).get("machine")
-    if not told:
+def _measured_on(result: Result) -> str:
+    machine = made_of(result).get("machine") or _settings_of_first(result).get("machine")
+    if not machine:
         return ""
-    words = [f"{told['cores']} cores, {told['memory_gib']} GiB, {told['system']}"]
+    words = [f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}"]
     names = {"flink": "Flink", "mosquitto": "Mosquitto", "java": "Java", "spark": "Spark"}
-    words += [f"{names[key]} {told[key]}" for key in names if key in told]
-    return ", ".join([*words, f"Python {told['python']}"])
+    words += [f"{names[key]} {machine[key]}" for key in names if key in machine]
+    return ", ".join([*words, f"Python {machine['python']}"])
 
 
-def _settings_of_first(result: Told) -> Told:
+def _settings_of_first(result: Result) -> Result:
     items = result.get("items") or [result]
-    return Told(items[0].get("settings", {}), result.file)
+    return Result(items[0].get("settings", {}), result.file)
 
 
-def _overview(told: Sequence[Section], found: dict[str, Told]) -> str:
+def _overview(sections: Sequence[Section], results: dict[str, Result]) -> str:
     rows: list[Sequence[object]] = []
-    for section in told:
+    for section in sections:
         link = f"[{section.title}](#{_anchor(section.title)})"
-        if section.name not in found:
+        if section.name not in results:
             rows.append((link, section.question, "**missing**", "", ""))
             continue
-        claims = claims_of(section, found[section.name])
+        claims = claims_of(section, results[section.name])
         ok, wrong, open_ = (sum(1 for it in claims if it.ok is how) for how in (True, False, None))
         rows.append((link, section.question, ok, f"**{wrong}**" if wrong else 0, open_))
     return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
 
 
-def _failed(told: Sequence[Section], found: dict[str, Told]) -> str:
-    """What is not as it was wanted, all of it in one place."""
+def _list_failed(sections: Sequence[Section], results: dict[str, Result]) -> str:
+    """All failed checks, in one place."""
     rows = [
         (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
-        for section in told
-        if section.name in found
-        for claim in claims_of(section, found[section.name])
+        for section in sections
+        if section.name in results
+        for claim in claims_of(section, results[section.name])
         if claim.ok is False
     ]
     if not rows:
@@ -168,28 +170,28 @@ def _failed(told: Sequence[Section], found: dict[str, Told]) -> str:
 
 def _anchor(title: str) -> str:
     """As GitHub makes it of a heading."""
-    kept = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
-    return kept.replace(" ", "-")
+    letters = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
+    return letters.replace(" ", "-")
 
 
-def draw(
-    told: Sequence[Section], found: dict[str, Told], folder: Path, kind: str
+def draw_plots(
+    sections: Sequence[Section], results: dict[str, Result], folder: Path, kind: str
 ) -> Iterator[Path]:
-    """Write every plot; the paths of what was written."""
+    """Write every plot; the paths of the files."""
     from bench.page import style
 
-    for section in told:
-        if section.name not in found:
+    for section in sections:
+        if section.name not in results:
             continue
-        mark = mark_of(found[section.name].file)
+        mark = mark_of(results[section.name].file)
         for plot in section.plots:
             path = folder / f"{plot.name}.{kind}"
-            style.save(plot.draw(found[section.name]), path, mark)
+            style.save(plot.draw(results[section.name]), path, mark)
             yield path
 
 
 def mark_of(file: str, folder: Path = RESULTS) -> str:
-    """What a plot of this result carries."""
+    """The mark on a plot of this result."""
     return f"{file} {fingerprint(folder / file)}"
 
 
@@ -197,24 +199,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--png", type=Path, help="draw PNGs into this folder, and nothing else")
     options = parser.parse_args()
-    told = sections()
+    sections = load_sections()
     try:
-        found = results(told)
+        results = load_results(sections)
         if options.png:
-            for path in draw(told, found, options.png, "png"):
+            for path in draw_plots(sections, results, options.png, "png"):
                 print(path)
             return 0
         plots = DOCS / "plots"
-        made = set(draw(told, found, plots, "svg"))
-        for old in set(plots.glob("*.svg")) - made:
+        drawings = set(draw_plots(sections, results, plots, "svg"))
+        for old in set(plots.glob("*.svg")) - drawings:
             old.unlink()
-        (DOCS / "results.md").write_text(page(told, found))
-        README.write_text(readme_with(README.read_text(), told, found))
+        (DOCS / "results.md").write_text(render_page(sections, results))
+        README.write_text(render_readme(README.read_text(), sections, results))
     except PermanentError as error:
         say(str(error))
         return 1
-    missing = [section.name for section in told if section.name not in found]
-    say(f"wrote {DOCS / 'results.md'}, {len(made)} plots; missing: {', '.join(missing) or 'none'}")
+    missing = [section.name for section in sections if section.name not in results]
+    names = ", ".join(missing) or "none"
+    say(f"wrote {DOCS / 'results.md'}, {len(drawings)} plots; missing: {names}")
     return 0
 
 

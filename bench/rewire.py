@@ -54,7 +54,7 @@ from bench.instruments.checker import Checker, Tally
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
 from bench.kills import Mortal, insist, mortal_fog
-from bench.page.rewire import promised
+from bench.page.rewire import list_promised
 from bench.taps import Taps
 from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
 from speck.errors import SpeckError
@@ -111,8 +111,8 @@ class Noted(Tally):
         super().hear(stamp, payload, now)
         if (self.dropped, self.repeated) == (dropped, repeated):
             return
-        found = self.came_again if self.repeated > repeated else self.dropped_again
-        found.append((int(json.loads(payload)["n"]), self.during))
+        repeats = self.came_again if self.repeated > repeated else self.dropped_again
+        repeats.append((int(json.loads(payload)["n"]), self.during))
 
 
 class Output(Checker):
@@ -168,34 +168,35 @@ class Run:
     def _make(self, change: Change, composition: JsonObject) -> None:
         until = time.monotonic() + self._patience_s
         if self.mortal is None:
-            change.state = self._applied(composition, change, until)
+            change.state = self._apply(composition, change, until)
         else:
             with ThreadPoolExecutor(1) as pool:
-                made = pool.submit(self._applied, composition, change, until)
+                applying = pool.submit(self._apply, composition, change, until)
                 after = self.dice.uniform(0.0, KILL_WITHIN_S)
                 time.sleep(after)  # when the fault comes
                 leave = self.taps.leave if self.taps else _nothing
                 what = self.mortal.strike(self.dice, leave)
                 change.killed = f"{what} after {after:.1f} s"
-                change.state = made.result()
+                change.state = applying.result()
         if change.state != "done":
             why = next((line for line in change.plan.splitlines() if ": failed " in line), "")
             raise RuntimeError(f"change {change.number} is {change.state}: {why}")
 
-    def _applied(self, composition: JsonObject, change: Change, until: float) -> str:
-        """How the change ended; where something is killed one that failed is asked for again."""
+    def _apply(self, composition: JsonObject, change: Change, until: float) -> str:
+        """Apply; the state in which the change ended. During kills a failed change is requested
+        again."""
         while True:
-            asked = self._posted(composition, until)
-            change.plan += asked["plan"]["text"] + "\n"
-            view = self._followed(asked["change"], until)
+            answer = self._post(composition, until)
+            change.plan += answer["plan"]["text"] + "\n"
+            view = self._followed(answer["change"], until)
             change.plan += _operations(view) + "\n"
             again = self.mortal is not None and time.monotonic() < until
             if view["state"] == "done" or not again:
                 return str(view["state"])
             say(f"change {change.number} is {view['state']}, asked for again: {view['error']}")
 
-    def _posted(self, composition: JsonObject, until: float) -> JsonObject:
-        """An answer that is lost is asked for again under its key: the change is made once."""
+    def _post(self, composition: JsonObject, until: float) -> JsonObject:
+        """After a lost answer the request is sent again under its key: the change is made once."""
         query = {"wait": 0, "force": "true"}  # force: it may name none of the jobs of before
         headers = {"Idempotency-Key": secrets.token_hex(8)}
         url = f"{self.api.url}/compositions"
@@ -205,8 +206,8 @@ class Run:
         )
         if not answer.ok:
             raise RuntimeError(f"POST {url}: {answer.status_code} {answer.text[:2000]}")
-        found: JsonObject = answer.json()
-        return found
+        body: JsonObject = answer.json()
+        return body
 
     def _followed(self, change: str, until: float) -> JsonObject:
         """The change once it is over, or as it is at `until`."""
@@ -227,7 +228,7 @@ def _nothing(_: str) -> None:
 
 
 def _operations(view: JsonObject) -> str:
-    """What was done, a line each."""
+    """The operations of a change, one on each line."""
     return "\n".join(
         f"{it['started'] or '-'} {it['ended'] or '-'} #{it['id']} {it['kind']}"
         f" {it['job_name'] or ''} at {it['site'] or ''}: {it['state']} {it['error'] or ''}"
@@ -239,7 +240,7 @@ def run(
     fog: Fog,
     api: Api,
     delivery: str,
-    wanted: int,
+    change_count: int,
     *,
     seed: int,
     rate: float = RATE,
@@ -263,22 +264,22 @@ def run(
             stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
         ]
         feed = stack.enter_context(Feed(brokers[IN[0]], f"{name}/{IN[1]}", rate=rate, run=name))
-        measured = Run(api, dice, feed, ends, taps, log, rate, mortal)
+        current = Run(api, dice, feed, ends, taps, log, rate, mortal)
         fault = ""
         try:
             for end in ends:
                 end.await_past(int(3 * rate), PATIENCE_S)
-            for _ in range(wanted):
+            for _ in range(change_count):
                 wiring = next_wiring(dice, wiring)
-                measured.change(wiring.composition(name, delivery), str(wiring))
+                current.change(wiring.composition(name, delivery), str(wiring))
         except (RuntimeError, SpeckError, requests.RequestException) as error:
             # what was counted so far is shown all the same
             fault = str(error)
-            say(f"{delivery} ended after {len(measured.changes)} changes: {fault}")
+            say(f"{delivery} ended after {len(current.changes)} changes: {fault}")
         published = feed.end()
         for end in ends:
             end.await_all(published)
-        result = _result(measured, delivery, published, witness, fault)
+        result = _result(current, delivery, published, witness, fault)
     api.call("DELETE", f"/compositions/{name}", wait=600, drain="false")
     return result
 
@@ -287,22 +288,22 @@ def _result(
     run: Run, delivery: str, published: int, witness: DuplicateMonitor, fault: str
 ) -> JsonObject:
     counts = [end.count(published) for end in run.ends]
-    for line in blamed(run.changes, run.ends, published, run.taps):
+    for line in blame_changes(run.changes, run.ends, published, run.taps):
         say(line)
     stamps = run.taps.stamps if run.taps else None
-    done = [change for change in run.changes if change.state == "done"]
+    done_changes = [change for change in run.changes if change.state == "done"]
     if two := witness.two_copies():
         say(f"two copies of {', '.join(two)}")
     return {
-        "changes": len(done),
+        "changes": len(done_changes),
         "bytes_resent": stamps and stamps.bytes_resent,
         "published": published,
         "lost": sum(count.lost for count in counts),
         "repeated": sum(count.repeated for count in counts),
         "repeated_outside": sum(count.dropped for count in counts),
         "two_copies": len(two),
-        "gap_s": spread([change.gap_s for change in done]),
-        "change_s": spread([change.took_s for change in done]),
+        "gap_s": spread([change.gap_s for change in done_changes]),
+        "change_s": spread([change.took_s for change in done_changes]),
         "delivery": delivery,
         "fault": fault,
         "stray": sum(count.stray for count in counts),
@@ -318,9 +319,9 @@ def _result(
 def spread(values: Sequence[float]) -> JsonObject:
     """Median, 95th percentile and the most, in seconds; null of nothing."""
     cuts = {"p50": 0.5, "p95": 0.95, "max": 1.0}
-    found = {name: percentile(values, share) for name, share in cuts.items()}
-    shown = {name: value and round(value, 3) for name, value in found.items()}
-    return {**shown, "of": len(values)}
+    values_by_share = {name: percentile(values, share) for name, share in cuts.items()}
+    rounded = {name: value and round(value, 3) for name, value in values_by_share.items()}
+    return {**rounded, "of": len(values)}
 
 
 def under_way_in(number: int, firsts: Sequence[int]) -> int:
@@ -329,10 +330,10 @@ def under_way_in(number: int, firsts: Sequence[int]) -> int:
     return bisect_right(firsts, number)
 
 
-def blamed(
+def blame_changes(
     changes: Sequence[Change], ends: Sequence[Output], published: int, taps: Taps | None
 ) -> list[str]:
-    """What was lost or came twice, by changes, and the plans of the first of these."""
+    """The lost and repeated records, by change, and the plans of the first of these changes."""
     lines, guilty = [], set()
     for end in ends:
         firsts = [change.first[end.name] for change in changes]
@@ -340,8 +341,8 @@ def blamed(
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for number in end.missing(published):
             groups["lost", under_way_in(number, firsts), -1].append(number)
-        for what, found in again.items():
-            for number, during in found:
+        for what, records in again.items():
+            for number, during in records:
                 groups[what, under_way_in(number, firsts), during].append(number)
         for (what, began, during), numbers in sorted(groups.items()):
             came = f", came in change {during}" if during >= 0 else ""
@@ -354,15 +355,15 @@ def blamed(
     for (during, link), count in sorted(places.items()):
         lines.append(f"{link}: {count} published twice under one stamp in change {during}")
         guilty.add(during)
-    shown = [change for change in changes if change.number in guilty][:_PLANS_SHOWN]
-    return [*lines, *(f"{change}\n{change.plan}\n" for change in shown)]
+    suspects = [change for change in changes if change.number in guilty][:_PLANS_SHOWN]
+    return [*lines, *(f"{change}\n{change.plan}\n" for change in suspects)]
 
 
-def faults_of(result: JsonObject, wanted: int) -> list[str]:
-    """What is not as it was wanted."""
-    found = [f"{key}: {result[key]}" for key in promised(result) if result[key]]
-    short = result["changes"] < wanted
-    return [*found, *([f"{result['changes']} of {wanted} changes"] if short else [])]
+def faults_of(result: JsonObject, change_count: int) -> list[str]:
+    """The deviations of a result from the expectations."""
+    faults = [f"{key}: {result[key]}" for key in list_promised(result) if result[key]]
+    short = result["changes"] < change_count
+    return [*faults, *([f"{result['changes']} of {change_count} changes"] if short else [])]
 
 
 def main() -> int:
@@ -381,11 +382,11 @@ def main() -> int:
     )
     options = parser.parse_args()
     how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
-    given = options.changes is not None or options.kills is not None or options.delivery
-    if given or how != {"seed": 5, "rate": RATE, "tapped": True}:
+    is_trial = options.changes is not None or options.kills is not None or options.delivery
+    if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
     changes, kills = (4, 2) if is_quick() else (CHANGES, KILLS)
-    wanted = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
+    counts = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
     facts = {
         "wanted_changes": changes,
         "wanted_kills": kills,
@@ -394,61 +395,61 @@ def main() -> int:
         "seed": options.seed,
         "machine": machine(),
     }
-    chosen = {name: wanted[name] for name in options.series or wanted}
-    kept = _kept() if options.series and not is_quick() else {}
+    selection = {name: counts[name] for name in options.series or counts}
+    other_series = _load_other_series() if options.series and not is_quick() else {}
     wrong: list[str] = []
-    for name, result in _measured(chosen, how):
-        wrong += _told(name, result, wanted[name])
-        kept[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        nested = {key: value for key, value in kept.items() if key != MODES[0]}
-        write_result("rewire.json", {**kept.get(MODES[0], {}), **nested, **facts})
+    for name, result in _measure_series(selection, how):
+        wrong += _report_faults(name, result, counts[name])
+        other_series[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        nested = {key: value for key, value in other_series.items() if key != MODES[0]}
+        write_result("rewire.json", {**other_series.get(MODES[0], {}), **nested, **facts})
     return 1 if wrong else 0
 
 
 def _trial(options: argparse.Namespace, how: JsonObject) -> int:
-    """Prints what was measured, and writes nothing."""
+    """Print the measurements, and write nothing."""
     changes, kills = options.changes, options.kills
     if changes is None:
         changes = 0 if kills is not None and not options.delivery else 4
     modes = [options.delivery] if options.delivery else MODES
-    wanted = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
+    counts = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
     results, wrong = {}, []
-    for name, result in _measured(wanted, how):
+    for name, result in _measure_series(counts, how):
         results[name] = result
-        wrong += _told(name, result, wanted[name])
+        wrong += _report_faults(name, result, counts[name])
     print(json.dumps(results, indent=1))
     return 1 if wrong else 0
 
 
-def _measured(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Each series with its result; `wanted` says how many changes each has."""
-    modes = [name for name in MODES if wanted.get(name)]
+    modes = [name for name in MODES if counts.get(name)]
     if modes:
         with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
             for mode in modes:
-                yield mode, run(fog, api, mode, wanted[mode], **how)
-    if wanted.get(WITH_KILLS):
+                yield mode, run(fog, api, mode, counts[mode], **how)
+    if counts.get(WITH_KILLS):
         with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
-            kills = wanted[WITH_KILLS]
+            kills = counts[WITH_KILLS]
             yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
 
 
-def _told(name: str, result: JsonObject, wanted: int) -> list[str]:
-    """What is not as it was wanted, said."""
-    wrong = [f"{name}: {fault}" for fault in faults_of(result, wanted)]
+def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str]:
+    """Print and return the deviations of a result from the expectations."""
+    wrong = [f"{name}: {fault}" for fault in faults_of(result, change_count)]
     for fault in wrong:
         say(f"NOT as wanted: {fault}")
     return wrong
 
 
-def _kept() -> JsonObject:
+def _load_other_series() -> JsonObject:
     """The series of the last result."""
     file = RESULTS / "rewire.json"
     if not file.exists():
         return {}
-    found: JsonObject = json.loads(file.read_text())
-    kept = {name: found.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in found}
-    return {**kept, MODES[0]: found} if "changes" in found else kept
+    result: JsonObject = json.loads(file.read_text())
+    series = {name: result.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in result}
+    return {**series, MODES[0]: result} if "changes" in result else series
 
 
 if __name__ == "__main__":

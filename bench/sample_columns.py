@@ -38,9 +38,9 @@ class RowFiles:
             return
         times = self.start_us + np.int64(at * 1_000_000)
         arrays = [pa.array(times, pa.timestamp("us", tz="UTC"))]
-        for told in table.schema.names[1:]:
-            kind = table.schema.field(told).type
-            values = columns.get(told)
+        for column in table.schema.names[1:]:
+            kind = table.schema.field(column).type
+            values = columns.get(column)
             if values is None:
                 arrays.append(pa.nulls(len(times), kind))
             else:
@@ -57,7 +57,7 @@ class RowFiles:
 
 
 class _QuickDisk(Disk):
-    """What is made from a seed can be made again: nothing waits for the disk."""
+    """Does not sync: a dataset from a seed can be generated again."""
 
     def sync(self, folder: Path) -> None:
         pass
@@ -65,8 +65,8 @@ class _QuickDisk(Disk):
 
 def _typed(values: Any, kind: pa.DataType) -> Any:
     """Of the table's type, also where all of them are null; texts that repeat stay coded."""
-    found = pa.array(values) if plain(values) else values
-    return found if pa.types.is_dictionary(found.type) else found.cast(kind)
+    array = pa.array(values) if plain(values) else values
+    return array if pa.types.is_dictionary(array.type) else array.cast(kind)
 
 
 def plain(values: object) -> bool:
@@ -74,19 +74,19 @@ def plain(values: object) -> bool:
 
 
 def same(text: str, count: int) -> pa.DictionaryArray:
-    return picked([text], np.zeros(count, np.int32))
+    return pick([text], np.zeros(count, np.int32))
 
 
-def picked(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
+def pick(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), pa.array(texts))
 
 
 def events(rng: np.random.Generator, count: int, expected: float) -> np.ndarray:
-    """Looks before which something happened, never the first."""
-    found = np.zeros(count, bool)
+    """The polls before which something happened, never the first."""
+    mask = np.zeros(count, bool)
     if count > 1:
-        found[rng.integers(1, count, rng.poisson(expected))] = True
-    return found
+        mask[rng.integers(1, count, rng.poisson(expected))] = True
+    return mask
 
 
 def since(total: np.ndarray, segment: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from bench.sample_columns import (
     events,
     incarnation_of,
     joined,
-    picked,
+    pick,
     same,
     since,
     total,
@@ -45,7 +45,7 @@ _CONTENDED_COST = 1.5
 
 @dataclass(slots=True)
 class _Looks:
-    """The looks at one site: seconds since the start, and what the whole site has in common."""
+    """The polls of one site: seconds since the start, and the values that the whole site shares."""
 
     at: np.ndarray
     silent: np.ndarray
@@ -54,7 +54,7 @@ class _Looks:
 
 @dataclass(slots=True)
 class _Run:
-    """One job over all looks at its site."""
+    """One job over all polls of its site."""
 
     truth: JobTruth
     looks: _Looks
@@ -65,7 +65,7 @@ class _Run:
     records: np.ndarray
     """Records taken in each interval that the new counters saw."""
     rate: np.ndarray
-    seen: np.ndarray
+    value_look: np.ndarray
     """The look whose values a look tells (an earlier one where the engine was stale)."""
 
 
@@ -125,9 +125,9 @@ class _Maker:
 
     def _site_rows(self, name: str, rng: np.random.Generator) -> None:
         site, looks = self.truth.sites[name], self.looks[name]
-        told = np.flatnonzero(~looks.silent)
-        count = len(told)
-        at = looks.at[told]
+        answered = np.flatnonzero(~looks.silent)
+        count = len(answered)
+        at = looks.at[answered]
         columns: dict[str, Any] = {
             "site": same(name, count),
             "tier": same(site.tier, count),
@@ -139,7 +139,7 @@ class _Maker:
             "memory_bytes": rng.integers(300_000_000, 400_000_000, count),
             "heap_used_bytes": rng.integers(50_000_000, 200_000_000, count),
             "heap_max_bytes": np.full(count, 256_000_000),
-            "host_cpu": looks.host_cpu[told],
+            "host_cpu": looks.host_cpu[answered],
             "host_cores": np.full(count, max(4, int(site.cores)), np.int32),
         }
         if site.uplink_mbps is not None:
@@ -253,9 +253,9 @@ class _Maker:
         restarts = since(np.cumsum(again), np.cumsum(fresh))
         numbers = np.arange(count)
         stale = (rng.random(count) < spec.stale) & ~begins & (numbers > 0)
-        seen = np.maximum.accumulate(np.where(stale, 0, numbers))
-        told = ~looks.silent
-        self.truth.faults["stale"] += int((stale & told).sum()) * job.tasks
+        value_look = np.maximum.accumulate(np.where(stale, 0, numbers))
+        answers = ~looks.silent
+        self.truth.faults["stale"] += int((stale & answers).sum()) * job.tasks
         self.truth.faults["resets"] += int(begins.sum())
         mean = float((rate * up_s).sum() / up_s.sum())
         crossing = (job.bytes_in_per_record if job.source_site != job.site else 0.0) + (
@@ -269,21 +269,21 @@ class _Maker:
                 "wan_bytes_per_s": mean * crossing,
             }
         )
-        return _Run(truth, looks, attempt, restarts, segment, up_s, rate * up_s, rate, seen)
+        return _Run(truth, looks, attempt, restarts, segment, up_s, rate * up_s, rate, value_look)
 
     def _task_rows(
         self, rng: np.random.Generator, run: _Run
     ) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """The rows of each subtask of each task."""
         shares = {1: (1.0,), 2: (0.3, 0.7), 3: (0.2, 0.6, 0.2)}[run.truth.tasks]
-        found = []
+        tables = []
         for number, share in enumerate(shares):
             several = run.truth.subtasks if number == 1 and len(shares) == 3 else 1
             parts = (1.0,) if several == 1 else (0.55, 0.45)
             for subtask, part in enumerate(parts):
                 place = (number, len(shares), subtask, several)
-                found.append(self._subtask(rng, run, place, share * part, part))
-        return found
+                tables.append(self._subtask(rng, run, place, share * part, part))
+        return tables
 
     def _subtask(
         self,
@@ -297,21 +297,21 @@ class _Maker:
         number, tasks, subtask, several = place
         job, looks, count = run.truth, run.looks, self.count
         first, last = number == 0, number == tasks - 1
-        keep, repeats = self._told(rng, run)
+        keep, repeats = self._pick_looks(rng, run)
         cost = np.where(looks.host_cpu > CONTENDED, _CONTENDED_COST, 1.0) * cost_share
         busy = run.records * job.core_s_per_record * 1000 * cost * rng.normal(1, 0.02, count)
         held = run.up_s * 1000 * job.back_pressured
         busy = np.clip(busy, 0, run.up_s * 1000 - held)
         idle = run.up_s * 1000 - held - busy
-        taken = total(run.records * share, run.segment)
+        records_in = total(run.records * share, run.segment)
         # of the job's selectivity, its last task has all
-        given = taken * job.selectivity if last else taken
-        take = run.seen[keep]
+        records_out = records_in * job.selectivity if last else records_in
+        take = run.value_look[keep]
 
         def whole(counter: np.ndarray) -> np.ndarray:
             return np.repeat(np.floor(counter[take]).astype(np.int64), repeats)
 
-        def told(each: np.ndarray) -> np.ndarray:
+        def accumulate(each: np.ndarray) -> np.ndarray:
             return np.repeat(total(each, run.segment)[take], repeats)
 
         rows = int(repeats.sum())
@@ -320,19 +320,19 @@ class _Maker:
         columns: dict[str, Any] = {
             "job_name": same(job.job_name, rows),
             "site": same(job.site, rows),
-            "engine_job_id": picked(names, np.repeat(run.attempt[take] - 1, repeats)),
+            "engine_job_id": pick(names, np.repeat(run.attempt[take] - 1, repeats)),
             "attempt": np.repeat(run.attempt[take].astype(np.int32), repeats),
             "vertex": same(vertex_of(job.job_name, number), rows),
             "subtask": np.full(rows, subtask, np.int32),
             "subtasks": np.full(rows, several, np.int32),
             "is_source": np.full(rows, first),
             "is_sink": np.full(rows, last),
-            "busy_ms": self._some_nan(rng, told(busy), job.told_busy),
-            "idle_ms": told(idle),
-            "back_pressured_ms": told(held),
+            "busy_ms": self._some_nan(rng, accumulate(busy), job.told_busy),
+            "idle_ms": accumulate(idle),
+            "back_pressured_ms": accumulate(held),
             "cpu_ms": pa.nulls(rows, pa.float64()),
-            "records_in": whole(taken),
-            "records_out": whole(given),
+            "records_in": whole(records_in),
+            "records_out": whole(records_out),
             "restarts": np.repeat(run.restarts[take].astype(np.int32), repeats),
             "checkpoint_id": whole(checkpoint),
             "checkpoint_bytes": np.full(rows, job.state_bytes),
@@ -340,15 +340,15 @@ class _Maker:
             "host_cpu": np.repeat(looks.host_cpu[keep], repeats),
         }
         if first:
-            columns["bytes_in"] = whole(np.floor(taken) * job.bytes_in_per_record)
+            columns["bytes_in"] = whole(np.floor(records_in) * job.bytes_in_per_record)
         if last:
-            columns["bytes_out"] = whole(np.floor(given) * job.bytes_out_per_record)
+            columns["bytes_out"] = whole(np.floor(records_out) * job.bytes_out_per_record)
         faults = self.truth.faults
         faults["contended"] += int((looks.host_cpu[keep] > CONTENDED).sum())
         return np.repeat(looks.at[keep], repeats), columns
 
-    def _told(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
-        """The looks that have a row, and how many each has."""
+    def _pick_looks(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
+        """The polls that have a row, and how many each has."""
         lost = (rng.random(self.count) < self.spec.missed) | run.looks.silent
         keep = np.flatnonzero(~lost)
         repeats = 1 + (rng.random(len(keep)) < self.spec.duplicates)
@@ -356,8 +356,10 @@ class _Maker:
         self.truth.faults["duplicates"] += int(repeats.sum() - len(keep))
         return keep, repeats
 
-    def _some_nan(self, rng: np.random.Generator, busy: np.ndarray, told: bool) -> pa.Array:
-        missing = rng.random(len(busy)) < (self.spec.nan if told else 1.0)
+    def _some_nan(
+        self, rng: np.random.Generator, busy: np.ndarray, has_busy_time: bool
+    ) -> pa.Array:
+        missing = rng.random(len(busy)) < (self.spec.nan if has_busy_time else 1.0)
         null = missing & (rng.random(len(busy)) < 0.5)
         self.truth.faults["nan"] += int(missing.sum())
         return pa.array(np.where(missing, np.nan, busy), mask=null)
@@ -371,17 +373,17 @@ class _Maker:
         step = max(1, round(spec.links_every_s / spec.every_s))
         some = np.arange(0, self.count, step)
         some = some[~run.looks.silent[some]]
-        taken = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
+        messages_in = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
         rows = len(some)
         grows = 0.5 * job.in_rate * run.looks.at if job.saturated else 0
         lag = np.int64(rng.integers(0, 20, self.count) + grows)
         ends = (
-            ("reader", job.source_site, f"{job.composition}-t{index}", "", taken),
+            ("reader", job.source_site, f"{job.composition}-t{index}", "", messages_in),
             ("producer", job.sink_site, f"{job.composition}-t{index + 1}", "-out", None),
         )
-        found = []
+        tables = []
         for role, broker, topic, suffix, messages in ends:
-            counted = messages if messages is not None else taken * job.selectivity
+            counted = messages if messages is not None else messages_in * job.selectivity
             columns: dict[str, Any] = {
                 "broker_site": same(broker, rows),
                 "topic": same(topic, rows),
@@ -393,15 +395,15 @@ class _Maker:
                 "messages": np.int64(counted[some]),
                 "lag": lag[some] if messages is not None else None,
             }
-            found.append((run.looks.at[some], columns))
-        return found
+            tables.append((run.looks.at[some], columns))
+        return tables
 
     def _plan_rows(self, run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """When an incarnation is first seen, and each hour."""
         job = run.truth
-        told = np.flatnonzero(~run.looks.silent)
-        hours = np.diff(np.floor(run.looks.at[told] / 3600), prepend=-1) > 0
-        some = told[hours | (np.diff(run.attempt[told], prepend=0) > 0)]
+        answered = np.flatnonzero(~run.looks.silent)
+        hours = np.diff(np.floor(run.looks.at[answered] / 3600), prepend=-1) > 0
+        some = answered[hours | (np.diff(run.attempt[answered], prepend=0) > 0)]
         words = {
             1: ("Source: speck -> map -> Sink: speck",),
             2: ("Source: speck -> map", "aggregate -> Sink: speck"),
@@ -410,12 +412,12 @@ class _Maker:
         ships = ([], ["HASH"], ["REBALANCE"])
         rows = len(some)
         names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
-        found = []
+        tables = []
         for number, description in enumerate(words):
             columns: dict[str, Any] = {
                 "job_name": same(job.job_name, rows),
                 "site": same(job.site, rows),
-                "engine_job_id": picked(names, run.attempt[some] - 1),
+                "engine_job_id": pick(names, run.attempt[some] - 1),
                 "vertex": same(vertex_of(job.job_name, number), rows),
                 "description": same(description, rows),
                 "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),
@@ -427,8 +429,8 @@ class _Maker:
                 "pinned": np.full(rows, False),
                 "stateful": None,
             }
-            found.append((run.looks.at[some], columns))
-        return found
+            tables.append((run.looks.at[some], columns))
+        return tables
 
 
 def main() -> None:
@@ -437,13 +439,13 @@ def main() -> None:
     for name, kind in (("jobs", int), ("sites", int), ("hours", float), ("seed", int)):
         parser.add_argument(f"--{name}", type=kind, default=getattr(Spec(), name))
     parser.add_argument("--every", type=float, default=10.0, dest="every_s")
-    given = vars(parser.parse_args())
-    folder = given.pop("folder") or Path(tempfile.mkdtemp(prefix="samples-"))
+    arguments = vars(parser.parse_args())
+    folder = arguments.pop("folder") or Path(tempfile.mkdtemp(prefix="samples-"))
     began = time.monotonic()
-    truth = generate(folder, Spec(**given))
+    truth = generate(folder, Spec(**arguments))
     seconds = time.monotonic() - began
-    told = {"folder": str(folder), "rows": truth.rows, "faults": truth.faults, "seconds": seconds}
-    print(json.dumps(told, indent=1))
+    report = {"folder": str(folder), "rows": truth.rows, "faults": truth.faults, "seconds": seconds}
+    print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

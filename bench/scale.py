@@ -99,31 +99,31 @@ def main() -> None:
     whole, broke, sites = None, "", 0
     try:
         for sites in SIZES:
-            experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
+            experiment.row(f"{sites} sites", lambda n=sites: measure_size(n, latencies))
         sites = WHOLE_SITES
         whole = experiment.row(
-            "one composition", lambda: measured(WHOLE_SITES, latencies, whole=True)
+            "one composition", lambda: measure_size(WHOLE_SITES, latencies, whole=True)
         )
     except (RuntimeError, requests.RequestException, SpeckError) as error:
         broke = f"{sites} sites: {error}"[:500]  # where it breaks is a result, too
         say(broke)
     rows = [row for row in experiment.rows if "reads" in row]
-    found = {**summary(rows, whole, latencies), "broke": broke or None}
-    sys.exit(experiment.finish(found, checks(rows, latencies, broke)))
+    result = {**summary(rows, whole, latencies), "broke": broke or None}
+    sys.exit(experiment.finish(result, checks(rows, latencies, broke)))
 
 
 # -- one size -----------------------------------------------------------------------------
 
 
-def measured(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
-    """Everything at one number of sites, from an empty store on; `whole`: what there is to
-    measure of one composition of all jobs."""
+def measure_size(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
+    """All measurements at one number of sites, from an empty store on; `whole`: those of one
+    composition with all jobs."""
     with (
         tempfile.TemporaryDirectory(prefix="speck-bench-") as folder,
         fog_of(sites, Path(folder), latencies) as others,
     ):
         size = Size(sites, Path(folder) / "home", others)
-        return size.measured_whole() if whole else size.measured()
+        return size.measure_whole() if whole else size.measure_all()
 
 
 @contextmanager
@@ -164,52 +164,52 @@ class Size:
         self.home = home
         self.others = others
         self.hosts = addresses(BASE, sites)
-        self.found: JsonObject = {
+        self.result: JsonObject = {
             "sites": sites,
             "jobs": sites * JOBS_A_SITE,
             "compositions": math.ceil(sites * JOBS_A_SITE / JOBS_A_COMPOSITION),
         }
         self._api: Api | None = None
 
-    def measured(self) -> JsonObject:
+    def measure_all(self) -> JsonObject:
         began = time.monotonic()
-        with self.service(collect_s=0) as served:
+        with self.service(collect_s=0) as server:
             self.cpu_of("register", self.register)
             self.cpu_of("plan", lambda: self.plans("many"))
             self.cpu_of("apply", self.apply)
-            self.note("rss_mb", rss_mb(served.process.pid))
+            self.note("rss_mb", rss_mb(server.process.pid))
             self.cpu_of("noop", self.apply_again)
-            self.found["reads"] = self.reads()
-            self.found["watch"] = self.watched(served)
+            self.result["reads"] = self.reads()
+            self.result["watch"] = self.measure_watch(server)
             self.note("store_bytes", size_of(self.home / "store"))
-            self.note("rss_after_mb", rss_mb(served.process.pid))
+            self.note("rss_after_mb", rss_mb(server.process.pid))
         self.restart()
         self.collect_s = COLLECT_S[self.sites > 300]
-        with self.service(self.collect_s) as served:
-            self.found["collector"] = self.collected(served)
+        with self.service(self.collect_s) as server:
+            self.result["collector"] = self.measure_collector(server)
         self.note("took_s", time.monotonic() - began)
-        return self.found
+        return self.result
 
-    def measured_whole(self) -> JsonObject:
+    def measure_whole(self) -> JsonObject:
         """One composition of all jobs: plan, apply and apply again."""
-        self.found["compositions"] = 1
-        with self.service(collect_s=0) as served:
+        self.result["compositions"] = 1
+        with self.service(collect_s=0) as server:
             self.register()
             self.cpu_of("plan", lambda: self.plans("one"))
             self.cpu_of("apply", lambda: self.apply("one"))
             self.cpu_of("noop", lambda: self.apply_again("one"))
-            self.found["change"] = self.read("change", f"/changes/{self.change}")
-            self.note("rss_mb", rss_mb(served.process.pid))
-        return self.found
+            self.result["change"] = self.read("change", f"/changes/{self.change}")
+            self.note("rss_mb", rss_mb(server.process.pid))
+        return self.result
 
     @contextmanager
     def service(self, collect_s: float) -> Iterator[Served]:
         more = {"SPECK_METRICS_S": str(collect_s), "SPECK_WATCH_S": str(WATCH_S)}
         jars = [edge_jar("speck-jobs.jar").parent]
-        with serving(self.home, jars, timeout_s=120, more=more) as served:
-            self._api = Api(served.url)
-            self.pids = {"service": served.process.pid, **self.others}
-            yield served
+        with serving(self.home, jars, timeout_s=120, more=more) as server:
+            self._api = Api(server.url)
+            self.pids = {"service": server.process.pid, **self.others}
+            yield server
 
     @property
     def api(self) -> Api:
@@ -217,25 +217,26 @@ class Size:
         return self._api
 
     def note(self, name: str, value: float) -> None:
-        self.found[name] = round(value, 4)
-        say(f"  {self.sites} sites: {name} {self.found[name]}")
+        self.result[name] = round(value, 4)
+        say(f"  {self.sites} sites: {name} {self.result[name]}")
 
     def cpu_of(self, name: str, action: Callable[[], None]) -> None:
-        """Seconds of `action`, and what each process had of a core meanwhile."""
+        """Seconds of `action`, and the share of a core that each process used meanwhile."""
         before = {who: tree_cpu_s(pid) for who, pid in self.pids.items()}
         began = time.perf_counter()
         action()
-        took = time.perf_counter() - began
-        self.note(f"{name}_s", took)
-        used = {
-            who: round((tree_cpu_s(pid) - before[who]) / took, 3) for who, pid in self.pids.items()
+        seconds = time.perf_counter() - began
+        self.note(f"{name}_s", seconds)
+        by_process = {
+            who: round((tree_cpu_s(pid) - before[who]) / seconds, 3)
+            for who, pid in self.pids.items()
         }
-        self.found.setdefault("cores", {})[name] = used
+        self.result.setdefault("cores", {})[name] = by_process
 
     # -- steps ----------------------------------------------------------------------------
 
     def register(self) -> None:
-        """From eight clients: each answer waits for a first look at the site."""
+        """From eight clients: each answer waits for a first poll of the site."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(self.register_one, range(1, self.sites + 1)))
         states = {site["state"] for site in self.all_sites()}
@@ -296,63 +297,63 @@ class Size:
     def read(self, name: str, path: str) -> JsonObject:
         """Times of one GET, one after another."""
         seconds: list[float] = []
-        used, began = tree_cpu_s(self.pids["service"]), time.monotonic()
+        cpu_before_s, began = tree_cpu_s(self.pids["service"]), time.monotonic()
         while len(seconds) < READS and (time.monotonic() - began < READ_FOR_S or len(seconds) < 3):
             at = time.perf_counter()
             size = self.api.get(path)
             seconds.append(time.perf_counter() - at)
         p50, p99 = (round(1000 * (percentile(seconds, share) or 0), 2) for share in (0.5, 0.99))
-        cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - used) / len(seconds), 2)
+        cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - cpu_before_s) / len(seconds), 2)
         say(f"  {self.sites} sites: GET {name} p50 {p50} p99 {p99} CPU {cpu_ms} ms, {size} bytes")
-        found = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
-        return found
+        latency = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
+        return latency
 
-    def watched(self, served: Served) -> JsonObject:
-        """How often each site is really looked at while nothing else happens, and its CPU."""
+    def measure_watch(self, server: Served) -> JsonObject:
+        """How often each site is actually polled in an idle system, and the CPU time."""
         kinds = ("numbers", "checkpoints")
-        before, used, began = self.looks(), self.cpu(), time.monotonic()
+        before, cpu_before, began = self.looks(), self.cpu(), time.monotonic()
         time.sleep(IDLE_S[self.sites > 300])
-        took, cores = time.monotonic() - began, self.cpu()
+        seconds, cores = time.monotonic() - began, self.cpu()
         after = self.looks()
-        found: JsonObject = {
-            f"{kind}_every_s": round(took * self.sites / max(1, after[kind] - before[kind]), 2)
+        polls: JsonObject = {
+            f"{kind}_every_s": round(seconds * self.sites / max(1, after[kind] - before[kind]), 2)
             for kind in kinds
         }
-        found["cores"] = {who: round((cores[who] - used[who]) / took, 3) for who in cores}
-        say(f"  {self.sites} sites: watch {found}")
-        return found
+        polls["cores"] = {who: round((cores[who] - cpu_before[who]) / seconds, 3) for who in cores}
+        say(f"  {self.sites} sites: watch {polls}")
+        return polls
 
-    def collected(self, served: Served) -> JsonObject:
-        """How many looks of the collector are answered in time in the second round of it,
-        and the CPU."""
+    def measure_collector(self, server: Served) -> JsonObject:
+        """How many polls of the collector are answered in time in its second round, and the CPU
+        time."""
         time.sleep(self.collect_s)  # names of metrics are learnt in the first round
-        used, began = self.cpu(), time.monotonic()
+        cpu_before, began = self.cpu(), time.monotonic()
         before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         time.sleep(self.collect_s)
-        took, cores = time.monotonic() - began, self.cpu()
+        seconds, cores = time.monotonic() - began, self.cpu()
         after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         looks, gaps = (b - a for a, b in zip(before, after, strict=True))
-        found = {
+        figures = {
             "every_s": self.collect_s,
             "answered": looks,
             "gaps": gaps,
-            "cores": {who: round((cores[who] - used[who]) / took, 3) for who in cores},
-            "rss_mb": rss_mb(served.process.pid),
+            "cores": {who: round((cores[who] - cpu_before[who]) / seconds, 3) for who in cores},
+            "rss_mb": rss_mb(server.process.pid),
         }
-        say(f"  {self.sites} sites: collector {found}")
-        return found
+        say(f"  {self.sites} sites: collector {figures}")
+        return figures
 
     def restart(self) -> None:
-        """Until it is ready, and until each site was looked at once."""
+        """Until it is ready, and until each site was polled once."""
         began = time.perf_counter()
         with self.service(collect_s=0):
             self.note("restart_ready_s", time.perf_counter() - began)
             while True:
-                asked = time.perf_counter()
+                started_at = time.perf_counter()
                 if min(v for k, v in self.looks().items() if k != "checkpoints") >= self.sites:
                     break
-                expect(asked - began < 300, "not every site is looked at")
-                time.sleep(max(0.2, 4 * (time.perf_counter() - asked)))  # to ask costs, too
+                expect(started_at - began < 300, "not every site is looked at")
+                time.sleep(max(0.2, 4 * (time.perf_counter() - started_at)))  # to ask costs, too
             self.note("restart_looked_s", time.perf_counter() - began)
             heads = self.api.call("GET", "/changes", limit=1000)["changes"]
             repairs = [head for head in heads if head["cause"] == "repair"]
@@ -389,8 +390,8 @@ class Size:
 
     def looks(self) -> dict[str, float]:
         text = self.api.text("/metrics")
-        found = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
-        return {kind: float(count) for kind, count in found}
+        counters = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
+        return {kind: float(count) for kind, count in counters}
 
     def counts(self, *names: str) -> list[float]:
         text = self.api.text("/metrics")
@@ -426,7 +427,7 @@ class Api:
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """Raise when what is measured is not what it should be."""
+    """Raise when a measured value is not the expected one."""
     if not holds:
         raise RuntimeError(f"cannot go on: {otherwise}")
 
@@ -466,21 +467,21 @@ def exponents(rows: list[JsonObject]) -> JsonObject:
     """Operation -> by which power of the number of sites it grows from each size to the next."""
 
     def values(row: JsonObject) -> dict[str, float]:
-        reads = {f"GET {name}": told["p50_ms"] for name, told in row["reads"].items()}
+        reads = {f"GET {name}": read["p50_ms"] for name, read in row["reads"].items()}
         sizes = {name: row[name] for name in (*OPERATIONS, "rss_mb", "store_bytes")}
         return {**sizes, **reads}
 
-    found: dict[str, list[float]] = {}
+    slopes: dict[str, list[float]] = {}
     for low, high in itertools.pairwise(rows):
         steps = math.log(high["sites"] / low["sites"])
         for name, value in values(high).items():
             grown = math.log(max(value, 1e-6) / max(values(low)[name], 1e-6)) / steps
-            found.setdefault(name, []).append(round(grown, 2))
-    return found
+            slopes.setdefault(name, []).append(round(grown, 2))
+    return slopes
 
 
 def keeps_up(rows: list[JsonObject]) -> int | None:
-    """The most sites of which each is looked at as often as it is to be, within a tenth."""
+    """The largest number of sites of which each is polled as often as intended, within a tenth."""
     fine = [row["sites"] for row in rows if row["watch"]["numbers_every_s"] <= 1.1 * WATCH_S]
     return max(fine, default=None)
 
@@ -488,9 +489,9 @@ def keeps_up(rows: list[JsonObject]) -> int | None:
 def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> list[Check]:
     measured_to = max((row["sites"] for row in rows), default=0)
     whole = f"{SIZES[-1]} sites, and one composition of {WHOLE_SITES * JOBS_A_SITE} jobs"
-    found = [Check("measured up to", whole, f"{measured_to} sites", not broke, broke)]
+    verdicts = [Check("measured up to", whole, f"{measured_to} sites", not broke, broke)]
     starting = percentile(latencies["starting"], 0.5) or 0.0
-    found.append(
+    verdicts.append(
         Check(
             "the real Flink was measured on a quiet machine",
             f"half of ten starts at once within {SLOWEST_START_S} s",
@@ -500,7 +501,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
     )
     for row in rows[-1:]:
         every_s = row["watch"]["numbers_every_s"]
-        found.append(
+        verdicts.append(
             Check(
                 f"each of {row['sites']} sites is looked at every, s",
                 f"<= {1.1 * WATCH_S:g}",
@@ -512,7 +513,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
         if len(rows) < 2:
             break
         last = exponents(rows)[name][-1]
-        found.append(
+        verdicts.append(
             Check(
                 f"{name} grows with the number of sites",
                 f"exponent at most {STEEPEST} at the largest size",
@@ -522,14 +523,14 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
         )
     busiest = max(
         (
-            used[who]
+            usage[who]
             for row in rows
-            for used in row["cores"].values()
+            for usage in row["cores"].values()
             for who in ("engines", "mount")
         ),
         default=0.0,
     )
-    found.append(
+    verdicts.append(
         Check(
             "the simulator is not what is slow",
             f"less than {BUSY} of a core in every phase",
@@ -537,7 +538,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
             busiest < BUSY,
         )
     )
-    return found
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ def overview(site: Site, now: float) -> Any:
     }
 
 
-def listed(site: Site, now: float) -> Any:
-    return {"jobs": [_listed(job, now) for job in site.jobs.values()]}
+def list_jobs(site: Site, now: float) -> Any:
+    return {"jobs": [_list_job(job, now) for job in site.jobs.values()]}
 
 
-def _listed(job: Job, now: float) -> Any:
+def _list_job(job: Job, now: float) -> Any:
     tasks = dict.fromkeys(RECORDED["listed"]["tasks"], 0)
     total = 0 if job.failure else job.parallelism
     tasks |= {"total": total, _task_word(job, now): total}
@@ -83,12 +83,12 @@ def plan(job_id: str, name: str, parallelism: int) -> Any:
 def checkpoints(site: Site, of: Job, now: float) -> Any:
     """The newest ones, savepoints among them, as many as Flink lists."""
     completed = site.completed(of, now)
-    made = [save for save in of.savepoints if save.done <= now]
-    history = [_savepoint(of, save) for save in reversed(made)]
-    gone = of.over(now) and of.end == "FINISHED"
+    savepoints = [save for save in of.savepoints if save.done <= now]
+    history = [_savepoint(of, save) for save in reversed(savepoints)]
+    is_gone = of.over(now) and of.end == "FINISHED"
     numbers = range(of.first + completed - 1, max(of.first, of.first + completed - 10) - 1, -1)
     periodic = [
-        _checkpoint(site, of, number, gone or number < of.first + completed - RETAINED)
+        _checkpoint(site, of, number, is_gone or number < of.first + completed - RETAINED)
         for number in numbers
     ]
     restored = RECORDED["restored"] | {
@@ -98,7 +98,7 @@ def checkpoints(site: Site, of: Job, now: float) -> Any:
         "external_path": of.restored[1] if of.restored else "",
     }
     answer = RECORDED["checkpoints"]
-    total = completed + len(made)
+    total = completed + len(savepoints)
     counts = answer["counts"] | {"total": total, "completed": total}
     latest = {
         "completed": periodic[0] if periodic else None,
@@ -194,7 +194,7 @@ def worker_metrics(names: list[str], now: float) -> Any:
 
 
 def job_metrics(site: Site, of: Job, names: list[str], now: float) -> Any:
-    known = {
+    values = {
         "numRestarts": 0,
         "uptime": _ms(now - of.running) if of.running is not None else 0,
         "lastCompletedCheckpointId": of.first + site.completed(of, now) - 1,
@@ -202,7 +202,7 @@ def job_metrics(site: Site, of: Job, names: list[str], now: float) -> Any:
         "lastCheckpointDuration": _ms(CHECKPOINT_S),
         "numberOfFailedCheckpoints": 0,
     }
-    return [{"id": name, "value": str(known[name])} for name in names if name in known]
+    return [{"id": name, "value": str(values[name])} for name in names if name in values]
 
 
 def vertex_metrics(of: Job, names: list[str] | None, now: float) -> Any:
@@ -213,12 +213,12 @@ def vertex_metrics(of: Job, names: list[str] | None, now: float) -> Any:
         tasks = range(of.parallelism)
         return [{"id": f"{task}.{name}"} for task in tasks for name in RECORDED["metrics"]]
     lived = now - of.running if of.running is not None else 0.0
-    found = []
+    metrics = []
     for each in names:
         task, _, name = each.partition(".")
         if name in _METRICS and int(task) < of.parallelism:
-            found.append({"id": each, "value": _value(name, lived)})
-    return found
+            metrics.append({"id": each, "value": _value(name, lived)})
+    return metrics
 
 
 _METRICS = frozenset(RECORDED["metrics"])

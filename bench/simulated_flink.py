@@ -54,16 +54,16 @@ class Flink:
         self._clock = clock
 
     def answer(self, method: str, target: str, body: bytes) -> tuple[str, int, Any]:
-        """(kind of request, HTTP status, what to answer as JSON)."""
+        """(kind of request, HTTP status, JSON of the answer)."""
         path, _, query = target.partition("?")
         parts = [unquote(part) for part in path.strip("/").split("/")]
         now = self._clock()
         self.site.place(now)
         try:
-            kind, found = self._route(method, parts, query, body, now)
+            kind, content = self._route(method, parts, query, body, now)
         except Refused as refused:
             return "refusal", refused.status, {"errors": list(refused.lines)}
-        return kind, 202 if kind in ("stop", "savepoint", "cancel") else 200, found
+        return kind, 202 if kind in ("stop", "savepoint", "cancel") else 200, content
 
     def _route(
         self, method: str, parts: list[str], query: str, body: bytes, now: float
@@ -73,7 +73,7 @@ class Flink:
             case ("GET", "overview"):
                 return "overview", answers.overview(site, now)
             case ("GET", "jobs", "overview"):
-                return "jobs", answers.listed(site, now)
+                return "jobs", answers.list_jobs(site, now)
             case ("GET", "jobs", job_id, *rest):
                 return self._of_job(job_id, rest, query, now)
             case ("POST", "jobs", job_id, "stop" | "savepoints" as verb):
@@ -100,10 +100,10 @@ class Flink:
 
     def _of_job(self, job_id: str, rest: list[str], query: str, now: float) -> tuple[str, Any]:
         if rest == ["metrics"]:
-            known = self.site.jobs.get(job_id)
+            engine_job = self.site.jobs.get(job_id)
             names = _names(query) or []
-            found = answers.job_metrics(self.site, known, names, now) if known else []
-            return "job metrics", found
+            metrics = answers.job_metrics(self.site, engine_job, names, now) if engine_job else []
+            return "job metrics", metrics
         if len(rest) == 2 and rest[0] == "savepoints":
             save = self.site.triggers.get((job_id, rest[1]))
             if save is None:
@@ -170,8 +170,8 @@ class Flink:
             raise Refused(400, f"{cause}org.apache.flink.runtime.client.{why}") from None
         except FileNotFoundError as nothing:
             why = f"Cannot find checkpoint or savepoint file/directory '{nothing}'"
-            told = f"{cause}java.io.FileNotFoundException: {why} on file system 'file'."
-            raise Refused(400, told) from None
+            message = f"{cause}java.io.FileNotFoundException: {why} on file system 'file'."
+            raise Refused(400, message) from None
         return "run", {"jobid": body["jobId"], "applicationId": body["jobId"]}
 
 
@@ -181,28 +181,28 @@ def _jar(identity: str, at: float) -> Any:
 
 
 def _argument(body: Any, name: str) -> str:
-    given = body.get("programArgsList") or []
-    return str(given[given.index(name) + 1]) if name in given else "job"
+    arguments = body.get("programArgsList") or []
+    return str(arguments[arguments.index(name) + 1]) if name in arguments else "job"
 
 
 def _names(query: str) -> list[str] | None:
-    given = parse_qs(query).get("get")
-    return given[0].split(",") if given else None
+    values = parse_qs(query).get("get")
+    return values[0].split(",") if values else None
 
 
 # -- the server ---------------------------------------------------------------------------
 
 
 class Drawing:
-    """Draws from measured latencies; what was not measured takes no time."""
+    """Draws from measured latencies; a request without a measurement takes no time."""
 
     def __init__(self, latencies: Latencies, seed: int = 1):
         self._latencies = latencies
         self._dice = random.Random(seed)
 
     def __call__(self, kind: str) -> float:
-        measured = self._latencies.get(kind)
-        return self._dice.choice(measured) if measured else 0.0
+        samples = self._latencies.get(kind)
+        return self._dice.choice(samples) if samples else 0.0
 
 
 class _Connection(asyncio.Protocol):
@@ -238,19 +238,19 @@ class _Connection(asyncio.Protocol):
         body = bytes(self._bytes[head_end + 4 : end])
         del self._bytes[:end]
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-        kind, status, found = self._flink.answer(method, target, body)
-        text = json.dumps(found, separators=(",", ":")).encode()
-        said = (
+        kind, status, content = self._flink.answer(method, target, body)
+        text = json.dumps(content, separators=(",", ":")).encode()
+        response = (
             f"HTTP/1.1 {status} -\r\nContent-Type: application/json; charset=UTF-8\r\n"
             f"Content-Length: {len(text)}\r\n\r\n"
         ).encode() + text
         self._busy = True
-        asyncio.get_running_loop().call_later(self._draw(kind), self._say, said)
+        asyncio.get_running_loop().call_later(self._draw(kind), self._respond, response)
 
-    def _say(self, said: bytes) -> None:
+    def _respond(self, response: bytes) -> None:
         self._busy = False
         if self._transport is not None:
-            self._transport.write(said)
+            self._transport.write(response)
             self._next()
 
 

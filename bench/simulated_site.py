@@ -78,9 +78,9 @@ class Site:
         self._draw = draw
 
     def free(self, now: float) -> int:
-        """Slots that nobody has."""
-        taken = sum(j.parallelism for j in self.jobs.values() if j.running and not j.over(now))
-        return self.slots - taken
+        """Slots in use by no job."""
+        used_slots = sum(j.parallelism for j in self.jobs.values() if j.running and not j.over(now))
+        return self.slots - used_slots
 
     def add_jar(self, name: str, now: float) -> str:
         """Its id, which is new each time."""
@@ -148,9 +148,9 @@ class Site:
         where = (folder or "file:/flink/state/savepoints").rstrip("/")
         location = f"{where}/savepoint-{job_id[:6]}-{token_hex(6)}"
         number = job.first + self.completed(job, now) + len(job.savepoints)
-        made = Savepoint(done, location, number=number, stops=stops)
-        self.triggers[job_id, trigger] = made
-        job.savepoints.append(made)
+        savepoint = Savepoint(done, location, number=number, stops=stops)
+        self.triggers[job_id, trigger] = savepoint
+        job.savepoints.append(savepoint)
         self._locations[location] = number
         if stops:
             job.ending = job.ended = done

@@ -29,7 +29,7 @@ def main() -> None:
         with zipfile.ZipFile(home / "test-1.jar", "w") as archive:
             archive.writestr("package/ExampleJob.class", b"1")
         World.reset(slots=JOBS)
-        service = Service(Config(home=home / "home", jar_folders=(home,)))
+        service = Service(Config(home=home / "home", jar_folders=(home,), simulated=True))
         for number in range(SITES):
             service.sites.add(site_from_data(_site(number)))
         answer = service.compositions.apply(composition_from_data(_chain()), Request(wait_s=600))

@@ -2,7 +2,7 @@
 
 A round: a child opens the store and writes through `Records.write` from a few threads, so that
 writes share a sync; it tells each write once that has returned; it is killed at a random moment.
-Then the store is opened again: every write that was told must be there (else it is lost), every
+Then the store is opened again: every acknowledged write must be there (else it is lost), every
 write must be there whole or not at all (else it is torn), and events must be numbered on.
 
 QUICK=1 takes ten rounds.
@@ -39,16 +39,16 @@ KEYS = 3
 LONGEST_S = 0.05
 KEPT_ROUNDS = 20
 """How many rounds' records stay in the store, so that it is compacted and does not grow."""
-_TOLD = struct.Struct("<BI")
+_ACKNOWLEDGEMENT = struct.Struct("<BI")
 
 
 @dataclass(slots=True)
 class Tally:
-    """What all rounds have shown."""
+    """The counts of all rounds."""
 
     rounds: int = 0
     killed_in_opening: int = 0
-    told: int = 0
+    acknowledged: int = 0
     lost: int = 0
     torn: int = 0
     faults: list[str] = field(default_factory=list)
@@ -59,16 +59,16 @@ def run(path: Path, rounds: int, chance: random.Random) -> Tally:
     tally = Tally()
     Records.at(path, SystemClock()).store.close()
     for number in range(rounds):
-        told = _write_and_be_killed(path, number, chance.uniform(0, LONGEST_S))
+        acknowledged = _write_and_be_killed(path, number, chance.uniform(0, LONGEST_S))
         tally.rounds += 1
-        tally.told += sum(told)
-        tally.killed_in_opening += not any(told)
-        _check(path, number, told, tally)
+        tally.acknowledged += sum(acknowledged)
+        tally.killed_in_opening += not any(acknowledged)
+        _check(path, number, acknowledged, tally)
     return tally
 
 
 def _write_and_be_killed(path: Path, number: int, after_s: float) -> list[int]:
-    """For each thread of the child how many of its writes were told."""
+    """For each thread of the child how many of its writes were acknowledged."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -88,10 +88,10 @@ def _write_and_be_killed(path: Path, number: int, after_s: float) -> list[int]:
             answers = pipe.read()
     finally:
         os.close(reader)
-    told = [0] * THREADS
-    for thread, count in _TOLD.iter_unpack(answers):
-        told[thread] = max(told[thread], count)
-    return told
+    acknowledged = [0] * THREADS
+    for thread, count in _ACKNOWLEDGEMENT.iter_unpack(answers):
+        acknowledged[thread] = max(acknowledged[thread], count)
+    return acknowledged
 
 
 def _child(path: Path, number: int, writer: int) -> None:
@@ -121,23 +121,23 @@ def _write(records: Records, number: int, thread: int, writer: int) -> None:
             for key in range(KEYS)
         }
         records.write(batch, records.event("bench", f"{number}/{thread}/{count}"))
-        os.write(writer, _TOLD.pack(thread, count))
+        os.write(writer, _ACKNOWLEDGEMENT.pack(thread, count))
 
 
-def _check(path: Path, number: int, told: list[int], tally: Tally) -> None:
+def _check(path: Path, number: int, acknowledged: list[int], tally: Tally) -> None:
     records = Records.at(path, SystemClock())
     try:
-        found = _found(records, number)
+        writes = _read_back(records, number)
         for thread in range(THREADS):
-            there = found.get(thread, {})
-            lost = [n for n in range(1, told[thread] + 1) if n not in there]
+            there = writes.get(thread, {})
+            lost = [n for n in range(1, acknowledged[thread] + 1) if n not in there]
             torn = [n for n, keys in there.items() if keys != set(range(KEYS))]
             tally.lost += len(lost)
             tally.torn += len(torn)
             if lost or torn:
                 tally.faults.append(f"round {number}, thread {thread}: lost {lost}, torn {torn}")
-        written = {f"{number}/{t}/{n}" for t, there in found.items() for n in there}
-        for fault in _event_faults(records, number, written):
+        written = {f"{number}/{t}/{n}" for t, there in writes.items() for n in there}
+        for fault in _find_event_faults(records, number, written):
             tally.torn += 1
             tally.faults.append(f"round {number}: {fault}")
         old = (key for key, _ in records.store.scan(f"n/{number - KEPT_ROUNDS:06d}/"))
@@ -146,16 +146,16 @@ def _check(path: Path, number: int, told: list[int], tally: Tally) -> None:
         records.store.close()
 
 
-def _found(records: Records, number: int) -> dict[int, dict[int, set[int]]]:
+def _read_back(records: Records, number: int) -> dict[int, dict[int, set[int]]]:
     """Thread -> write -> the keys of it that are there."""
-    found: dict[int, dict[int, set[int]]] = {}
+    writes: dict[int, dict[int, set[int]]] = {}
     for key, _ in records.store.scan(f"n/{number:06d}/"):
         _, _, thread, count, part = key.split("/")
-        found.setdefault(int(thread), {}).setdefault(int(count), set()).add(int(part))
-    return found
+        writes.setdefault(int(thread), {}).setdefault(int(count), set()).add(int(part))
+    return writes
 
 
-def _event_faults(records: Records, number: int, written: set[str]) -> Iterator[str]:
+def _find_event_faults(records: Records, number: int, written: set[str]) -> Iterator[str]:
     """Each write has its event, and events are numbered without a gap."""
     events = list(records.events())
     ids = [event["id"] for event in events]
@@ -182,7 +182,7 @@ def main() -> int:
         "lost": tally.lost,
         "torn": tally.torn,
         "seconds": round(time.monotonic() - started, 1),
-        "writes_told": tally.told,
+        "writes_told": tally.acknowledged,
         "rounds_killed_before_a_write": tally.killed_in_opening,
         "seed": options.seed,
         "machine": machine(),

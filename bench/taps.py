@@ -69,20 +69,20 @@ class Stamps:
         self.size += size
         series, _, numbers = stamp.rpartition("/")
         number = int(numbers.partition("+")[0])  # of a batch: its first record
-        seen = self._series.setdefault(series, _Seen(number - 1))
-        if number <= seen.up_to or number in seen.above:
+        progress = self._series.setdefault(series, _Seen(number - 1))
+        if number <= progress.up_to or number in progress.above:
             self.resent += 1
             self.bytes_resent += size
             self.places[self.mark, topic] += 1
             return
-        seen.above.add(number)
-        if len(seen.above) > self._room:
-            lowest = min(seen.above)
-            self.missed += lowest - seen.up_to - 1
-            seen.up_to = lowest - 1
-        while seen.up_to + 1 in seen.above:
-            seen.up_to += 1
-            seen.above.discard(seen.up_to)
+        progress.above.add(number)
+        if len(progress.above) > self._room:
+            lowest = min(progress.above)
+            self.missed += lowest - progress.up_to - 1
+            progress.up_to = lowest - 1
+        while progress.up_to + 1 in progress.above:
+            progress.up_to += 1
+            progress.above.discard(progress.up_to)
 
     def line(self, text: str) -> None:
         """Take in one line of a tap: topic, size, user properties. Others are left out."""
@@ -139,7 +139,7 @@ class Taps:
             self.join(site)
 
     def mark(self, number: int) -> None:
-        """What is sent twice from now on is noted under this number."""
+        """Count repeats from now on under this number."""
         with self._lock:
             self.stamps.mark = number
 

@@ -128,13 +128,13 @@ class Runs:
             yield f"{name} {point} #{number + 1}", point
 
     def _round(self, number: int, name: str) -> None:
-        known = {row["key"] for row in self._experiment.rows}
-        wanted = [key for key, _ in self._keys(number, name)]
+        keys = {row["key"] for row in self._experiment.rows}
+        round_keys = [key for key, _ in self._keys(number, name)]
         variant, hop_key = DEPLOYMENTS[name], f"{name} hops"
         look_at_hops = number == 0 and variant.forward_link is None  # taps read no batches
         if look_at_hops:
-            wanted.append(hop_key)
-        if known.issuperset(wanted):
+            round_keys.append(hop_key)
+        if keys.issuperset(round_keys):
             return
         bench = self._fog()
         with bench.deployed(variant.file, variant.forward_link) as deployment:
@@ -145,10 +145,10 @@ class Runs:
                 bench.shape(point.uplink)
 
                 def measure(point: Point = point) -> JsonObject:
-                    found = deployment.run(point.interval_ms, self._plan.lead_s, self._plan.seconds)
-                    return {"deployment": name, "point": str(point), **asdict(point), **found}
+                    row = deployment.run(point.interval_ms, self._plan.lead_s, self._plan.seconds)
+                    return {"deployment": name, "point": str(point), **asdict(point), **row}
 
-                told(self._experiment.row(key, measure))
+                report_run(self._experiment.row(key, measure))
             if look_at_hops:  # last: by then what is used is compiled
                 bench.shape(first.uplink)
                 seconds = self._plan.seconds / 2
@@ -164,7 +164,7 @@ class Runs:
         return self._bench
 
 
-def told(row: JsonObject) -> None:
+def report_run(row: JsonObject) -> None:
     """One line about a run."""
     three, four = row["job3"], row["job4"]
     machine = row["cpu"]["machine"]
@@ -193,8 +193,8 @@ def main() -> int:
         runs.all()
     keys = [str(point) for point in plan.points]
     rows = [row for row in experiment.rows if "point" in row and row["point"] in keys]
-    found = summary(rows, [row for row in experiment.rows if "hops" in row])
-    return experiment.finish(found, checks(rows, found, enough=not is_quick()))
+    result = summary(rows, [row for row in experiment.rows if "hops" in row])
+    return experiment.finish(result, checks(rows, result, enough=not is_quick()))
 
 
 if __name__ == "__main__":

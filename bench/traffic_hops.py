@@ -35,7 +35,7 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
             log = feed.end()
         _settle(lambda: tapped.count() + sum(r.count() for r in deployment.readers))
         arrivals = tapped.since(0)
-    seen = {
+    arrivals_at = {
         name: {
             (arrival.record[0], arrival.record[1]): arrival.at
             for arrival in arrivals
@@ -43,18 +43,18 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
         }
         for name in (CLEAN, MERGED)
     }
-    came = [
+    results = [
         arrival
         for reader, start in zip(deployment.readers, first, strict=True)
         for arrival in reader.since(start)
         if arrival.record["revision"] == 0
     ]
-    local = [each for each in came if each.client.startswith(LOCAL)]
-    merged = [each for each in came if each.client == GLOBAL]
+    local = [each for each in results if each.client.startswith(LOCAL)]
+    merged = [each for each in results if each.client == GLOBAL]
     names = _names(deployment)
-    completes = _completing(log, seen[CLEAN]), _completing(log, seen[MERGED])
-    found = [
-        _hop(names["clean"], _between(log.published, seen[CLEAN])),
+    completes = _completing(log, arrivals_at[CLEAN]), _completing(log, arrivals_at[MERGED])
+    rows = [
+        _hop(names["clean"], _between(log.published, arrivals_at[CLEAN])),
         _hop(
             names["local-stats"],
             (
@@ -63,7 +63,10 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
                 if (at := completes[0](STREAMS[each.record["site"]], _end(each.record)))
             ),
         ),
-        _hop(names["to-merge"], _between(_before_merge(deployment, log, seen), seen[MERGED])),
+        _hop(
+            names["to-merge"],
+            _between(_before_merge(deployment, log, arrivals_at), arrivals_at[MERGED]),
+        ),
         _hop(
             names["merge"],
             (
@@ -73,7 +76,7 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
             ),
         ),
     ]
-    return {"hops": found}
+    return {"hops": rows}
 
 
 def _tap(topic: str) -> str | None:
@@ -83,7 +86,7 @@ def _tap(topic: str) -> str | None:
 
 
 def _names(deployment: Deployment) -> dict[str, str]:
-    """What each hop is, with the engine that does it."""
+    """The name of each hop, with the engine that processes it."""
     jobs = {job["job_name"]: job for job in deployment.content["jobs"]}
     into = jobs.get("forward-a") or jobs["merge-clean-a1"]
     return {
@@ -100,10 +103,10 @@ def _source_of(job: JsonObject) -> str:
 
 
 def _before_merge(
-    deployment: Deployment, log: Log, seen: Mapping[str, Seen]
+    deployment: Deployment, log: Log, arrivals_at: Mapping[str, Seen]
 ) -> Mapping[tuple[str, int], float]:
     forwards = any(job["job_name"] == "forward-a" for job in deployment.content["jobs"])
-    return seen[CLEAN] if forwards else log.published
+    return arrivals_at[CLEAN] if forwards else log.published
 
 
 def _between(
@@ -112,20 +115,20 @@ def _between(
     return (at - before[key] for key, at in after.items() if key in before)
 
 
-def _completing(log: Log, seen: Seen) -> Callable[[Iterable[str], int], float | None]:
+def _completing(log: Log, arrivals: Seen) -> Callable[[Iterable[str], int], float | None]:
     """When the message that completed a window was seen at the tap."""
     first: dict[tuple[str, int], float] = {}
     for (stream, number), published in log.published.items():
-        at = seen.get((stream, number))
+        at = arrivals.get((stream, number))
         for end, passed in log.passed[stream].items():
             if passed == published and at is not None:
                 first[stream, end] = at
 
-    def found(streams: Iterable[str], end: int) -> float | None:
+    def find_completion(streams: Iterable[str], end: int) -> float | None:
         moments = [first.get((stream, end)) for stream in streams]
         return None if None in moments else max(at for at in moments if at is not None)
 
-    return found
+    return find_completion
 
 
 def _end(record: JsonObject) -> int:

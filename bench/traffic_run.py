@@ -83,12 +83,12 @@ class Usage:
     def _look(self) -> dict[tuple[str, str], float]:
         return {who: cpu_s(pid) for who, pid in self._pids.items()}
 
-    def told(self) -> JsonObject:
+    def summarise(self) -> JsonObject:
         """`{machine: share of all cores, sites: {site: {engine, broker: cores}}}`."""
         seconds, now = time.monotonic() - self._at, self._look()
         sites: dict[str, dict[str, float]] = defaultdict(dict)
-        for (site, what), used in now.items():
-            sites[site][what] = round((used - self._before[site, what]) / seconds, 4)
+        for (site, what), cpu in now.items():
+            sites[site][what] = round((cpu - self._before[site, what]) / seconds, 4)
         return {"machine": round(self._machine.used(), 4), "sites": dict(sites)}
 
 
@@ -106,7 +106,7 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self.fog, self.api = fog, api
         self.brokers = {site.name: site.broker_address for site in fog.sites()}
-        self.seen = templates(SENSORS)
+        self.templates = templates(SENSORS)
 
     @contextmanager
     def deployed(self, file: str, forward_link: JsonObject | None = None) -> Iterator[Deployment]:
@@ -122,7 +122,7 @@ class Bench:
                 stack.close()
                 self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
 
-    def crossed(self) -> dict[str, tuple[int, int]]:
+    def read_crossings(self) -> dict[str, tuple[int, int]]:
         """Bytes up and down each site's uplink so far, whole packets, by the kernel's word."""
         return {link.site: (link.up_bytes, link.down_bytes) for link in self.fog.links()}
 
@@ -140,7 +140,7 @@ class Bench:
             interval_ms=interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            seen=self.seen,
+            detections=self.templates,
         )
 
 
@@ -157,28 +157,28 @@ class Deployment:
             by_place[place].append((client, bench.brokers[output["site"]], output["topic"]))
         self.content = content
         self.readers = [
-            stack.enter_context(Arrivals(wanted, bench.fog.enter(place)))
-            for place, wanted in by_place.items()
+            stack.enter_context(Arrivals(outputs, bench.fog.enter(place)))
+            for place, outputs in by_place.items()
         ]
 
     def run(self, interval_ms: float, lead_s: float, seconds: float) -> JsonObject:
-        """Feed, measure for `seconds` after `lead_s`, drain; what was found."""
+        """Feed, measure for `seconds` after `lead_s`, drain; the figures of the run."""
         first = [reader.count() for reader in self.readers]
         with self.bench.feed(interval_ms) as feed:
             # results of a window are due in the middle of the next one at the latest, as long as
             # a deployment keeps up: so runs begin and end in the middle of windows
             began = _middle(feed, time.monotonic() + lead_s)
             _until(began)
-            usage, links = Usage(self.bench.fog), self.bench.crossed()
+            usage, links = Usage(self.bench.fog), self.bench.read_crossings()
             until = _middle(feed, began + seconds)
             _until(until)
-            used, crossed = usage.told(), self.bench.crossed()
+            cpu, crossings = usage.summarise(), self.bench.read_crossings()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
             repeated = feed.resent
-        results = Results(log, lambda: self._came(first))
+        results = Results(log, lambda: self._list_arrivals(first))
         drained_s = results.await_all()
-        measured = Measured(began, until)
+        window = Measured(began, until)
         return {
             "interval_ms": interval_ms,
             "seconds": round(until - began, 3),
@@ -186,19 +186,19 @@ class Deployment:
             "published_again": repeated,
             "feed_late_ms": round(late_ms, 1),
             "feed_cpu_s": round(feed_s, 2),
-            "cpu": used,
+            "cpu": cpu,
             "wan_bytes_per_s": {
                 site: [
                     round((now - was) / (until - began))
-                    for now, was in zip(crossed[site], links[site], strict=True)
+                    for now, was in zip(crossings[site], links[site], strict=True)
                 ]
-                for site in crossed
+                for site in crossings
             },
             "drained_s": round(drained_s, 2),
-            **results.told(measured),
+            **results.summarise(window),
         }
 
-    def _came(self, first: Sequence[int]) -> list[Arrival]:
+    def _list_arrivals(self, first: Sequence[int]) -> list[Arrival]:
         return [
             arrival
             for reader, start in zip(self.readers, first, strict=True)
@@ -217,10 +217,10 @@ def _until(at: float) -> None:
 
 
 class Results:
-    """What came out of one run against what was published."""
+    """The results of one run, compared with the published records."""
 
-    def __init__(self, log: Log, came: Callable[[], list[Arrival]]) -> None:
-        self._log, self._came = log, came
+    def __init__(self, log: Log, arrivals: Callable[[], list[Arrival]]) -> None:
+        self._log, self._list_arrivals = log, arrivals
         self._local = compute_local(log.rows, window_ms=log.window_ms)
         self._global = compute_global(log.rows, window_ms=log.window_ms)
 
@@ -229,85 +229,85 @@ class Results:
         began = since = time.monotonic()
         before = -1
         while (now := time.monotonic()) < began + DRAIN_S:
-            came = self._came()
-            if len(came) != before:
-                before, since = len(came), now
-                if self._lost(came) == 0:
+            arrivals = self._list_arrivals()
+            if len(arrivals) != before:
+                before, since = len(arrivals), now
+                if self._count_lost(arrivals) == 0:
                     break
             if now - since > QUIET_S:
                 break
             threading.Event().wait(0.2)
         return time.monotonic() - began
 
-    def _lost(self, came: Sequence[Arrival]) -> int:
-        return sum(each.lost for each in self._compared(came).values())
+    def _count_lost(self, arrivals: Sequence[Arrival]) -> int:
+        return sum(each.lost for each in self._compare(arrivals).values())
 
-    def _compared(self, came: Sequence[Arrival]) -> dict[str, Comparison]:
+    def _compare(self, arrivals: Sequence[Arrival]) -> dict[str, Comparison]:
         return {
-            "job3": compare_local(self._local, records(came, LOCAL)),
-            "job4": compare_global(self._global, records(came, GLOBAL)),
+            "job3": compare_local(self._local, records(arrivals, LOCAL)),
+            "job4": compare_global(self._global, records(arrivals, GLOBAL)),
         }
 
-    def told(self, measured: Measured) -> JsonObject:
+    def summarise(self, window: Measured) -> JsonObject:
         """`{job3: {...}, job4: {...}, lost, repeated, different}`."""
-        came = self._came()
-        compared = self._compared(came)
-        found: JsonObject = {
-            "job3": self._job(came, LOCAL, measured),
-            "job4": self._job(came, GLOBAL, measured),
-            "lost": sum(each.lost for each in compared.values()),
-            "repeated": sum(each.repeated for each in compared.values()),
-            "different": sum(len(each.different) for each in compared.values()),
+        arrivals = self._list_arrivals()
+        comparisons = self._compare(arrivals)
+        summary: JsonObject = {
+            "job3": self._job(arrivals, LOCAL, window),
+            "job4": self._job(arrivals, GLOBAL, window),
+            "lost": sum(each.lost for each in comparisons.values()),
+            "repeated": sum(each.repeated for each in comparisons.values()),
+            "different": sum(len(each.different) for each in comparisons.values()),
         }
-        if records(came, NEAR):
-            found["job3_in_the_cloud"] = self._job(came, NEAR, measured)
-        return found
+        if records(arrivals, NEAR):
+            summary["job3_in_the_cloud"] = self._job(arrivals, NEAR, window)
+        return summary
 
-    def _job(self, came: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
-        latencies = self.latencies(came, client, measured)
+    def _job(self, arrivals: Sequence[Arrival], client: str, window: Measured) -> JsonObject:
+        latencies = self.latencies(arrivals, client, window)
         processed = sum(
             arrival.record["count"]
-            for arrival in came
+            for arrival in arrivals
             if arrival.client.startswith(client)
             and arrival.record["revision"] == 0
-            and measured.since < arrival.at <= measured.until
+            and window.since < arrival.at <= window.until
         )
         return {
             "processed": processed,
-            "offered": self._offered(measured),
+            "offered": self._count_offered(window),
             "results": len(latencies),
             **{f"p{share}_ms": _ms(percentile(latencies, share / 100)) for share in (50, 95, 99)},
             "max_ms": _ms(max(latencies, default=None)),
             "latencies_ms": [round(each * 1000, 1) for each in latencies],
         }
 
-    def _offered(self, measured: Measured) -> int:
+    def _count_offered(self, window: Measured) -> int:
         """Detections of the windows that were complete while it was measured."""
-        found = 0
+        count = 0
         for start, stat in self._global.items():
             closed = self._log.closed_at(all_streams(), start + self._log.window_ms)
-            if closed is not None and measured.since < closed <= measured.until:
-                found += stat.count
-        return found
+            if closed is not None and window.since < closed <= window.until:
+                count += stat.count
+        return count
 
-    def latencies(self, came: Sequence[Arrival], client: str, measured: Measured) -> list[float]:
+    def latencies(self, arrivals: Sequence[Arrival], client: str, window: Measured) -> list[float]:
         """Seconds from the message that completed a window to its first result, for windows that
         were complete while it was measured."""
-        found = []
-        for arrival in came:
+        seconds = []
+        for arrival in arrivals:
             if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
                 continue
             streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else all_streams()
             end = arrival.record["window_start_ms"] + self._log.window_ms
             closed = self._log.closed_at(streams, end)
-            if closed is not None and measured.since < closed <= measured.until:
-                found.append(arrival.at - closed)
-        return found
+            if closed is not None and window.since < closed <= window.until:
+                seconds.append(arrival.at - closed)
+        return seconds
 
 
-def records(came: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
-    """What the readers whose id begins with `client` were given."""
-    return [arrival.record for arrival in came if arrival.client.startswith(client)]
+def records(arrivals: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
+    """The records that the readers whose id begins with `client` received."""
+    return [arrival.record for arrival in arrivals if arrival.client.startswith(client)]
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -39,11 +39,11 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
     names = list(dict.fromkeys(row["deployment"] for row in rows))
     cells = dict.fromkeys((row["point"], row["deployment"]) for row in rows)
     of = {cell: [r for r in rows if (r["point"], r["deployment"]) == cell] for cell in cells}
-    kept = [row for each in of.values() for row in judged_of(each)]
+    judged_rows = [row for each in of.values() for row in judged_of(each)]
     return {
         "rates": [_rate(each) for each in of.values()],
         "d": [
-            {"point": point, "deployment": name, **_d(kept, point, name)}
+            {"point": point, "deployment": name, **_d(judged_rows, point, name)}
             for point in points
             for name in names
             if name != "cloud"
@@ -55,11 +55,11 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
 def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
     """The runs of a deployment at a point that its figures are made of: those during which the
     machine was not saturated, by themselves or by what else ran there; all when they are few."""
-    fine = [row for row in rows if not _saturated(row)]
+    fine = [row for row in rows if not _is_saturated(row)]
     return fine if len(fine) >= LEAST_RUNS * len(rows) else rows
 
 
-def _saturated(row: JsonObject) -> bool:
+def _is_saturated(row: JsonObject) -> bool:
     """Whether the machine did not carry the run, all through or for a moment."""
     return bool(row["cpu"]["machine"] > MOST_CPU) or _late(row)
 
@@ -73,11 +73,11 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     first = rows[0]
     cpu = interval([row["cpu"]["machine"] for row in rows])
     sites = sorted(first["cpu"]["sites"])
-    found: JsonObject = {
+    point: JsonObject = {
         **{key: first[key] for key in ("point", "deployment", "interval_ms", "up_mbps")},
         "runs": len(measured),
-        "saturated_runs": sum(_saturated(row) for row in measured),
-        "saturated": any(_saturated(row) for row in rows),
+        "saturated_runs": sum(_is_saturated(row) for row in measured),
+        "saturated": any(_is_saturated(row) for row in rows),
         "falls_behind": any(_behind(rows, job) for job in JOBS),
         **{job: _job(rows, job) for job in JOBS},
         "cpu": cpu,
@@ -88,8 +88,8 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
             }
             for site in sites
         },
-        "wan_up_bytes_per_s": _crossed(rows, 0),
-        "wan_down_bytes_per_s": _crossed(rows, 1),
+        "wan_up_bytes_per_s": _measure_crossing(rows, 0),
+        "wan_down_bytes_per_s": _measure_crossing(rows, 1),
         "wan_up_bytes_per_detection": interval(
             [
                 _of_edges(row, 0) * row["seconds"] / row["job4"]["processed"]
@@ -101,11 +101,11 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     }
     near = [row for row in rows if "job3_in_the_cloud" in row]
     if near:
-        found["job3_in_the_cloud"] = _job(near, "job3_in_the_cloud")
-    return found
+        point["job3_in_the_cloud"] = _job(near, "job3_in_the_cloud")
+    return point
 
 
-def _crossed(rows: Sequence[JsonObject], way: int) -> JsonObject:
+def _measure_crossing(rows: Sequence[JsonObject], way: int) -> JsonObject:
     """Bytes a second of all edges together."""
     return interval([_of_edges(row, way) for row in rows])
 
@@ -164,10 +164,10 @@ def _pairs(
                 yield row, other
 
 
-def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> list[Check]:
+def checks(rows: Sequence[JsonObject], result: JsonObject, *, enough: bool) -> list[Check]:
     """Every claim; those about points at which the machine was saturated are not judged.
     `enough`: whether there are to be points of each kind."""
-    rates = {(rate["point"], rate["deployment"]): rate for rate in found["rates"]}
+    rates = {(rate["point"], rate["deployment"]): rate for rate in result["rates"]}
     points = list(dict.fromkeys(point for point, _ in rates))
     judged: list[Check] = []
     kinds: list[str] = []
@@ -179,13 +179,13 @@ def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> li
         behind = fog["falls_behind"] or cloud["falls_behind"]
         kinds += [] if saturated else ["behind" if behind else "both keep up"]
         if behind:
-            judged += _where_behind(found, point, rates)
+            judged += _where_behind(result, point, rates)
         else:
             judged += _where_both(fog, cloud, direct)
     return [*judged, *(_enough(kinds) if enough else []), *_sound(rows)]
 
 
-def _judged(check: Check, *of: JsonObject) -> Check:
+def _judge(check: Check, *of: JsonObject) -> Check:
     """The check, unless the machine was saturated in a deployment that it is about."""
     if not any(rate["saturated"] for rate in of):
         return check
@@ -193,20 +193,20 @@ def _judged(check: Check, *of: JsonObject) -> Check:
 
 
 def _where_behind(
-    found: JsonObject, point: str, rates: Mapping[tuple[str, str], JsonObject]
+    result: JsonObject, point: str, rates: Mapping[tuple[str, str], JsonObject]
 ) -> list[Check]:
-    d = {each["deployment"]: each for each in found["d"] if each["point"] == point}
+    d = {each["deployment"]: each for each in result["d"] if each["point"] == point}
 
     def about(name: str, job: str, wanted: str, holds: Callable[[JsonObject], bool]) -> Check:
         share = d[name][f"{job}_d_percent"]
         check = Check(
             f"D of Job {job[3:]}, {name}, {point}",
             wanted,
-            _shown(share),
+            _describe(share),
             holds(share) if share["n"] >= FEWEST else None,
             _WHOLE if share["n"] >= FEWEST else f"not judged: of {share['n']} pairs of runs",
         )
-        return _judged(check, rates[point, name], rates[point, "cloud"])
+        return _judge(check, rates[point, name], rates[point, "cloud"])
 
     return [
         about("fog", "job3", "> 0", lambda share: share["low"] > 0),
@@ -231,7 +231,7 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
             None if 0 < few < FEWEST else bool(few) and mine < yours,
             f"not judged: {few} runs" if 0 < few < FEWEST else "",
         )
-        return _judged(check, one, other)
+        return _judge(check, one, other)
 
     fog_p50, cloud_p50 = fog["job4"]["p50_ms"]["mean"], cloud["job4"]["p50_ms"]["mean"]
     return [
@@ -248,15 +248,15 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
 
 
 def _beside(mine: float | None, yours: float | None) -> str:
-    shown = ("nothing" if each is None else f"{each:.1f}" for each in (mine, yours))
-    return " against ".join(shown) + " ms"
+    texts = ("nothing" if each is None else f"{each:.1f}" for each in (mine, yours))
+    return " against ".join(texts) + " ms"
 
 
-def _shown(found: JsonObject) -> str:
-    if found["mean"] is None:
+def _describe(difference: JsonObject) -> str:
+    if difference["mean"] is None:
         return "nothing"
-    low, high = found["low"], found["high"]
-    return f"{found['mean']:.1f} %" + ("" if low is None else f" ({low:.1f} to {high:.1f})")
+    low, high = difference["low"], difference["high"]
+    return f"{difference['mean']:.1f} %" + ("" if low is None else f" ({low:.1f} to {high:.1f})")
 
 
 def _enough(kinds: Sequence[str]) -> list[Check]:

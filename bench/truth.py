@@ -95,7 +95,7 @@ FULL = Known("full", 0.010, 1.0, 60.0, EDGE)
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One figure: what was set, what speck measured, whether it is near enough."""
+    """One figure: the configured value, speck's measurement, and whether it is close enough."""
 
     name: str
     set: object
@@ -104,11 +104,11 @@ class Truth:
     detail: str = ""
 
 
-def compared(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
+def compare(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
     """Near enough is within a tenth; a figure that is not given never is."""
     near = measured is not None and abs(measured - known) <= WITHIN * abs(known)
-    shown = None if measured is None else float(f"{measured:.5g}")
-    return Truth(name, float(f"{known:.5g}"), shown, near, detail)
+    rounded = None if measured is None else float(f"{measured:.5g}")
+    return Truth(name, float(f"{known:.5g}"), rounded, near, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Bench:
             self.feeds[job.name] = self._stack.enter_context(feed)
 
     def watch(self, seconds: float) -> Watched:
-        """Let it run, with a look at the connections twice a second."""
+        """Let it run, polling the connections twice a second."""
         machine, began, before = Machine(), time.time(), self.crossings.poll()
         now: Counter[tuple[str, str]] = before
         pause = threading.Event()
@@ -173,27 +173,27 @@ class Bench:
             pause.wait(LOOK_S)
             now = self.crossings.poll()
         until = time.time()
-        crossed = (now.total() - before.total()) / (until - began)
-        return Watched(began, until, machine.used(), crossed)
+        bytes_per_s = (now.total() - before.total()) / (until - began)
+        return Watched(began, until, machine.used(), bytes_per_s)
 
     def analyse(self, composition: str, watched: Watched) -> JsonObject:
         """An analysis of that stretch by the service. Raises RuntimeError when it fails."""
-        asked = {
+        request = {
             "composition": composition,
             "since": _moment(watched.since),
             "until": _moment(watched.until),
         }
-        made = self.api.call("POST", "/analyses", asked)
+        started = self.api.call("POST", "/analyses", request)
         pause = threading.Event()
         over = ("done", "failed", "cancelled")
-        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+        while (analysis := self.api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
             pause.wait(0.5)
-        if found["state"] != "done":
-            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
-        return found
+        if analysis["state"] != "done":
+            raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
+        return analysis
 
     def quiet(self, name: str, watched: Watched) -> None:
-        """Busy time is wall time: on a busy machine it tells of the machine."""
+        """Busy time is wall time: on a busy machine it describes the machine."""
         self.tell(
             Truth(
                 f"share of the machine in use, {name}",
@@ -211,88 +211,94 @@ def _moment(at: float) -> str:
 
 def calibrate(bench: Bench) -> JsonObject:
     """Both sites' calibrations by name."""
-    found = {}
+    calibrations = {}
     for site in (CLOUD, EDGE):
         say(f"calibrating {site}")
-        found[site] = bench.api.call("POST", f"/sites/{site}/calibration")
-    edge = found[EDGE]
-    bench.tell(compared("pace of edge-a (the same machine)", 1.0, edge["pace"]))
+        calibrations[site] = bench.api.call("POST", f"/sites/{site}/calibration")
+    edge = calibrations[EDGE]
+    bench.tell(compare("pace of edge-a (the same machine)", 1.0, edge["pace"]))
     cores = edge["cores"]
     text = "what the engine needs for itself is off"
     bench.tell(Truth("cores of edge-a", f"<= {SPEED}", cores, 0.7 * SPEED < cores <= SPEED, text))
-    return found
+    return calibrations
 
 
-def costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
-    """Each job's cost, selectivity and true rate against what was set."""
+def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
+    """Each job's cost, selectivity and true rate against the configured values."""
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
-    for known in JOBS:
-        found = jobs[known.name]
-        where = f"{known.name} at {found['site']}"
-        detail = f"contended {found['contended']:.0%}" if found["contended"] is not None else ""
-        if found["why"]:
-            detail += "; " + "; ".join(found["why"])
-        cost = found["core_s_per_record"]
-        bench.tell(compared(f"core-seconds per record, {where}", known.core_s, cost, detail))
-        told = found["selectivity"]
-        bench.tell(compared(f"selectivity, {where}", known.selectivity, told))
-        rate = SPEEDS[found["site"]] / known.core_s
-        text = f"set: speed / cost; {cores[found['site']]:.3g} cores were calibrated"
-        told = found["true_processing_rate"]
-        bench.tell(compared(f"true processing rate, {where}", rate, told, text))
+    for spec in JOBS:
+        analysed_job = jobs[spec.name]
+        where = f"{spec.name} at {analysed_job['site']}"
+        detail = (
+            f"contended {analysed_job['contended']:.0%}"
+            if analysed_job["contended"] is not None
+            else ""
+        )
+        if analysed_job["why"]:
+            detail += "; " + "; ".join(analysed_job["why"])
+        cost = analysed_job["core_s_per_record"]
+        bench.tell(compare(f"core-seconds per record, {where}", spec.core_s, cost, detail))
+        value = analysed_job["selectivity"]
+        bench.tell(compare(f"selectivity, {where}", spec.selectivity, value))
+        rate = SPEEDS[analysed_job["site"]] / spec.core_s
+        text = f"set: speed / cost; {cores[analysed_job['site']]:.3g} cores were calibrated"
+        value = analysed_job["true_processing_rate"]
+        bench.tell(compare(f"true processing rate, {where}", rate, value, text))
 
 
-def ranked(bench: Bench, analysis: JsonObject) -> None:
+def check_ranking(bench: Bench, analysis: JsonObject) -> None:
     """The order in which jobs should sit at the edge."""
-    known = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
-    found = [row["job_name"] for row in analysis["ranking"]]
+    expected = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
+    names = [row["job_name"] for row in analysis["ranking"]]
     scores = ", ".join(f"{row['job_name']} {row['score'] or 0:.0f}" for row in analysis["ranking"])
-    bench.tell(Truth("ranking", known, found, known == found, f"bytes a core-second: {scores}"))
+    bench.tell(
+        Truth("ranking", expected, names, expected == names, f"bytes a core-second: {scores}")
+    )
 
 
-def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
-    """The advice, applied: what crosses between the sites falls as predicted."""
-    made = bench.api.call(
+def check_placement(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
+    """Apply the advice: the bytes between sites fall as predicted."""
+    placement = bench.api.call(
         "POST",
         "/placements",
         {"composition": "truth", "policy": "milp", "analysis": analysis["id"]},
     )
-    moves = {move["job_name"]: move["to"] for move in made["proposed"]["moves"]}
+    moves = {move["job_name"]: move["to"] for move in placement["proposed"]["moves"]}
     bench.tell(Truth("jobs that are to move", _wanted(), moves, moves == _wanted()))
-    today = made["today"]["wan_bytes_per_s"]
+    today = placement["today"]["wan_bytes_per_s"]
     text = "predicted, against the kernel's count of TCP bytes"
-    bench.tell(compared("bytes/s between sites before", before.crossed, today, text))
-    answer = bench.api.call("POST", f"/placements/{made['id']}/apply", wait=300)
+    bench.tell(compare("bytes/s between sites before", before.crossed, today, text))
+    answer = bench.api.call("POST", f"/placements/{placement['id']}/apply", wait=300)
     if answer["state"] != "done":
         raise RuntimeError(f"the placement was not applied: {answer}")
     say("the placement is applied")
     threading.Event().wait(SETTLE_S)
     after = bench.watch(seconds)
     bench.quiet("after the move", after)
-    told = made["proposed"]["wan_bytes_per_s"]
-    bench.tell(compared("bytes/s between sites after", after.crossed, told, text))
-    saved, predicted = before.crossed - after.crossed, made["gain"]["wan_bytes_per_s"]
-    bench.tell(compared("bytes/s between sites saved", saved, predicted, text))
+    prediction = placement["proposed"]["wan_bytes_per_s"]
+    bench.tell(compare("bytes/s between sites after", after.crossed, prediction, text))
+    saved, predicted = before.crossed - after.crossed, placement["gain"]["wan_bytes_per_s"]
+    bench.tell(compare("bytes/s between sites saved", saved, predicted, text))
 
 
 def _wanted() -> dict[str, str]:
     return {"most": EDGE, "some": EDGE}
 
 
-def nothing_lost(bench: Bench) -> None:
+def check_losses(bench: Bench) -> None:
     """Every number came through the job that passes all on; of the others as many as should."""
     sent = {name: bench.feeds[name].end() for name in (job.name for job in JOBS)}
-    for known in JOBS:
-        whole = int(sent[known.name] * known.selectivity)
-        reader = bench.readers[known.name]
+    for spec in JOBS:
+        whole = int(sent[spec.name] * spec.selectivity)
+        reader = bench.readers[spec.name]
         # what is owed of a share is forgotten with a move
-        least = whole if known.selectivity == 1 else whole - 2
+        least = whole if spec.selectivity == 1 else whole - 2
         _await(lambda reader=reader, least=least: reader.distinct >= least)  # type: ignore[misc]
         lost = max(0, least - reader.distinct)
-        if known.selectivity == 1:
-            lost = reader.await_all(sent[known.name]).lost
-        text = f"{sent[known.name]} sent, {reader.distinct} came"
-        bench.tell(Truth(f"records lost, {known.name}", 0, lost, lost == 0, text))
+        if spec.selectivity == 1:
+            lost = reader.await_all(sent[spec.name]).lost
+        text = f"{sent[spec.name]} sent, {reader.distinct} came"
+        bench.tell(Truth(f"records lost, {spec.name}", 0, lost, lost == 0, text))
 
 
 def _await(ready: object, timeout_s: float = 60.0) -> None:
@@ -302,8 +308,8 @@ def _await(ready: object, timeout_s: float = 60.0) -> None:
         pause.wait(0.1)
 
 
-def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
-    """The rate of a job that is fed more than it takes, against the one told at light load."""
+def check_saturation(bench: Bench, analysis: JsonObject, seconds: float) -> None:
+    """The rate of a job with more input than it can take, against the one at light load."""
     bench.api.call("DELETE", "/compositions/truth", wait=120)
     bench.start("full", [FULL], frozenset({FULL.name}))
     threading.Event().wait(SETTLE_S)
@@ -311,10 +317,12 @@ def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
     came, began = reader.distinct, time.monotonic()
     threading.Event().wait(seconds)
     rate = (reader.distinct - came) / (time.monotonic() - began)
-    told = next(j for j in analysis["jobs"] if j["job_name"] == "here")["true_processing_rate"]
+    prediction = next(j for j in analysis["jobs"] if j["job_name"] == "here")[
+        "true_processing_rate"
+    ]
     text = f"of its like at light load; machine {machine.used():.0%} in use"
     bench.tell(
-        compared("true processing rate against the saturated rate, edge-a", rate, told, text)
+        compare("true processing rate against the saturated rate, edge-a", rate, prediction, text)
     )
 
 
@@ -335,8 +343,8 @@ def prepared() -> Iterator[Bench]:
         )
         jars = edge_jar("speck-jobs.jar").parent
         home = Path(folder) / "home"
-        served = stack.enter_context(serving(home, [jars], more={"SPECK_METRICS_S": "3"}))
-        api = Api(served.url)
+        server = stack.enter_context(serving(home, [jars], more={"SPECK_METRICS_S": "3"}))
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         yield Bench(fog, api, stack)
@@ -346,17 +354,17 @@ def run(seconds: float) -> list[Truth]:
     """All of it; every figure that was compared."""
     with prepared() as bench:
         calibrations = calibrate(bench)
-        cores = {site: found["cores"] for site, found in calibrations.items()}
+        cores = {site: calibration["cores"] for site, calibration in calibrations.items()}
         bench.start("truth", JOBS, frozenset({"here"}))
         threading.Event().wait(SETTLE_S)
         before = bench.watch(seconds)
         bench.quiet("measuring", before)
         analysis = bench.analyse("truth", before)
-        costs(bench, analysis, cores)
-        ranked(bench, analysis)
-        placed(bench, analysis, before, seconds / 2)
-        nothing_lost(bench)
-        saturated(bench, analysis, seconds / 3)
+        check_costs(bench, analysis, cores)
+        check_ranking(bench, analysis)
+        check_placement(bench, analysis, before, seconds / 2)
+        check_losses(bench)
+        check_saturation(bench, analysis, seconds / 3)
         return bench.truths
 
 

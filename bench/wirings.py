@@ -62,7 +62,7 @@ class Wiring:
     sites: Mapping[str, str]
 
     def ends(self) -> dict[str, tuple[Place, Place]]:
-        """What each job reads and writes."""
+        """The links that each job reads and writes."""
         places = (IN, *self.links, OUT)
         chain = zip(self.order, pairwise(places), strict=True)
         return {**dict(chain), self.branch: (places[1], OUT2)}

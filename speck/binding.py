@@ -19,6 +19,9 @@ from speck.errors import PermanentError
 from speck.model.measurement import BrokerMeasures, EngineMeasures
 from speck.model.observation import BrokerView, EngineJob, EngineView, RunState
 
+MAIN_TIMEOUT_S = 60.0
+"""Seconds within which a job's `main` has to return, by default."""
+
 
 class EngineCapability(StrEnum):
     """What an engine can do beyond starting and cancelling jobs."""
@@ -105,7 +108,9 @@ class Checkpointing:
 class Finding:
     """A setting that would lose data or starve jobs, and the line that corrects it."""
 
-    severity: str  # "error": loses data or refuses work; "warning": slow or short-lived
+    severity: str
+    """`error`: loses data or refuses work; `warning`: slow, short-lived or open; `note`: as it
+    should be, but worth knowing."""
     setting: str
     found: str
     why: str
@@ -118,7 +123,8 @@ def ignore_request() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address that a binder connects to. `credentials` is an existing file or None.
+    """The address that a binder connects to. `credentials` is an existing file or None. A call may
+    take `timeout_s` seconds, one that runs a job's `main` `main_timeout_s`.
 
     A binder may call `on_request` whenever a request that may change something has gone out, before
     it reads the answer: fault tests kill the service at that moment.
@@ -128,6 +134,7 @@ class Target:
     credentials: Path | None = None
     timeout_s: float = 10.0
     on_request: Callable[[], None] = ignore_request
+    main_timeout_s: float = MAIN_TIMEOUT_S
 
 
 class StreamEngine(Protocol):
@@ -150,15 +157,17 @@ class StreamEngine(Protocol):
         """Make the artifact available at the site; does nothing if it is there already."""
 
     def try_main(self, submission: Submission) -> None:
-        """Run the job's `main` without starting the job. Raises EngineRefusedError if it fails."""
+        """Run the job's `main` without starting the job. Raises EngineRefusedError if it fails,
+        MainTimeoutError if it does not return within `Target.main_timeout_s`."""
 
     def submit(self, submission: Submission) -> None:
-        """Start the incarnation. Raises DuplicateJobError if the engine already knows the id."""
+        """Start the incarnation. Raises DuplicateJobError if the engine already knows the id,
+        MainTimeoutError if its `main` does not return in time: it may start the job later."""
 
-    def fence(self, submission: Submission) -> None:
-        """Make sure that `submission`, which may still be on its way, never runs: from then on the
-        engine refuses its id. Raises DuplicateJobError if the engine knows the id: the request has
-        arrived."""
+    def fence(self, engine_job_id: str) -> None:
+        """Make sure that a submission of this id, which may still be on its way, never runs: from
+        then on the engine refuses the id. No code of users is run for it. Raises DuplicateJobError
+        if the engine knows the id: the submission has arrived."""
 
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the incarnation's state; None only if the engine reports that it knows no such
@@ -338,6 +347,12 @@ def _load(group: str, kind: str) -> Any:
 def kinds(group: str) -> list[str]:
     """Return the installed kinds of a group, sorted."""
     return sorted(entry_points(group=group).names)
+
+
+def is_simulated(group: str, kind: str) -> bool:
+    """Whether binders of a kind simulate a server in this process (their class has the attribute
+    `simulated`): what runs there is lost when the service ends."""
+    return bool(getattr(_load(group, kind), "simulated", False))
 
 
 def open_engine(kind: str, target: Target) -> StreamEngine:

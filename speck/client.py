@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 import requests
 
+from speck.agent.tls import client_context
+from speck.certificates import explain_alert, explain_refusal
 from speck.errors import InvalidError, PermanentError, Problem, TransientError
 from speck.model.values import JsonObject
 
@@ -56,11 +59,26 @@ class ClientError(PermanentError):
         self.problems = problems
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """PEM files for a service at an https address: the authority that signed its certificate
+    (default: REQUESTS_CA_BUNDLE or SSL_CERT_FILE of the environment, else the public ones), and the
+    certificate with its key that is presented to it."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
 class Client:
     """Calls to one service. Close it, or use it in a `with` block."""
 
     def __init__(
-        self, server: str = DEFAULT_SERVER, token: str | None = None, answer_s: float = ANSWER_S
+        self,
+        server: str = DEFAULT_SERVER,
+        token: str | None = None,
+        answer_s: float = ANSWER_S,
+        tls: ClientTls | None = None,
     ):
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -74,11 +92,28 @@ class Client:
         self._until: float | None = None
         self._session = requests.Session()
         self._session.trust_env = False
+        self._own_cert = tls.cert if tls else None
+        if parts.scheme == "https":
+            self._use(tls or ClientTls())
+        elif tls and (tls.ca or tls.cert):
+            raise InvalidError(
+                f"cannot use --ca or --cert for {server}: it is not encrypted; write https://..."
+            )
         self._session.headers["Accept"] = "application/json, application/problem+json"
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise InvalidError("cannot use the token: it must be one line of plain characters")
             self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def _use(self, tls: ClientTls) -> None:
+        """Take the files for new connections. Raises PermanentError if they cannot be used."""
+        if tls.key is not None and tls.cert is None:
+            raise InvalidError(f"cannot use the key {tls.key} without its certificate: add --cert")
+        client_context(tls.ca, tls.cert, tls.key)  # here, since its messages say which file it is
+        bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
+        self._session.verify = str(tls.ca) if tls.ca else bundle or True
+        if tls.cert is not None:
+            self._session.cert = (str(tls.cert), str(tls.key or tls.cert))
 
     def __enter__(self) -> Client:
         return self
@@ -262,6 +297,24 @@ class Client:
             headers={"If-Match": f'"{revision}"'},
         )
 
+    def forget(self, noun: str, name: str, *, force: bool) -> JsonObject:
+        """Remove one of `jobs`, `compositions` or `sites` from the store alone: `{kind, name,
+        changes, left}`."""
+        return self._json("POST", f"/{noun}/{_part(name)}/forget", query={"force": force})
+
+    def readiness(self) -> str:
+        """`ready`, or `restored` while the service has not adopted what runs since its backup."""
+        return str(self._json("GET", "/readyz")["status"])
+
+    def restored(self) -> JsonObject:
+        """What a service that was restored from a backup finds: `{state, unknown_jobs, ...}`."""
+        return self._json("GET", "/restored")
+
+    def adopt(self, *, cancel: bool, older_state: bool) -> JsonObject:
+        """Let a restored service take over what runs: `{adopted, cancelled, uncertain}`."""
+        query = {"cancel": cancel, "older_state": older_state}
+        return self._json("POST", "/restored/adopt", query=query)
+
     # -- analyses -------------------------------------------------------------------------
 
     def analyse(self, composition: str | None = None, **options: object) -> JsonObject:
@@ -405,17 +458,36 @@ class Client:
         return collected
 
     def tokens(self) -> list[JsonObject]:
-        """`{name, role, site, at}` of each token."""
+        """Each token, without its secret."""
         return self._list("/tokens", "tokens", "name")
 
-    def add_token(self, name: str, role: str, site: str | None = None) -> JsonObject:
-        """A new token: `{name, role, token}`; the service never shows its secret again."""
-        body = {"name": name, "role": role, **({"site": site} if site else {})}
+    def own_token(self) -> JsonObject:
+        """The token of this client: its role, scopes and time of expiry."""
+        return self._json("GET", "/tokens/self")
+
+    def add_token(
+        self, name: str, role: str, site: str | None = None, **more: object
+    ) -> JsonObject:
+        """A new token with its secret in `token`; the service never shows that again. `more` are
+        `expires_in` and the scopes `compositions`, `topics` and `sites`."""
+        fields = {"name": name, "role": role, "site": site, **more}
+        body = {key: value for key, value in fields.items() if value is not None}
         return self._json("POST", "/tokens", json=body)
 
-    def remove_token(self, name: str) -> None:
-        """Revoke a token."""
-        self._call("DELETE", f"/tokens/{_part(name)}")
+    def rotate_token(self, name: str, expires_in: str | None = None) -> JsonObject:
+        """A new secret for a token, in `token`; the old one is valid for ten more minutes."""
+        body = {"expires_in": expires_in} if expires_in else {}
+        return self._json("POST", f"/tokens/{_part(name)}/rotate", json=body)
+
+    def remove_token(self, name: str, *, leave_open: bool = False) -> None:
+        """Revoke a token; the last one only with `leave_open`."""
+        self._call("DELETE", f"/tokens/{_part(name)}", query={"open": leave_open})
+
+    def audit(self, limit: int, after: int | None = None) -> list[JsonObject]:
+        """The newest lines of the audit log, or those after a number; oldest first."""
+        answer = self._json("GET", "/audit", query={"limit": limit, "after": after})
+        entries: list[JsonObject] = answer["entries"]
+        return entries
 
     def backup(self) -> Iterator[bytes]:
         """A backup of the whole store, for `speck restore`."""
@@ -494,6 +566,16 @@ class Client:
             return NoServerError(
                 f"cannot get an answer from speck at {self.server}:"
                 f" none came within {self._answer_s:g} s; see the service's log"
+            )
+        parts = urlsplit(self.server)
+        if refusal := explain_refusal(error, parts.hostname or "", parts.port or 443):
+            return NoServerError(
+                f"cannot trust speck at {self.server}: {refusal} (--ca or SPECK_CA names the file)"
+            )
+        if alert := explain_alert(error, own=self._own_cert):
+            return NoServerError(
+                f"cannot reach speck at {self.server}: {alert} (--cert and --key, or SPECK_CERT and"
+                " SPECK_KEY)"
             )
         cause = _cause(error)
         refused = isinstance(cause, ConnectionRefusedError)

@@ -16,10 +16,15 @@ _T = TypeVar("_T")
 class Config:
     """The service's folders, its address and its intervals.
 
-    `home` holds store/, artifacts/, credentials/ and metrics/. A `job_path` must lie in one of
-    `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
-    every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
-    `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
+    `home` holds store/, artifacts/, credentials/, audit/ and metrics/. A `job_path` must lie in one
+    of `jar_folders`. `timeout_s` bounds each call to an engine or broker, `main_timeout_s` one
+    that runs a job's `main`. The service polls all sites every `watch_s` seconds (0: never, and
+    nothing is repaired). It samples their metrics every `collect_s` seconds (0: never) and keeps
+    them for `metrics_days` days (0: for ever). Only if it is for trials, `simulated`, may sites be
+    registered that exist in its memory alone.
+
+    With `tls_cert` and `tls_key` (PEM files) the service speaks TLS only; with `client_ca` a
+    client must also show a certificate that one of these authorities signed.
 
     A site's own token may register addresses in `site_networks` and a `state_uri` below one of
     `site_state_uris`; with neither it keeps what an administrator registered. Deployers may give
@@ -42,6 +47,7 @@ class Config:
     watch_s: float = 5.0
     collect_s: float = 5.0
     metrics_days: int = 30
+    simulated: bool = False
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
     site_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -53,6 +59,10 @@ class Config:
     artifact_quota: int = 10 * 1024**3
     artifact_token_quota: int = 2 * 1024**3
     artifact_grace_s: float = 86400.0
+    main_timeout_s: float = 60.0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
 
     @property
     def store(self) -> Path:
@@ -67,6 +77,15 @@ class Config:
         return self.home / "credentials"
 
     @property
+    def audit(self) -> Path:
+        return self.home / "audit"
+
+    @property
+    def last_uses(self) -> Path:
+        """The file that holds when each token was last used."""
+        return self.home / "tokens-last-used.json"
+
+    @property
     def metrics(self) -> Path:
         return self.home / "metrics"
 
@@ -78,11 +97,13 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS, and, as
-        lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS and
-        SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE; in bytes, or with K,
-        M or G, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA; SPECK_ARTIFACT_GRACE_S. Raises
-        ValueError if one cannot be read."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
+        SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY,
+        SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS,
+        SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST,
+        SPECK_SPARK_SECRET_FILE; in bytes, or with K, M or G, SPECK_ARTIFACT_QUOTA and
+        SPECK_ARTIFACT_TOKEN_QUOTA; SPECK_ARTIFACT_GRACE_S. Raises ValueError if one cannot be
+        read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         secret = env.get("SPECK_SPARK_SECRET_FILE")
@@ -93,9 +114,14 @@ class Config:
             jar_folders=jars,
             threads=_read(env, "SPECK_THREADS", int, "32"),
             timeout_s=_read(env, "SPECK_TIMEOUT", float, "10"),
+            main_timeout_s=_read(env, "SPECK_MAIN_TIMEOUT", float, "60"),
             watch_s=_read(env, "SPECK_WATCH_S", float, "5"),
             collect_s=_read(env, "SPECK_METRICS_S", float, "5"),
             metrics_days=_read(env, "SPECK_METRICS_DAYS", int, "30"),
+            simulated=env.get("SPECK_SIMULATED", "0") == "1",
+            tls_cert=_file(env.get("SPECK_TLS_CERT")),
+            tls_key=_file(env.get("SPECK_TLS_KEY")),
+            client_ca=_file(env.get("SPECK_CLIENT_CA")),
             site_networks=_read_list(env, "SPECK_SITE_NETWORKS", ip_network),
             site_state_uris=_read_list(env, "SPECK_SITE_STATE_URIS", str),
             output_client_ids=_read_list(env, "SPECK_OUTPUT_CLIENT_IDS", str),
@@ -106,6 +132,11 @@ class Config:
             artifact_token_quota=_read(env, "SPECK_ARTIFACT_TOKEN_QUOTA", _read_bytes, "2G"),
             artifact_grace_s=_read(env, "SPECK_ARTIFACT_GRACE_S", float, "86400"),
         )
+
+
+def _file(path: str | None) -> Path | None:
+    # not resolved: a link may be turned to another file, and the file is loaded again then
+    return Path(path).absolute() if path else None
 
 
 def _read(env: Mapping[str, str], name: str, kind: Callable[[str], _T], default: str) -> _T:

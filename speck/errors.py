@@ -34,6 +34,11 @@ class DuplicateJobError(EngineRefusedError):
     """The engine already knows this job id, running or ended."""
 
 
+class MainTimeoutError(EngineRefusedError):
+    """The engine answers, but the job's `main`, which it was to run, has not returned in time. It
+    cannot be aborted, and may still start the job."""
+
+
 class BrokerRefusedError(PermanentError):
     """The broker answered and refused the request (bad credentials, unsupported protocol)."""
 
@@ -56,11 +61,23 @@ class StaleRevisionError(PermanentError):
 
 
 class ForbiddenError(PermanentError):
-    """The token's role does not allow this (HTTP 403)."""
+    """The token's role or its scopes do not allow this (HTTP 403); `problems` name what lies
+    outside the scopes."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()):
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class UnauthorizedError(PermanentError):
+    """The token is missing, unknown or has expired (HTTP 401)."""
 
 
 class StoreError(PermanentError):
-    """The store cannot be opened, read or written."""
+    """The store cannot be opened, read or written. `public` says so to those who need not know
+    where it is."""
+
+    public = "the store cannot be read or written; see the service's log"
 
 
 class StoreHeldError(StoreError):
@@ -76,6 +93,11 @@ class StoreWriteError(StoreError):
 
 class StoreFullError(StoreWriteError):
     """The store's disk is full (HTTP 507)."""
+
+    public = (
+        "the store's disk is full: free space on it, then speck goes on by itself;"
+        " the service's log says where it is"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,13 +125,13 @@ def transfer(
     return Transfer(identity, "counter", JOB_ID, source, target, f"file://{path}")
 
 
-def carried(service: Service, wanted: Transfer, limit_s: float = LIMIT_S) -> TransferProgress:
+def await_transfer(service: Service, move: Transfer, limit_s: float = LIMIT_S) -> TransferProgress:
     """Ask as the executor does, also again after transient errors, until it is over."""
     until = time.monotonic() + limit_s
     pause = threading.Event()
     while time.monotonic() < until:
         try:
-            progress = service.agents.carry(wanted)
+            progress = service.agents.carry(move)
         except TransientError:
             pause.wait(0.05)
             continue
@@ -171,10 +171,10 @@ def fields(folder: Path) -> Iterator[Field]:
     """Ends the agents that were started."""
     alone = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     with memory_service(folder, alone) as service, answering(service) as url:
-        made = Field(service, url, folder / "states")
-        made.folder.mkdir()
+        field = Field(service, url, folder / "states")
+        field.folder.mkdir()
         try:
-            yield made
+            yield field
         finally:
-            for agent in made.agents.values():
+            for agent in field.agents.values():
                 agent.kill()

@@ -8,7 +8,7 @@ from typing import Any
 from speck.model.values import JsonObject
 
 
-def measured(
+def describe_measured(
     name: str, site: str, rate: float | None = 100.0, composition: str = "c", **more: Any
 ) -> JsonObject:
     """A job that was measured well: 1 ms of work a record, all records passed on, 100 bytes."""
@@ -46,7 +46,7 @@ def measured(
     }
 
 
-def unmeasured(name: str, site: str, composition: str = "c") -> JsonObject:
+def describe_unmeasured(name: str, site: str, composition: str = "c") -> JsonObject:
     """A job of which too little is known."""
     nothing = dict.fromkeys(
         (
@@ -60,8 +60,8 @@ def unmeasured(name: str, site: str, composition: str = "c") -> JsonObject:
             "contended",
         )
     )
-    told = measured(name, site, composition=composition)
-    return {**told, **nothing, "evidence": "insufficient", "why": ["busy for 0.2 s only"]}
+    job = describe_measured(name, site, composition=composition)
+    return {**job, **nothing, "evidence": "insufficient", "why": ["busy for 0.2 s only"]}
 
 
 def site_told(name: str, **more: Any) -> JsonObject:

@@ -26,9 +26,9 @@ _HIDE = (
 def _unshare() -> tuple[str, ...]:
     """How this user makes a mount namespace: root at once, others inside a user namespace."""
     way = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
-    done = subprocess.run([*way, "true"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (
-        f"cannot make a mount namespace ({done.stderr.strip()}): allow user namespaces"
+    process = subprocess.run([*way, "true"], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, (
+        f"cannot make a mount namespace ({process.stderr.strip()}): allow user namespaces"
         " (sysctl kernel.unprivileged_userns_clone=1), or run this test as root"
     )
     return way
@@ -45,7 +45,7 @@ def hiding(command: Command, folders: Sequence[Path]) -> Command:
 
 
 def sees(process: Process, folder: Path) -> list[str]:
-    """What is in a folder in the eyes of a process."""
+    """The content of a folder as a process sees it."""
     return sorted(os.listdir(f"/proc/{process.pid}/root{folder}"))
 
 

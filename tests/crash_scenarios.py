@@ -89,7 +89,7 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
         f"{prefix}E", "edge-b", topic("x"), topic("x2"), source_site="edge-a", sink_site="edge-a"
     )
 
-    def made(*jobs: JsonObject) -> JsonObject:
+    def describe(*jobs: JsonObject) -> JsonObject:
         return {
             "name": f"{prefix}c",
             "jobs": list(jobs),
@@ -97,48 +97,51 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
             "outputs": [{"site": "cloud", "topic": topic("out"), "client_id": f"{prefix}checker"}],
         }
 
-    whole = made(a(), b(), c())
+    whole = describe(a(), b(), c())
     return [
-        Scenario("grow", whole, made(a(), b(), c(), side), ("upload", "reserve", "start")),
-        Scenario("update", whole, made(a(), b(parallelism=2), c()), ("try", "stop", "start")),
+        Scenario("grow", whole, describe(a(), b(), c(), side), ("upload", "reserve", "start")),
+        Scenario("update", whole, describe(a(), b(parallelism=2), c()), ("try", "stop", "start")),
         Scenario(
             "move",
             whole,
-            made(a(), b("edge-b"), c()),
+            describe(a(), b("edge-b"), c()),
             ("upload", "try", "stop", *(["carry"] if apart else []), "start"),
         ),
         Scenario(
             "rewire",
             whole,
-            made(a("x2", sink_site="edge-b"), b(source="x2", source_site="edge-b"), c()),
+            describe(a("x2", sink_site="edge-b"), b(source="x2", source_site="edge-b"), c()),
             ("reserve", "drain", "stop", "start", "release", "clear"),
         ),
         Scenario(
             "insert",
             whole,
-            made(a(), between, b(source="x2"), c()),
+            describe(a(), between, b(source="x2"), c()),
             ("reserve", "drain", "stop", "handover", "start", "release"),
         ),
         Scenario(
-            "middle", whole, made(a(), c("x")), ("reserve", "drain", "stop", "forget", "release")
+            "middle",
+            whole,
+            describe(a(), c("x")),
+            ("reserve", "drain", "stop", "forget", "release"),
         ),
-        Scenario("end", made(a(), b(), c(), side), whole, ("cancel", "forget", "release")),
+        Scenario("end", describe(a(), b(), c(), side), whole, ("cancel", "forget", "release")),
         Scenario("all", whole, None, ("drain", "stop", "forget", "release")),
     ]
 
 
-def crashes(found: list[Scenario]) -> Iterator[Crash]:
+def crashes(scenarios: list[Scenario]) -> Iterator[Crash]:
     """Every point of every kind in every scenario that meets it."""
-    for scenario in found:
+    for scenario in scenarios:
         for kind in scenario.kinds:
             for point in POINTS:
                 if (kind, point) not in IMPOSSIBLE:
                     yield Crash(scenario, kind, point)
 
 
-def one_of_each(found: list[Scenario]) -> list[Crash]:
+def one_of_each(scenarios: list[Scenario]) -> list[Crash]:
     """Every point of every kind once."""
-    chosen: dict[tuple[str, str], Crash] = {}
-    for crash in crashes(found):
-        chosen.setdefault((crash.kind, crash.point), crash)
-    return list(chosen.values())
+    by_point: dict[tuple[str, str], Crash] = {}
+    for crash in crashes(scenarios):
+        by_point.setdefault((crash.kind, crash.point), crash)
+    return list(by_point.values())

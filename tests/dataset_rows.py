@@ -1,4 +1,4 @@
-"""Rows of the dataset for tests, a clock that they turn, and a disk that fails when told."""
+"""Rows of the dataset for tests, a clock that tests set, and a disk that fails on command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(second: float = 0.0, *, name: str = "edge-a", **more: Any) -> Any:
 
 
 class HandClock:
-    """A clock that a test turns; ids are told apart by a count."""
+    """A clock that a test sets; ids are numbered."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self._now = now
@@ -81,12 +81,12 @@ class MortalDisk(Disk):
     it done."""
 
     def __init__(self, at: int, *, half: bool = False) -> None:
-        self.left = at
+        self.calls_left = at
         self.half = half
 
     def _step(self, halfway: Callable[[], object]) -> None:
-        self.left -= 1
-        if self.left == 0:
+        self.calls_left -= 1
+        if self.calls_left == 0:
             if self.half:
                 halfway()
             raise self._failure()

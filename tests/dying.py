@@ -33,7 +33,7 @@ class Died:
     mark: str
     change: JsonObject
     recovery_s: float
-    left: list[JsonObject]
+    operations_left: list[JsonObject]
     running: dict[str, str]
     two_copies: list[str]
     count: Count
@@ -71,7 +71,7 @@ class Grave:
                 wait_for(lambda: end.distinct >= 50, "numbers at the end")
                 if scenario.then is None:
                     feed.end()
-                mark, change, seconds, left = self._die(crash)
+                mark, change, seconds, operations = self._die(crash)
                 if scenario.then is not None:
                     behind = feed.sent + 50
                     wait_for(lambda: end.count(behind).lost == 0, "numbers of after it")
@@ -81,7 +81,7 @@ class Grave:
         with serving(self.home, [self.jars]) as service:
             if scenario.then is not None:
                 call(service, "DELETE", f"/compositions/{name}?wait=60")
-        return Died(mark, change, seconds, left, running, witness.two_copies(), count)
+        return Died(mark, change, seconds, operations, running, witness.two_copies(), count)
 
     def _die(self, crash: Crash) -> tuple[str, JsonObject, float, list[JsonObject]]:
         scenario = crash.scenario
@@ -99,22 +99,22 @@ class Grave:
             head = _newest(service, name)
             change = _ended(service, head["id"])
             seconds = time.monotonic() - died
-            left = []
+            operations = []
             if scenario.then is not None and change["state"] == "done":
-                left = call(service, "GET", f"/compositions/{name}/plan")["operations"]
-        return mark.read_text(), change, seconds, left
+                operations = call(service, "GET", f"/compositions/{name}/plan")["operations"]
+        return mark.read_text(), change, seconds, operations
 
     def _broker(self, site: str) -> str:
         return next(it.broker_address for it in self.fog.sites() if it.name == site)
 
     def _running(self, prefix: str) -> dict[str, str]:
-        found = {}
+        sites_by_job = {}
         for site in self.fog.sites():
             answer = requests.get(f"{site.engine_address.rstrip('/')}/jobs/overview", timeout=20)
             for job in answer.json()["jobs"]:
                 if job["state"] == "RUNNING" and job["name"].startswith(prefix):
-                    found[str(job["name"])] = site.name
-        return found
+                    sites_by_job[str(job["name"])] = site.name
+        return sites_by_job
 
 
 def call(service: Served, method: str, path: str, **more: Any) -> JsonObject:
@@ -128,8 +128,8 @@ def call(service: Served, method: str, path: str, **more: Any) -> JsonObject:
 def _newest(service: Served, composition: str) -> JsonObject:
     def look() -> JsonObject | None:
         with suppress(requests.RequestException):  # it is away
-            found: JsonObject = call(service, "GET", f"/changes?composition={composition}")
-            newest: JsonObject = found["changes"][0]
+            answer: JsonObject = call(service, "GET", f"/changes?composition={composition}")
+            newest: JsonObject = answer["changes"][0]
             return newest
         return None
 
@@ -139,8 +139,8 @@ def _newest(service: Served, composition: str) -> JsonObject:
 def _ended(service: Served, change: str) -> JsonObject:
     def look() -> JsonObject | None:
         with suppress(requests.RequestException):
-            found = call(service, "GET", f"/changes/{change}")
-            return found if found["state"] in _OVER else None
+            outcome = call(service, "GET", f"/changes/{change}")
+            return outcome if outcome["state"] in _OVER else None
         return None
 
     return wait_for(look, f"change {change} to end")

@@ -78,9 +78,9 @@ class FlinkServer:
     def restart(self, role: str) -> None:
         """kill -9 one JVM, start it again in its old place, wait for all slots."""
         self.engine.processes[role].kill()
-        left = {name: process for name, process in self.processes.items() if process.running}
+        alive = {name: process for name, process in self.processes.items() if process.running}
         settings = replace(self.settings, port=self.engine.port)
-        self.engine = fog_flink.start(settings, running=left)
+        self.engine = fog_flink.start(settings, running=alive)
 
 
 @contextmanager

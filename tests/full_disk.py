@@ -82,9 +82,9 @@ def mounted(folder: Path) -> Iterator[Tmpfs]:
     """A tmpfs on `folder`; skips the test, saying why, where it cannot be mounted."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"cannot mount a tmpfs ({done.stderr.strip()}); the other variant ran")
+    process = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"cannot mount a tmpfs ({process.stderr.strip()}); the other variant ran")
     try:
         yield Tmpfs(folder)
     finally:

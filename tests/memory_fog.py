@@ -66,12 +66,12 @@ class MemoryKeeper:
         self._ask("newest", site)
         world = World.current()
         with world.lock:
-            found = [
+            states = [
                 CheckpointInfo(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
                 for path, saved in world.saved.items()
                 if saved.storage == _engine(site).storage and f"/{engine_job_id}/" in path
             ]
-        return max(found, key=lambda each: each.checkpoint_id, default=None)
+        return max(states, key=lambda each: each.checkpoint_id, default=None)
 
     def carry(self, transfer: Transfer) -> TransferProgress:
         for site in (transfer.source, transfer.target):
@@ -148,7 +148,7 @@ def memory_service(
     """
     World.reset(slots=slots)
     make_jar(folder / "jars")
-    config = Config(home=folder / "home", jar_folders=(folder / "jars",))
+    config = Config(home=folder / "home", jar_folders=(folder / "jars",), simulated=True)
     service = Service(config, clock, bounds=bounds, patience=patience, keeper=keeper)
     try:
         for body in sites:

@@ -59,8 +59,8 @@ class Trial:
         self.change(self.layout.state.with_uplink(site, uplink))
 
     def bytes_up(self, site: str) -> int:
-        (found,) = [each for each in self.links() if each.site == site]
-        return found.up_bytes
+        (link,) = [each for each in self.links() if each.site == site]
+        return link.up_bytes
 
     def links(self) -> list[LinkStatus]:
         return self.network.links(self.layout, delayed=True)
@@ -76,10 +76,10 @@ class Trial:
 
     def udp(self, site: str, port: int = 7000) -> socket.socket:
         with self.at(site) as address:
-            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            made.bind((address, port))
-            made.settimeout(20.0)
-            return made
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.bind((address, port))
+            sock.settimeout(20.0)
+            return sock
 
     def tcp(self, site: str, to: str) -> tuple[socket.socket, socket.socket]:
         """A connection from one site to another: both ends."""

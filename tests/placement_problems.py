@@ -116,5 +116,5 @@ def every_answer(problem: Problem) -> Iterator[dict[str, str]]:
     """All placements that keep what cannot move where it is."""
     instance = Instance(problem)
     names = [place.name for place in problem.places]
-    for chosen in product(names, repeat=len(instance.movable)):
-        yield {**instance.fixed_sites, **dict(zip(instance.movable, chosen, strict=True))}
+    for sites in product(names, repeat=len(instance.movable)):
+        yield {**instance.fixed_sites, **dict(zip(instance.movable, sites, strict=True))}

@@ -1,4 +1,4 @@
-"""Small datasets for tests of the analyzer, whose figures can be told by hand."""
+"""Small datasets for tests of the analyzer, whose figures can be computed by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine_job_id(job_name: str, attempt: int = 1) -> str:
 
 
 def task(seconds: float, job_name: str = "A", site: str = "edge-a", **more: Any) -> Row:
-    """One row of TASKS: nothing told but who it is of."""
+    """One row of TASKS: nothing reported but the task's identity."""
     attempt = more.get("attempt", 1)
     return {
         "at": at(seconds),
@@ -65,10 +65,10 @@ def running(
 ) -> list[Row]:
     """Rows of a job of one subtask that works evenly. `busy`, `back`, `cpu`: shares of its time;
     bytes are of a record."""
-    found = []
+    rows = []
     for look in range(looks):
         s = look * EVERY_S
-        found.append(
+        rows.append(
             task(
                 begin + s,
                 job_name,
@@ -84,7 +84,7 @@ def running(
                 **more,
             )
         )
-    return found
+    return rows
 
 
 def plan(job_name: str = "A", site: str = "edge-a", **more: Any) -> Row:
@@ -138,10 +138,10 @@ def write(root: Path, table: Table, rows: Iterable[Mapping[str, Any]], part: int
         if "composition" in table.partitions:
             folder /= f"composition={row['composition']}"
         by_folder.setdefault(folder, []).append(row)
-    for folder, chosen in by_folder.items():
+    for folder, folder_rows in by_folder.items():
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(
-            pa.Table.from_pylist(chosen, table.schema), folder / f"part-{part}-0.parquet"
+            pa.Table.from_pylist(folder_rows, table.schema), folder / f"part-{part}-0.parquet"
         )
 
 

@@ -25,12 +25,12 @@ class Log:
     """What a process says. Not a file: a test may take room or the right to write away."""
 
     def __init__(self, stream: IO[bytes]):
-        self._said = bytearray()
+        self._content = bytearray()
         self._over = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self._over.start()
 
     def read_text(self) -> str:
-        return self._said.decode()
+        return self._content.decode()
 
     def whole(self) -> str:
         """Everything, once the process has ended."""
@@ -39,7 +39,7 @@ class Log:
 
     def _read(self, stream: IO[bytes]) -> None:
         while chunk := stream.read1(65536):  # type: ignore[attr-defined]
-            self._said += chunk
+            self._content += chunk
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def start(
     home: Path, prepare: Callable[[], None] | None = None, **env: str
 ) -> tuple[subprocess.Popen[bytes], Log]:
     """Start it; `prepare` is called in the new process first."""
-    settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", **env}
+    settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", "SPECK_SIMULATED": "1", **env}
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SPECK_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "speck.api.server"],
@@ -79,14 +79,14 @@ def start(
 
 @contextmanager
 def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -> Iterator[Server]:
-    """A server that has said where it listens."""
+    """A server that has printed its address."""
     process, log = start(home, prepare, **env)
     try:
-        found = wait_for(
+        ready = wait_for(
             lambda: re.search(r"speck serves at (\S+)", log.read_text()) or process.poll()
         )
-        assert isinstance(found, re.Match), log.read_text()
-        yield Server(process, log, found[1].replace("0.0.0.0", "127.0.0.1"))
+        assert isinstance(ready, re.Match), log.read_text()
+        yield Server(process, log, ready[1].replace("0.0.0.0", "127.0.0.1"))
     finally:
         if process.poll() is None:
             process.terminate()

@@ -48,6 +48,12 @@ def composition(*jobs: JsonObject, name: str = "c", **more: Any) -> CompositionD
     return composition_from_data({"name": name, "jobs": list(jobs), **more})
 
 
+def findings_but_of_tls(service: Service, site: str) -> list[JsonObject]:
+    """The findings of a check; sites in memory are plain, and that is not what is tested."""
+    findings: list[JsonObject] = service.sites.check(site)["findings"]
+    return [finding for finding in findings if finding["setting"] != "TLS"]
+
+
 def reopened(service: Service) -> Service:
     """The service after a stop and a new start."""
     service.close()
@@ -71,5 +77,5 @@ def _is_gone(head: JsonObject) -> bool:
 
 
 def look_anew(service: Service) -> None:
-    """Let what was seen of the engines so far be out of date, as it is a second later."""
+    """Let the polls of the engines so far expire, as they do a second later."""
     service.changes.touch()

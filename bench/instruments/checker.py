@@ -77,7 +77,7 @@ class Tally:
         self.last = 0.0
         self.silences: list[tuple[float, float]] = []
         self._taken: defaultdict[str, Taken] = defaultdict(Taken)
-        self._seen = bytearray(1 << 16)
+        self._bitmap = bytearray(1 << 16)
         self._repeated: list[int] = []
         self.highest = 0
         self._counts: dict[str, int] = {}
@@ -109,13 +109,13 @@ class Tally:
         if number < 1:
             self.stray += 1
             return False
-        while number >= len(self._seen):
-            self._seen.extend(bytes(len(self._seen)))
-        if self._seen[number]:
+        while number >= len(self._bitmap):
+            self._bitmap.extend(bytes(len(self._bitmap)))
+        if self._bitmap[number]:
             self.repeated += 1
             self._repeated.append(number)
             return False
-        self._seen[number] = 1
+        self._bitmap[number] = 1
         self.distinct += 1
         if number < self.highest:
             self.reordered += 1
@@ -124,13 +124,13 @@ class Tally:
 
     def missing(self, published: int) -> list[int]:
         """Which of 1..published have not come."""
-        seen = self._seen
-        return [n for n in range(1, published + 1) if n >= len(seen) or not seen[n]]
+        bitmap = self._bitmap
+        return [n for n in range(1, published + 1) if n >= len(bitmap) or not bitmap[n]]
 
     def count(self, published: int) -> Count:
         """The result for numbers 1..published; anything above is stray."""
         lost = self.missing(published)
-        above = sum(self._seen[published + 1 :])
+        above = sum(self._bitmap[published + 1 :])
         return Count(
             published,
             len(lost),
@@ -267,9 +267,9 @@ class Checker:
     def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
         now = time.monotonic()
         try:
-            found = read_records(message)
+            records = read_records(message)
         except PermanentError:
-            found = [Record(None, b"")]  # counted as stray
+            records = [Record(None, b"")]  # counted as stray
         with self._lock:
-            for each in found:
+            for each in records:
                 self._tally.hear(each.stamp, each.payload, now)

@@ -32,16 +32,16 @@ class Connection:
     received: int
 
 
-def connections(listed: str) -> list[Connection]:
-    """What `ss -tinpOH state established` tells of connections whose process it knows."""
-    found = []
-    for line in listed.splitlines():
+def parse_connections(output: str) -> list[Connection]:
+    """The connections in the output of `ss -tinpOH state established` whose process is known."""
+    rows = []
+    for line in output.splitlines():
         words = _MAPPED.sub(r"\1:", line).split()
         pid = _PID.search(line)
         if pid is None or len(words) < 4:
             continue
         acked, received = (pattern.search(line) for pattern in (_ACKED, _RECEIVED))
-        found.append(
+        rows.append(
             Connection(
                 words[2],
                 words[3],
@@ -50,19 +50,19 @@ def connections(listed: str) -> list[Connection]:
                 int(received[1]) if received else 0,
             )
         )
-    return found
+    return rows
 
 
 def established() -> list[Connection]:
     """All that are established now. Raises PermanentError without iproute2."""
-    return connections(_listed())
+    return parse_connections(_list_connections())
 
 
 class Crossings:
-    """Counts of the engines that run now; a connection that closed keeps what was seen last of it.
+    """Byte counts of the running engines; a closed connection keeps its last count.
 
-    Look at least every second: what a connection carries between the last look and its end is
-    missed.
+    Poll at least every second: the bytes between the last poll of a connection and its end are
+    not counted.
     """
 
     def __init__(self, fog: Fog) -> None:
@@ -73,7 +73,7 @@ class Crossings:
             if process.what not in ("broker", "agent")
         }
         self._brokers = {f"{s.host}:{s.broker_port}": s.name for s in fog.sites()}
-        self._seen: dict[tuple[str, str, int], tuple[str, str, int]] = {}
+        self._last: dict[tuple[str, str, int], tuple[str, str, int]] = {}
 
     def poll(self) -> Counter[tuple[str, str]]:
         """Bytes so far, both ways, by (site of the engine, site of the broker)."""
@@ -81,19 +81,19 @@ class Crossings:
             engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)
             if engine is not None and broker is not None and engine != broker:
                 key = (each.local, each.peer, each.pid)
-                self._seen[key] = (engine, broker, each.acked + each.received)
-        found: Counter[tuple[str, str]] = Counter()
-        for engine, broker, count in self._seen.values():
-            found[engine, broker] += count
-        return found
+                self._last[key] = (engine, broker, each.acked + each.received)
+        crossings: Counter[tuple[str, str]] = Counter()
+        for engine, broker, count in self._last.values():
+            crossings[engine, broker] += count
+        return crossings
 
 
-def _listed() -> str:
+def _list_connections() -> str:
     command = ["ss", "-tinpOH", "state", "established"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         raise PermanentError(
             f"cannot count what crosses between sites: {error}; install iproute2 (ss)"
         ) from error
-    return done.stdout
+    return process.stdout

@@ -22,19 +22,19 @@ _EVERY_S = 0.1
 class Life:
     """One incarnation on one engine, in seconds of Unix time by the engine's own clock.
 
-    `ended` is None while it was alive at the last look; `seen` is that look.
+    `ended` is None while it was alive at the last poll; `last_at` is the time of that poll.
     """
 
     job_name: str
     site: str
     began: float
-    seen: float
+    last_at: float
     ended: float | None = None
 
     @property
     def end(self) -> float:
-        """When it ended; for one that vanished with its engine, when it was last seen."""
-        return self.ended if self.ended is not None else self.seen
+        """When it ended; for one that vanished with its engine, the last poll that listed it."""
+        return self.ended if self.ended is not None else self.last_at
 
 
 class DuplicateMonitor:
@@ -57,8 +57,8 @@ class DuplicateMonitor:
     def lives(self, job_name: str | None = None) -> list[Life]:
         """All incarnations that were seen, in the order of their beginnings."""
         with self._lock:
-            found = [life for life in self._lives.values() if job_name in (None, life.job_name)]
-        return sorted(found, key=lambda life: life.began)
+            lives = [life for life in self._lives.values() if job_name in (None, life.job_name)]
+        return sorted(lives, key=lambda life: life.began)
 
     def most_at_once(self) -> dict[str, int]:
         """For each job name the highest number of incarnations alive at one moment."""
@@ -116,6 +116,6 @@ class DuplicateMonitor:
                 over = job["state"] in _OVER
                 life.ended = job["end-time"] / 1000 if over and job["end-time"] > 0 else None
                 if over and life.ended is None:
-                    life.ended = life.seen
+                    life.ended = life.last_at
                 if not over:
-                    life.seen = now
+                    life.last_at = now

@@ -79,7 +79,7 @@ class Feed:
         return self._publisher.resent
 
     def check(self) -> None:
-        """Raises what ended the feed, if anything did."""
+        """Raise the error that ended the feed, if any."""
         if self._failure is not None:
             raise self._failure
 

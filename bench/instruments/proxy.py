@@ -87,7 +87,7 @@ class Proxy:
     def set(
         self, mode: Mode = "pass", *, bits_per_s: float | None = None, delay_s: float = 0.0
     ) -> None:
-        """Everything as told, and nothing else."""
+        """Replace all faults by the given ones."""
         self._do(self._set(mode, bits_per_s, delay_s))
 
     def flap(self, up_s: float, down_s: float) -> None:
@@ -318,7 +318,7 @@ def _owns(pid: int, peer: tuple[str, int], here: tuple[str, int]) -> bool:
         process = psutil.Process(pid)
         for member in (process, *process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
-                for found in member.net_connections("tcp4"):
-                    if (found.laddr, found.raddr) == (peer, here):
+                for connection in member.net_connections("tcp4"):
+                    if (connection.laddr, connection.raddr) == (peer, here):
                         return True
     return False

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Claim, Plot, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (f"{number(it['hours'])} h", it["rows"], it["seconds"], it["rows_per_s"], it["peak_mb"])
         for it in result["growth"]
@@ -24,7 +24,7 @@ def _figures(result: Told) -> str:
     )
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     beside = result["beside"]
     note = f"{beside['compared']:,} rates compared, {beside['tool']}"
     return [
@@ -38,8 +38,8 @@ def _claims(result: Told) -> Sequence[Claim]:
     ]
 
 
-def _draw(result: Told) -> Any:
-    made, (left, right) = style.figure(2, height=2.8)
+def _draw(result: Result) -> Any:
+    figure, (left, right) = style.figure(2, height=2.8)
     rows = [it["rows"] / 1e6 for it in result["growth"]]
     left.plot(rows, [it["seconds"] for it in result["growth"]], "o-", color=style.BLUE)
     left.set_ylabel("whole process, s")
@@ -48,7 +48,7 @@ def _draw(result: Told) -> Any:
     for axes in (left, right):
         axes.set_xlabel("rows of tasks, millions")
         style.from_zero(axes)
-    return made
+    return figure
 
 
 SECTION = Section(

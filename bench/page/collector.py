@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from bench.page.result import Result
 from bench.page.section import Section
-from bench.page.told import Told
 from bench.page.words import key_figures, number
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     return key_figures(
         [
             ("jobs, sites", f"{result['jobs']}, {result['sites']}"),
@@ -20,7 +20,7 @@ def _figures(result: Told) -> str:
     )
 
 
-def _differences(result: Told) -> list[str]:
+def _differences(result: Result) -> list[str]:
     wire, jobs, every_s = result["wire"]["bytes_per_look"], result["jobs"], result["every_s"]
     return [
         'The paper says that "SpecK does not generate any traffic unless the user emits requests".'

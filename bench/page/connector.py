@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import table
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             it["qos"],
@@ -35,11 +35,11 @@ def _figures(result: Told) -> str:
         ">job p99, ms",
         ">relay p99, ms",
     ]
-    said = "Medians of the rounds; latencies at half of the job's highest rate."
-    return f"{said}\n\n{table(heads, rows)}"
+    text = "Medians of the rounds; latencies at half of the job's highest rate."
+    return f"{text}\n\n{table(heads, rows)}"
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     lost = sum(it["lost"] for it in result["items"])
     return [Claim("records lost", "0", lost, lost == 0)]
 

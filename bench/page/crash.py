@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import key_figures, number
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     return key_figures(
         [
             ("points at which it dies", result["points"]),
@@ -23,7 +23,7 @@ def _figures(result: Told) -> str:
     )
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     points = result["points"]
     return [
         Claim(

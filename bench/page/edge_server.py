@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import mean, number, table
 
 _COLORS = (style.BLUE, style.ORANGE, style.GREEN)
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             it["limit"],
@@ -43,19 +43,19 @@ def _figures(result: Told) -> str:
     return table(heads, rows)
 
 
-def _left_out(cell: Told) -> str:
+def _left_out(cell: Result) -> str:
     """Repeats that are in no figure, since the machine was saturated meanwhile."""
     left_out = 0 if cell["saturated"] else cell["saturated_repeats"]
     return f"{left_out} of {cell['repeats']}"
 
 
-def _binds(cell: Told) -> str:
-    told = {True: "yes", False: "no", None: "in part"}[cell["binds"]]
-    return f"{told}, saturated" if cell["saturated"] else told
+def _binds(cell: Result) -> str:
+    word = {True: "yes", False: "no", None: "in part"}[cell["binds"]]
+    return f"{word}, saturated" if cell["saturated"] else word
 
 
-def _draw(result: Told) -> Any:
-    made, (axes,) = style.figure(height=3.6)
+def _draw(result: Result) -> Any:
+    figure, (axes,) = style.figure(height=3.6)
     cells = result["summary"]["cells"]
     limits = list(dict.fromkeys(it["limit"] for it in cells))
     shares = list(dict.fromkeys(it["selectivity"] for it in cells))
@@ -100,11 +100,11 @@ def _draw(result: Told) -> Any:
         handles.append(axes.bar(0, 0, color="white", edgecolor=style.BLACK, hatch="//"))
         names.append("machine saturated")
     axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
-    style.legend_above(made, handles, names)
-    return made
+    style.legend_above(figure, handles, names)
+    return figure
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     cells = [it for it in result["summary"]["cells"] if it["binds"] and not it["saturated"]]
     if not cells:
         return []
@@ -124,8 +124,8 @@ _PUBLISHED = (
 )
 
 
-def _differences(result: Told) -> list[str]:
-    measured = "; ".join(
+def _differences(result: Result) -> list[str]:
+    ratios = "; ".join(
         f"{it['limit']}: {it['sink_per_s']['server']['mean']:.0f} ->"
         f" {it['sink_per_s']['edge']['mean']:.0f}"
         for it in result["summary"]["cells"]
@@ -134,7 +134,7 @@ def _differences(result: Told) -> list[str]:
     return [
         "flink-placement published records a second at the sink for a selectivity of 0.7, with the"
         f" filter at the server -> on the Pi: {_PUBLISHED}; a ratio of 1.43 each time. Measured"
-        f" here: {measured}",
+        f" here: {ratios}",
         "At 100 Mb/s the published ratio is 1.43, here it is 1. Published rates are the same at 500"
         " and 100 Mb/s, so it was not the uplink that bound them but the Pi's sending: about 4970"
         " records a second left it in both placements. No sender is a limit here. A cell in which"

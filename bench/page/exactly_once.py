@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             f"{number(it['checkpoint_interval_s'])} s",
@@ -36,7 +36,7 @@ def _figures(result: Told) -> str:
     return table(heads, rows)
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     return [
         Claim("records lost", "0", result["lost"], result["lost"] == 0),
         Claim("records repeated", "0", result["repeated"], result["repeated"] == 0),

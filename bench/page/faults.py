@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import key_figures, number
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = result["faults"]
     slow = max((row for row in rows if row["recovery_s"] is not None), key=_recovery)
     return (
@@ -28,11 +28,11 @@ def _figures(result: Told) -> str:
     )
 
 
-def _recovery(row: Told) -> float:
+def _recovery(row: Result) -> float:
     return float(row["recovery_s"])
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     return [
         Claim("records lost", "0", result["lost"], result["lost"] == 0, "the overflow apart"),
         Claim("repeated under exactly_once", "0", result["repeated"], result["repeated"] == 0),

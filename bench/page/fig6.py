@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import mean, number, table
 
 _ACTIONS = {"deploy": "deploy", "modify": "modify, of the longest", "delete": "delete"}
@@ -17,7 +17,7 @@ _WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     summary = result["summary"]
     return (
         "Means, with the least and the most of the runs; one by one takes so long that it was run"
@@ -28,7 +28,7 @@ def _figures(result: Told) -> str:
     )
 
 
-def _table(summary: Told) -> str:
+def _table(summary: Result) -> str:
     rows = []
     for action in _ACTIONS:
         for point in summary[action]:
@@ -46,14 +46,14 @@ def _table(summary: Told) -> str:
     )
 
 
-def _runs(interval: Told) -> str:
+def _runs(interval: Result) -> str:
     if interval["mean"] is None:
         return "–"
     runs = f"{interval['n']} run" + ("s" if interval["n"] > 1 else "")
     return f"{interval['mean']:.2f} ({interval['min']:.2f} to {interval['max']:.2f}, {runs})"
 
 
-def _differences(result: Told) -> list[str]:
+def _differences(result: Result) -> list[str]:
     deploy, modify, delete = (
         result["summary"][action][-1]["speck_s"]["mean"]
         for action in ("deploy", "modify", "delete")
@@ -78,16 +78,16 @@ def _differences(result: Told) -> list[str]:
     ]
 
 
-def _draw(result: Told) -> Any:
-    return _drawn(result["summary"])
+def _draw(result: Result) -> Any:
+    return _draw_summary(result["summary"])
 
 
-def _draw_near(result: Told) -> Any:
-    return _drawn(result["summary"]["near"])
+def _draw_near(result: Result) -> Any:
+    return _draw_summary(result["summary"]["near"])
 
 
-def _drawn(summary: Told) -> Any:
-    made, axes = style.figure(3, height=3.5, sharey=True)
+def _draw_summary(summary: Result) -> Any:
+    figure, axes = style.figure(3, height=3.5, sharey=True)
     for each, (action, title) in zip(axes, _ACTIONS.items(), strict=True):
         points = summary[action]
         for way, (name, look) in _WAYS.items():
@@ -104,8 +104,8 @@ def _drawn(summary: Told) -> Any:
     style.from_zero(*axes)
     axes[0].set_ylabel("time, s")
     handles, names = axes[0].get_legend_handles_labels()
-    style.legend_above(made, handles[::-1], names[::-1])
-    return made
+    style.legend_above(figure, handles[::-1], names[::-1])
+    return figure
 
 
 SECTION = Section(

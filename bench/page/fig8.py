@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import mean, number, table
 
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -16,11 +16,11 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _rate(run: Told) -> str:
+def _rate(run: Result) -> str:
     return f"{number(run['offered_per_s'])}/s"
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     summary = result["summary"]
     rows = [
         (
@@ -48,7 +48,7 @@ def _figures(result: Told) -> str:
         ">lost",
     ]
     most = summary["highest_per_s"]
-    said = (
+    text = (
         f"Highest rate of the steps at which both keep up and the machine is at most 70 % in use:"
         f" {number(most)}/s."
         if most
@@ -59,28 +59,28 @@ def _figures(result: Told) -> str:
         for it in summary["steps"]
         if it["saturated"]
     ]:
-        said += f" It ended at {'; '.join(stopped)}."
-    said += (
+        text += f" It ended at {'; '.join(stopped)}."
+    text += (
         " Runs during which the machine was saturated or the feed late are left out, unless most"
         " were: then the rate is marked, and not judged."
     )
-    return f"{table(heads, rows)}\n\n{said}"
+    return f"{table(heads, rows)}\n\n{text}"
 
 
-def _rates(runs: Sequence[Told]) -> list[str]:
+def _rates(runs: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(_rate(it) for it in runs))
 
 
-def _draw(result: Told) -> Any:
+def _draw(result: Result) -> Any:
     runs = result["summary"]["runs"]
     rates = _rates(runs)
-    made, axes = style.figure(len(rates), height=3.3)
+    figure, axes = style.figure(len(rates), height=3.3)
     for each, rate in zip(axes, rates, strict=True):
         of = [it for it in runs if _rate(it) == rate]
-        told = of[0]["over_time"]
+        intervals = of[0]["over_time"]
         each.plot(
-            told["at_s"],
-            [count / 1000 for count in told["published"]],
+            intervals["at_s"],
+            [count / 1000 for count in intervals["published"]],
             color=style.BLACK,
             linestyle="--",
             label="published",
@@ -98,14 +98,14 @@ def _draw(result: Told) -> Any:
         each.set_xlabel("time, s")
         style.from_zero(each)
     axes[0].set_ylabel("detections, thousands")
-    style.legend_above(made, *axes[0].get_legend_handles_labels())
-    return made
+    style.legend_above(figure, *axes[0].get_legend_handles_labels())
+    return figure
 
 
-def _draw_latency(result: Told) -> Any:
+def _draw_latency(result: Result) -> Any:
     runs = result["summary"]["runs"]
     rates = _rates(runs)
-    made, (axes,) = style.figure(height=3.2)
+    figure, (axes,) = style.figure(height=3.2)
     for it in runs:
         look = _LOOKS[it["way"]]
         x = rates.index(_rate(it)) + (-0.1 if it["way"] == "local" else 0.1)
@@ -130,11 +130,11 @@ def _draw_latency(result: Told) -> Any:
     axes.set_yscale("log")
     style.logarithmic(axes.yaxis)
     axes.grid(visible=False, axis="x")
-    style.legend_above(made, *axes.get_legend_handles_labels())
-    return made
+    style.legend_above(figure, *axes.get_legend_handles_labels())
+    return figure
 
 
-def _differences(result: Told) -> list[str]:
+def _differences(result: Result) -> list[str]:
     highest = max(it["offered_per_s"] for it in result["summary"]["runs"])
     return [
         "In the paper the count of the job in the cloud grows more slowly than that of the local"

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     parts = []
     for name, series in result["summary"]["series"].items():
-        moments, said = series["moments_s"], series["predicted"]
+        moments, prediction = series["moments_s"], series["predicted"]
         rows = [
             (what, *(_figure(series[when], path, scale) for when in ("before", "after")), unit)
             for what, path, scale, unit in _ROWS
         ]
-        took = moments["applied"] - moments["apply"]
+        seconds = moments["applied"] - moments["apply"]
         parts += [
-            f"**{name}**: {len(said['moves'])} jobs moved in {number(took)} s,"
+            f"**{name}**: {len(prediction['moves'])} jobs moved in {number(seconds)} s,"
             f" {number(moments['apply'] - moments['analyse'])} s after the analysis was begun.",
             table(["", ">before", ">after", "unit"], rows),
         ]
@@ -40,14 +40,14 @@ _ROWS: Sequence[tuple[str, str, float, str]] = (
 )
 
 
-def _figure(span: Told, path: str, scale: float) -> str:
+def _figure(span: Result, path: str, scale: float) -> str:
     value: Any = span
     for key in path.split("."):
         value = value[key]
     return number(None if value is None else value * scale)
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     series = next(iter(result["summary"]["series"].values()))  # by hand, if that went well
     before, after = (number(series[when]["job4"]["p95_s"]) for when in ("before", "after"))
     return [
@@ -60,9 +60,9 @@ def _headline(result: Told) -> list[tuple[str, str]]:
 
 
 def _draw_of(name: str) -> Any:
-    def draw(result: Told) -> Any:
+    def draw(result: Result) -> Any:
         series = result["summary"]["series"][name]
-        made, axes = style.rows(3, height=5.6)
+        figure, axes = style.rows(3, height=5.6)
         bins = series["bins"]
         at = [it["t_s"] for it in bins]
         axes[0].step(at, [it["sink_per_s"] for it in bins], where="pre", color=style.BLUE)
@@ -88,12 +88,12 @@ def _draw_of(name: str) -> Any:
         axes[0].set_ylim(bottom=0)
         axes[2].set_ylim(bottom=0)
         _moments(axes, series["moments_s"])
-        return made
+        return figure
 
     return draw
 
 
-def _moments(axes: Sequence[Any], moments: Told) -> None:
+def _moments(axes: Sequence[Any], moments: Result) -> None:
     """Lines at the moments; the time from apply to applied is shaded. Names stand on both sides
     of what would lie too close together."""
     marked = {

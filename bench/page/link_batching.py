@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import mean, number, table
 
 _COLORS = (style.BLUE, style.RED, style.GREEN, style.ORANGE, style.PINK)
@@ -26,7 +26,7 @@ def _way(variant: Mapping[str, Any]) -> str:
     return f"{variant['batch_records']:,}{zipped}"
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             _group(it),
@@ -55,19 +55,19 @@ def _figures(result: Told) -> str:
         ">lost, repeated",
     ]
     settings = result["settings"]
-    said = (
+    text = (
         f"A batch is sent when it is full, after {number(settings['linger_ms'])} ms, or with a"
         f" checkpoint (every {number(settings['checkpoint_interval_s'])} s). Latency at"
         f" {number(settings['rate_per_s'])} records/s, from record to record counted, in whole"
         " milliseconds."
     )
-    return f"{said}\n\n{table(heads, rows)}"
+    return f"{text}\n\n{table(heads, rows)}"
 
 
-def _draw(result: Told) -> Any:
+def _draw(result: Result) -> Any:
     variants = result["summary"]["variants"]
     groups = list(dict.fromkeys(_group(it) for it in variants))
-    made, (left, right) = style.figure(2, height=0.9 + 0.26 * (len(variants) + len(groups)))
+    figure, (left, right) = style.figure(2, height=0.9 + 0.26 * (len(variants) + len(groups)))
     places, place, labels = [], 0.0, []
     for group in groups:
         for it in (it for it in variants if _group(it) == group):
@@ -97,8 +97,8 @@ def _draw(result: Told) -> Any:
     handles: list[Any] = [
         left.barh(0, 0, color=_COLORS[n % len(_COLORS)]) for n in range(len(groups))
     ]
-    style.legend_above(made, handles, groups, columns=3)
-    return made
+    style.legend_above(figure, handles, groups, columns=3)
+    return figure
 
 
 SECTION = Section(

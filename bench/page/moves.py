@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Claim, Plot, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 _KINDS = {
@@ -17,54 +17,61 @@ _KINDS = {
 }
 
 
-def _modes(result: Told) -> dict[str, Told]:
+def _modes(result: Result) -> dict[str, Result]:
     return {result["delivery"]: result, "at_least_once": result["at_least_once"]}
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
-        (mode, kind, told[key]["of"], told[key]["p50"], told[key]["p95"], told[key]["max"])
-        for mode, told in _modes(result).items()
+        (
+            mode,
+            kind,
+            summary[key]["of"],
+            summary[key]["p50"],
+            summary[key]["p95"],
+            summary[key]["max"],
+        )
+        for mode, summary in _modes(result).items()
         for key, kind in _KINDS.items()
     ]
-    said = (
+    text = (
         f"{result['moves']} moves and updates in each mode, {result['rate_per_s']} records a"
         f" second, a checkpoint every {number(result['checkpoint_interval_s'])} s. Silence at the"
         " far end of the chain while one job of it moves; under `exactly_once` results wait for a"
         " checkpoint also when nothing moves."
     )
     heads = ["delivery", "what", ">of", ">p50, s", ">p95, s", ">max, s"]
-    return f"{said}\n\n{table(heads, rows)}"
+    return f"{text}\n\n{table(heads, rows)}"
 
 
-def _claims(result: Told) -> Sequence[Claim]:
-    found = []
-    for mode, told in _modes(result).items():
-        of = f"of {told['published']:,} published"
+def _claims(result: Result) -> Sequence[Claim]:
+    claims = []
+    for mode, summary in _modes(result).items():
+        of = f"of {summary['published']:,} published"
         for key in ("lost", "repeated", "two_copies"):
             if key == "repeated" and mode != "exactly_once":
                 continue
             name = f"{key.replace('_', ' ')}, {mode}"
-            found.append(Claim(name, "0", told[key], told[key] == 0, of))
-    return found
+            claims.append(Claim(name, "0", summary[key], summary[key] == 0, of))
+    return claims
 
 
-def _draw(result: Told) -> Any:
-    made, (axes,) = style.figure(height=2.9)
+def _draw(result: Result) -> Any:
+    figure, (axes,) = style.figure(height=2.9)
     rows = [(mode, key) for mode in _modes(result) for key in _KINDS]
     looks = {"exactly_once": (style.BLUE, "s"), "at_least_once": (style.RED, "o")}
     for place, (mode, key) in enumerate(reversed(rows)):
-        told = _modes(result)[mode][key]
+        gaps = _modes(result)[mode][key]
         color, marker = looks[mode]
-        axes.plot([told["p50"], told["max"]], [place, place], color=color, linewidth=1)
-        axes.plot([told["p50"], told["p95"]], [place, place], color=color, linewidth=5, alpha=0.4)
-        axes.plot(told["p50"], place, marker, color=color, markersize=7)
-        axes.plot(told["max"], place, "|", color=color, markersize=9)
+        axes.plot([gaps["p50"], gaps["max"]], [place, place], color=color, linewidth=1)
+        axes.plot([gaps["p50"], gaps["p95"]], [place, place], color=color, linewidth=5, alpha=0.4)
+        axes.plot(gaps["p50"], place, marker, color=color, markersize=7)
+        axes.plot(gaps["max"], place, "|", color=color, markersize=9)
     axes.set_yticks(range(len(rows)), [f"{_KINDS[key]}, {mode}" for mode, key in reversed(rows)])
     axes.grid(visible=False, axis="y")
     axes.set_xlim(left=0)
     axes.set_xlabel("silence at the far end, s (dot: median, bar: to p95, line: to the longest)")
-    return made
+    return figure
 
 
 SECTION = Section(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import table
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             it["kind"],
@@ -20,12 +20,12 @@ def _figures(result: Told) -> str:
         )
         for it in result["milp"]
     ]
-    said = "The exact policy (`milp`); the last row was stopped early."
-    said += " More: [placement.md](placement.md)."
-    return f"{said}\n\n{table(['problem', '>jobs', '>sites', '>s', '>optimal'], rows)}"
+    text = "The exact policy (`milp`); the last row was stopped early."
+    text += " More: [placement.md](placement.md)."
+    return f"{text}\n\n{table(['problem', '>jobs', '>sites', '>s', '>optimal'], rows)}"
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     equal, of = result["brute_force_equal"]
     return [Claim("optimum equal to brute force", f"{of}", equal, equal == of)]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 _COUNTS = ("lost", "repeated", "repeated_outside", "bytes_resent", "two_copies")
 
 
-def _modes(result: Told) -> dict[str, Told]:
-    """Each series by what it is called."""
+def _modes(result: Result) -> dict[str, Result]:
+    """Each series by its name."""
     return {
         "exactly_once": result,
         "at_least_once": result["at_least_once"],
@@ -22,19 +22,19 @@ def _modes(result: Told) -> dict[str, Told]:
     }
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             mode,
-            told["changes"],
-            told["published"],
-            *(told[key] for key in _COUNTS),
-            *(told["gap_s"][key] for key in ("p50", "p95", "max")),
+            series["changes"],
+            series["published"],
+            *(series[key] for key in _COUNTS),
+            *(series["gap_s"][key] for key in ("p50", "p95", "max")),
         )
-        for mode, told in _modes(result).items()
+        for mode, series in _modes(result).items()
     ]
     killed = result["with_kills"]["killed"]
-    said = (
+    text = (
         f"{number(result['rate_per_s'])} records a second, a checkpoint every"
         f" {number(result['checkpoint_interval_s'])} s. Lost and repeated are counted at both"
         " outputs by the publisher's numbers, for a reader that drops repeats by their stamps;"
@@ -47,33 +47,35 @@ def _figures(result: Told) -> str:
     )
     heads = ["delivery", ">changes", ">published", ">lost", ">repeated", ">repeated outside"]
     heads += [">bytes sent again", ">two copies", ">silence p50, s", ">p95, s", ">max, s"]
-    return f"{said}\n\n{table(heads, rows)}"
+    return f"{text}\n\n{table(heads, rows)}"
 
 
-def _claims(result: Told) -> Sequence[Claim]:
-    found = []
-    for mode, told in _modes(result).items():
-        wanted = result["wanted_kills" if "killed" in told else "wanted_changes"]
-        done = told["changes"]
-        found.append(Claim(f"changes done, {mode}", wanted, done, done == wanted, told["fault"]))
-        of = f"of {told['published']:,} published"
-        for key in promised(told):
+def _claims(result: Result) -> Sequence[Claim]:
+    claims = []
+    for mode, series in _modes(result).items():
+        expected = result["wanted_kills" if "killed" in series else "wanted_changes"]
+        changes = series["changes"]
+        claims.append(
+            Claim(f"changes done, {mode}", expected, changes, changes == expected, series["fault"])
+        )
+        of = f"of {series['published']:,} published"
+        for key in list_promised(series):
             name = f"{key.replace('_', ' ')}, {mode}"
-            found.append(Claim(name, "0", told[key], told[key] == 0, of))
-    return found
+            claims.append(Claim(name, "0", series[key], series[key] == 0, of))
+    return claims
 
 
-def promised(told: Mapping[str, Any]) -> list[str]:
-    """What must be 0 in a series. `at_most_once` promises nothing; a kill may make brokers and
-    sinks send again."""
-    if told["delivery"] == "at_most_once":
+def list_promised(series: Mapping[str, Any]) -> list[str]:
+    """The counts that must be 0 in a series. `at_most_once` guarantees nothing; after a kill
+    brokers and sinks may send again."""
+    if series["delivery"] == "at_most_once":
         return ["two_copies"]
-    if "killed" in told:
+    if "killed" in series:
         return ["lost", "repeated", "two_copies"]
     return list(_COUNTS)
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     rate = number(result["rate_per_s"])
     rows = [(f"{result['changes']} random rewirings at {rate} records/s, `exactly_once`", result)]
     if (kills := result.get("with_kills")) is not None:

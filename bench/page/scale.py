@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import number, table
 
 _OPERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ _READS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     summary = result["summary"]
     growth = summary["growth"]
     rows = [
@@ -86,42 +86,44 @@ _NEXT = (
 )
 
 
-def where_it_breaks(growth: Sequence[Told], watch_s: float) -> str:
+def where_it_breaks(growth: Sequence[Result], watch_s: float) -> str:
     """Where it breaks, as measured."""
-    found = []
+    limits = []
     late = [it for it in growth if it["watch"]["numbers_every_s"] > 1.1 * watch_s]
     if late:
         every = number(late[0]["watch"]["numbers_every_s"])
-        found.append(
+        limits.append(
             f"at {late[0]['sites']:,} sites the watch comes to a site every {every} s instead of"
             f" {number(watch_s)} s, so what fails is mended that much later"
         )
     missed = [it for it in growth if it["collector"]["gaps"]]
     for it in missed:
-        told = it["collector"]
-        share = told["gaps"] / (told["gaps"] + told["answered"])
-        found.append(
+        polls = it["collector"]
+        share = polls["gaps"] / (polls["gaps"] + polls["answered"])
+        limits.append(
             f"at {it['sites']:,} sites the collector, asked to look every"
-            f" {number(told['every_s'])} s, misses {100 * share:.0f} % of its looks"
+            f" {number(polls['every_s'])} s, misses {100 * share:.0f} % of its looks"
         )
-    for name, told in growth[-1]["reads"].items():
+    for name, read in growth[-1]["reads"].items():
         for share in ("p50", "p99"):
-            if told[f"{share}_ms"] > 1000:
-                took = f"{told[f'{share}_ms'] / 1000:.1f} s ({share})"
-                found.append(f"at {growth[-1]['sites']:,} sites GET {name} takes {took}")
-    return f"Where it breaks: {'; '.join(found)}." if found else "It broke at none of these sizes."
+            if read[f"{share}_ms"] > 1000:
+                time = f"{read[f'{share}_ms'] / 1000:.1f} s ({share})"
+                limits.append(f"at {growth[-1]['sites']:,} sites GET {name} takes {time}")
+    return (
+        f"Where it breaks: {'; '.join(limits)}." if limits else "It broke at none of these sizes."
+    )
 
 
-def _reads(largest: Told) -> list[str]:
+def _reads(largest: Result) -> list[str]:
     rows = [
-        (f"GET {name}", told["p50_ms"], told["p99_ms"], told["cpu_ms"], told["bytes"])
-        for name, told in largest["reads"].items()
+        (f"GET {name}", read["p50_ms"], read["p99_ms"], read["cpu_ms"], read["bytes"])
+        for name, read in largest["reads"].items()
     ]
     heads = ["read", ">p50, ms", ">p99, ms", ">CPU of the service, ms", ">bytes"]
     return [f"Reads, one after another, at {largest['sites']:,} sites:", table(heads, rows)]
 
 
-def _collector(growth: Sequence[Told]) -> list[str]:
+def _collector(growth: Sequence[Result]) -> list[str]:
     rows = [
         (
             it["sites"],
@@ -136,17 +138,17 @@ def _collector(growth: Sequence[Told]) -> list[str]:
     return ["The collector, looking at all jobs:", table(heads, rows)]
 
 
-def _cores(largest: Told) -> list[str]:
+def _cores(largest: Result) -> list[str]:
     phases = {**largest["cores"], "watch": largest["watch"]["cores"]}
     names = list(largest["cores"]["apply"])
-    rows = [(phase, *(used[name] for name in names)) for phase, used in phases.items()]
+    rows = [(phase, *(usage[name] for name in names)) for phase, usage in phases.items()]
     return [
         f"Cores in use at {largest['sites']:,} sites, by process:",
         table(["phase", *(f">{name}" for name in names)], rows),
     ]
 
 
-def _whole(one: Told | None) -> list[str]:
+def _whole(one: Result | None) -> list[str]:
     if one is None:
         return []
     planned, deployed, again = (number(one[name]) for name in ("plan_s", "apply_s", "noop_s"))
@@ -158,16 +160,16 @@ def _whole(one: Told | None) -> list[str]:
     ]
 
 
-def _latencies(kinds: Told) -> list[str]:
-    told = [f"{kind} {number(ms['p50'])} / {number(ms['p99'])}" for kind, ms in kinds.items()]
+def _latencies(kinds: Result) -> list[str]:
+    phrases = [f"{kind} {number(ms['p50'])} / {number(ms['p99'])}" for kind, ms in kinds.items()]
     return [
         "Latencies of the real Flink that the simulated ones draw from, p50 / p99 in ms:"
-        f" {', '.join(told)}."
+        f" {', '.join(phrases)}."
     ]
 
 
-def _draw(result: Told) -> Any:
-    made, (left, right) = style.figure(2, height=4.4)
+def _draw(result: Result) -> Any:
+    figure, (left, right) = style.figure(2, height=4.4)
     growth = result["summary"]["growth"]
     sites = [it["sites"] for it in growth]
     for name, (label, look) in _OPERATIONS.items():
@@ -187,7 +189,7 @@ def _draw(result: Told) -> Any:
         axes.set_xticks([], minor=True)
         axes.set_xlabel("sites, ten jobs each")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9, **_TIGHT)
-    return made
+    return figure
 
 
 _TIGHT: Any = {"columnspacing": 0.9, "handlelength": 1.5, "handletextpad": 0.4}

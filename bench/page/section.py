@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.page.told import Told
+from bench.page.result import Result
 from bench.page.words import number, table
 
 MARKS = {True: "ok", False: "**NOT**", None: "not judged"}
@@ -18,12 +18,12 @@ class Plot:
 
     name: str
     alt: str
-    draw: Callable[[Told], Any]
+    draw: Callable[[Result], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What was wanted and what came; `ok` None: not judged."""
+    """The expected and the measured value; `ok` None: not judged."""
 
     name: str
     wanted: object
@@ -49,16 +49,16 @@ class Section:
     question: str
     set_up: str
     target: str
-    figures: Callable[[Told], str]
+    figures: Callable[[Result], str]
     plots: Sequence[Plot] = ()
-    claims: Callable[[Told], Sequence[Claim]] | None = None
+    claims: Callable[[Result], Sequence[Claim]] | None = None
     simulated: Sequence[str] = field(default=())
     root: bool = False
-    headline: Callable[[Told], Sequence[tuple[str, str]]] | None = None
-    differences: Callable[[Told], Sequence[str]] | None = None
+    headline: Callable[[Result], Sequence[tuple[str, str]]] | None = None
+    differences: Callable[[Result], Sequence[str]] | None = None
 
 
-def claims_of(section: Section, result: Told) -> list[Claim]:
+def claims_of(section: Section, result: Result) -> list[Claim]:
     """Those worked out of the result, or its own checks."""
     if section.claims is not None:
         return list(section.claims(result))
@@ -66,13 +66,13 @@ def claims_of(section: Section, result: Told) -> list[Claim]:
     return [Claim(**{key: each[key] for key in keys}) for each in result.get("checks", [])]
 
 
-def made_of(result: Told) -> Told:
+def made_of(result: Result) -> Result:
     """How and when it was made: see bench.common.provenance."""
-    made = result.get("made", result)
-    return made if isinstance(made, Told) else result
+    provenance = result.get("made", result)
+    return provenance if isinstance(provenance, Result) else result
 
 
-def markdown(section: Section, result: Told | None) -> str:
+def markdown(section: Section, result: Result | None) -> str:
     """The section; one without a result says that it is missing."""
     parts = [f"## {section.title}", f"*{section.question}* {section.set_up}"]
     if result is None:
@@ -124,12 +124,14 @@ def _measured(value: object) -> object:
     return number(value) if isinstance(value, int | float) else value
 
 
-def _repeat(section: Section, result: Told) -> str:
+def _repeat(section: Section, result: Result) -> str:
     root = " as root on Linux" if section.root else ""
     words = [f"Repeat: `make bench-{section.target}`{root}"]
-    made = made_of(result)
-    if "at" in made:
-        words.append(f", {number(made['seconds'] / 60)} min of runs; measured {made['at']}")
+    provenance = made_of(result)
+    if "at" in provenance:
+        words.append(
+            f", {number(provenance['seconds'] / 60)} min of runs; measured {provenance['at']}"
+        )
     else:
         words.append("; measured before dates and commits were kept")
     if "code" in result:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import key_figures
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     return key_figures(
         [
             ("jobs", result["jobs"]),
@@ -19,13 +19,13 @@ def _figures(result: Told) -> str:
     )
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     size, paper = result["bytes"], result["paper_bytes"]
     ok = size <= paper if result["jobs"] == 1000 else None
     return [Claim("bytes of 1000 jobs", f"<= {paper:,}, the paper's", size, ok)]
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     size, paper = (result[key] / 1e6 for key in ("bytes", "paper_bytes"))
     return [
         (f"State of {result['jobs']} jobs on disk", f"{size:.2f} MB (the paper's: {paper:.2f})")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 from bench.page.words import key_figures
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     return key_figures(
         [("rounds", result["rounds"]), ("synced writes that were told", result["writes_told"])]
     )
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     return [
         Claim("writes lost", "0", result["lost"], result["lost"] == 0),
         Claim("writes torn", "0", result["torn"], result["torn"] == 0),

@@ -67,35 +67,35 @@ def figure(columns: int = 1, height: float = 3.4, **more: Any) -> tuple[Figure, 
     """A figure of README width and its axes, side by side."""
     pyplot.rcdefaults()
     pyplot.rcParams.update(_SETTINGS)
-    made, axes = pyplot.subplots(1, columns, figsize=(WIDTH, height), squeeze=False, **more)
-    return made, list(axes[0])
+    plot, axes = pyplot.subplots(1, columns, figsize=(WIDTH, height), squeeze=False, **more)
+    return plot, list(axes[0])
 
 
 def rows(count: int, height: float) -> tuple[Figure, list[Axes]]:
     """Axes one above the other that share their x axis."""
-    made, _ = figure(1, height)
-    made.clear()
-    axes = made.subplots(count, 1, sharex=True)
-    return made, list(axes)
+    plot, _ = figure(1, height)
+    plot.clear()
+    axes = plot.subplots(count, 1, sharex=True)
+    return plot, list(axes)
 
 
 def legend_above(
-    made: Figure, handles: Sequence[Any], names: Sequence[str], columns: int = 5
+    plot: Figure, handles: Sequence[Any], names: Sequence[str], columns: int = 5
 ) -> None:
     """One legend for all axes, above them."""
-    made.legend(list(handles), list(names), loc="outside upper left", ncols=columns)
+    plot.legend(list(handles), list(names), loc="outside upper left", ncols=columns)
 
 
-def save(made: Figure, path: Path, mark: str) -> None:
+def save(plot: Figure, path: Path, mark: str) -> None:
     """Write an SVG (or a PNG, to look at): the same figure is the same bytes."""
     kind = path.suffix.lstrip(".")
     buffer = io.BytesIO()
-    told: dict[str, Any] = {"Creator": None, "Date": None, "Source": mark}
+    metadata: dict[str, Any] = {"Creator": None, "Date": None, "Source": mark}
     if kind == "svg":
-        made.savefig(buffer, format=kind, metadata=told)
+        plot.savefig(buffer, format=kind, metadata=metadata)
     else:
-        made.savefig(buffer, format=kind, metadata={"Software": None}, dpi=100)
-    pyplot.close(made)
+        plot.savefig(buffer, format=kind, metadata={"Software": None}, dpi=100)
+    pyplot.close(plot)
     # trailing blanks are an SVG writer's habit, and git's complaint
     content = buffer.getvalue()
     if kind == "svg":
@@ -135,11 +135,11 @@ def with_error(
     """A line through means, with the 95 % confidence interval as error bars; `band`: min to max
     shaded behind it. Intervals as bench.experiment.interval gives them; those of nothing are left
     out."""
-    kept = [(x, it) for x, it in zip(xs, intervals, strict=True) if it["mean"] is not None]
-    places = [x for x, _ in kept]
-    means = [it["mean"] * scale for _, it in kept]
+    points = [(x, it) for x, it in zip(xs, intervals, strict=True) if it["mean"] is not None]
+    places = [x for x, _ in points]
+    means = [it["mean"] * scale for _, it in points]
     if band:
-        least = [it["min"] * scale for _, it in kept]
-        most = [it["max"] * scale for _, it in kept]
+        least = [it["min"] * scale for _, it in points]
+        most = [it["max"] * scale for _, it in points]
         axes.fill_between(places, least, most, color=look["color"], alpha=0.18, linewidth=0)
-    axes.errorbar(places, means, yerr=ends([it for _, it in kept], scale), **look)
+    axes.errorbar(places, means, yerr=ends([it for _, it in points], scale), **look)

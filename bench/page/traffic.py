@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Claim, Plot, Section
-from bench.page.told import Told
 from bench.page.words import FEW, mean, number, table
 
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -26,19 +26,19 @@ _D_LOOKS: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {
 """Where beside its point, and how, D of a job in a deployment is drawn."""
 
 
-def _name(rate: Told) -> str:
+def _name(rate: Result) -> str:
     """A point in words: messages a second and site, uplink of an edge."""
     up_mbps = rate["up_mbps"]
     up = f"{up_mbps:g} Mb/s" if up_mbps >= 1 else f"{1000 * up_mbps:g} kb/s"
     return f"{1000 / rate['interval_ms']:g}/s, {up}"
 
 
-def _names(rates: Sequence[Told]) -> dict[str, str]:
+def _names(rates: Sequence[Result]) -> dict[str, str]:
     """The points in their order, in words."""
     return {rate["point"]: _name(rate) for rate in rates}
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     summary = result["summary"]
     rates = summary["rates"]
     names = _names(rates)
@@ -71,9 +71,9 @@ def _figures(result: Told) -> str:
         table(
             ["deployment", "hop", ">p50, ms", ">p95, ms", ">messages"],
             [
-                (told["deployment"], hop["hop"], hop["p50_ms"], hop["p95_ms"], hop["n"])
-                for told in summary["hops"]
-                for hop in told["hops"]
+                (point["deployment"], hop["hop"], hop["p50_ms"], hop["p95_ms"], hop["n"])
+                for point in summary["hops"]
+                for hop in point["hops"]
             ],
         ),
         _why(summary["hops"]),
@@ -81,7 +81,7 @@ def _figures(result: Told) -> str:
     return "\n\n".join(parts)
 
 
-def _windows(settings: Told) -> str:
+def _windows(settings: Result) -> str:
     """What D is right to."""
     windows = 1000 * settings["seconds"] / settings["window_ms"]
     return (
@@ -90,7 +90,7 @@ def _windows(settings: Told) -> str:
     )
 
 
-def _why(hops: Sequence[Told]) -> str:
+def _why(hops: Sequence[Result]) -> str:
     """Why Job 4 is no sooner in the fog where both keep up."""
     ways = ", ".join(f"{it['deployment']} {number(_to_the_merge(it['hops']))} ms" for it in hops)
     return (
@@ -104,19 +104,19 @@ def _why(hops: Sequence[Told]) -> str:
     )
 
 
-def _to_the_merge(hops: Sequence[Told]) -> float:
+def _to_the_merge(hops: Sequence[Result]) -> float:
     """Milliseconds: of the hops from the last sensor on, but for those of the local statistics."""
     begins = max((n for n, it in enumerate(hops) if it["hop"].startswith("sensor")), default=0)
     return sum(it["p50_ms"] for it in hops[begins:] if "LocalStats" not in it["hop"])
 
 
-def _percent(found: Told) -> str:
+def _percent(interval: Result) -> str:
     """Mean and interval to a tenth: a run is right to one window."""
-    if found["mean"] is None:
-        return mean(found)
-    middle, low, high = (found[key] for key in ("mean", "low", "high"))
-    shown = f"{middle:z.1f}"
-    return shown if low is None or found["n"] < FEW else f"{shown} ({low:z.1f} to {high:z.1f})"
+    if interval["mean"] is None:
+        return mean(interval)
+    middle, low, high = (interval[key] for key in ("mean", "low", "high"))
+    text = f"{middle:z.1f}"
+    return text if low is None or interval["n"] < FEW else f"{text} ({low:z.1f} to {high:z.1f})"
 
 
 _HEADS = [
@@ -138,20 +138,20 @@ _HEADS = [
 ]
 
 
-def _row(rate: Told) -> Sequence[object]:
+def _row(rate: Result) -> Sequence[object]:
     marks = [
         word for key, word in (("saturated", "saturated"), ("falls_behind", "behind")) if rate[key]
     ]
     jobs: list[str] = []
     for job in _JOBS:
-        told = rate[job]
-        offered = told["offered_per_s"]["mean"]
-        share = told["processed_per_s"]["mean"] / offered if offered else None
-        pooled = (number(told["pooled"][key]) for key in ("p50_ms", "p95_ms", "p99_ms"))
+        summary = rate[job]
+        offered = summary["offered_per_s"]["mean"]
+        share = summary["processed_per_s"]["mean"] / offered if offered else None
+        pooled = (number(summary["pooled"][key]) for key in ("p50_ms", "p95_ms", "p99_ms"))
         jobs += ["–" if share is None else f"{100 * share:.0f} %", " / ".join(pooled)]
     cores = rate["cores"]
-    edges = sum(told["engine"]["mean"] for site, told in cores.items() if site != "cloud")
-    brokers = sum(told["broker"]["mean"] for told in cores.values())
+    edges = sum(usage["engine"]["mean"] for site, usage in cores.items() if site != "cloud")
+    brokers = sum(usage["broker"]["mean"] for usage in cores.values())
     return [
         _name(rate),
         ", ".join([rate["deployment"], *marks]),
@@ -167,7 +167,7 @@ def _row(rate: Told) -> Sequence[object]:
     ]
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     """The first rate at which both keep up, and the first at which the cloud does not."""
     summary = result["summary"]
     fog, cloud = (
@@ -200,22 +200,22 @@ def _headline(result: Told) -> list[tuple[str, str]]:
     return [*near[:1], *missed[:1]]
 
 
-def _places(rates: Sequence[Told]) -> dict[str, int]:
+def _places(rates: Sequence[Result]) -> dict[str, int]:
     return {point: place for place, point in enumerate(_names(rates))}
 
 
-def _points(axes: Any, rates: Sequence[Told]) -> None:
+def _points(axes: Any, rates: Sequence[Result]) -> None:
     names = [name.replace(", ", "\n") for name in _names(rates).values()]
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.grid(visible=False, axis="x")
 
 
-def _saturated(rates: Sequence[Told]) -> set[tuple[str, str]]:
+def _saturated(rates: Sequence[Result]) -> set[tuple[str, str]]:
     return {(it["point"], it["deployment"]) for it in rates if it["saturated"]}
 
 
-def _one(axes: Any, x: float, interval: Told, hollow: bool, look: dict[str, Any]) -> None:
+def _one(axes: Any, x: float, interval: Result, hollow: bool, look: dict[str, Any]) -> None:
     if interval["mean"] is None:
         return
     axes.errorbar(
@@ -229,8 +229,8 @@ def _one(axes: Any, x: float, interval: Told, hollow: bool, look: dict[str, Any]
     )
 
 
-def _draw(result: Told) -> Any:
-    made, (d, late) = style.rows(2, height=6.4)
+def _draw(result: Result) -> Any:
+    figure, (d, late) = style.rows(2, height=6.4)
     summary = result["summary"]
     rates = summary["rates"]
     places, saturated = _places(rates), _saturated(rates)
@@ -264,32 +264,32 @@ def _draw(result: Told) -> Any:
             columnspacing=1.2,
         )
     late.set_xlabel("messages of a site, uplink of an edge" + _hollow(saturated))
-    return made
+    return figure
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     """The checks, their points in words."""
     names = _names(result["summary"]["rates"])
-    found = []
+    claims = []
     for each in result["checks"]:
         about, _, point = each["name"].rpartition(", ")
         name = f"{about}, {names[point]}" if point in names else each["name"]
-        found.append(Claim(name, *(each[key] for key in ("wanted", "measured", "ok", "note"))))
-    return found
+        claims.append(Claim(name, *(each[key] for key in ("wanted", "measured", "ok", "note"))))
+    return claims
 
 
 def _hollow(saturated: set[tuple[str, str]]) -> str:
     return "\n(hollow: machine saturated or stalled)" if saturated else ""
 
 
-def _label_deployments(axes: Any, rates: Sequence[Told]) -> None:
+def _label_deployments(axes: Any, rates: Sequence[Result]) -> None:
     for name in _LOOKS:
         if any(rate["deployment"] == name for rate in rates):
             axes.plot([], [], linestyle="", label=name, **_LOOKS[name])
 
 
-def _draw_cost(result: Told) -> Any:
-    made, (late, wan, cpu) = style.rows(3, height=7.5)
+def _draw_cost(result: Result) -> Any:
+    figure, (late, wan, cpu) = style.rows(3, height=7.5)
     rates = result["summary"]["rates"]
     places, saturated = _places(rates), _saturated(rates)
     for rate in rates:
@@ -299,12 +299,12 @@ def _draw_cost(result: Told) -> Any:
         hollow = (rate["point"], name) in saturated
         _one(late, x, rate["job4"]["p50_ms"], hollow, look)
         bars = {"color": look["color"], "width": 0.17, "alpha": 0.45 if hollow else 1}
-        for axes, told, scale in (
+        for axes, values, scale in (
             (wan, rate["wan_up_bytes_per_s"], 1e-3),
             (cpu, rate["cpu"], 100.0),
         ):
-            errors = style.ends([told], scale)
-            axes.bar(x, told["mean"] * scale, yerr=errors, ecolor=style.BLACK, **bars)
+            errors = style.ends([values], scale)
+            axes.bar(x, values["mean"] * scale, yerr=errors, ecolor=style.BLACK, **bars)
     late.set_ylabel("Job 4: latency p50, ms")
     late.set_yscale("log")
     style.logarithmic(late.yaxis)
@@ -317,11 +317,11 @@ def _draw_cost(result: Told) -> Any:
         _points(axes, rates)
     cpu.set_xlabel("messages of a site, uplink of an edge" + _hollow(saturated))
     handles, names = late.get_legend_handles_labels()
-    style.legend_above(made, handles, names)
-    return made
+    style.legend_above(figure, handles, names)
+    return figure
 
 
-def _differences(result: Told) -> list[str]:
+def _differences(result: Result) -> list[str]:
     return [
         "In the paper D of Job 3 is above 0 at every rate and D of Job 4 below 0 at low rates,"
         " nearing 0 at a message per ms. Here D is 0 wherever both deployments keep up with what is"

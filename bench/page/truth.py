@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.page.result import Result
 from bench.page.section import Claim, Section
-from bench.page.told import Told
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     right = sum(1 for it in result["items"] if it["ok"])
     return f"{right} of {len(result['items'])} figures are as they were set."
 
 
-def _claims(result: Told) -> Sequence[Claim]:
+def _claims(result: Result) -> Sequence[Claim]:
     return [
         Claim(it["name"], it["set"], it["measured"], it["ok"], it["detail"])
         for it in result["items"]

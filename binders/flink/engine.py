@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from binders.flink import answers
 from binders.flink import check as checks
+from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
 from binders.flink.measuring import Measuring, batches
-from binders.flink.rest import FlinkRest, RefusedAnswer
+from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from binders.flink.settings import Settings
 from speck.binding import (
     CheckpointInfo,
@@ -27,14 +28,20 @@ from speck.binding import (
     Submission,
     Target,
 )
-from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, UnreachableError
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    MainTimeoutError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.measurement import EngineMeasures
 from speck.model.observation import EngineJob, EngineView, RunState
 
 LOG = logging.getLogger(__name__)
 
-MAIN_TIME_FACTOR = 6
-"""Plan and run calls run the job's `main`: their time limit is the usual one times this factor."""
+UPLOAD_S = 60.0
+"""The least time limit of an upload."""
 
 JOBS_CHECKED = 20
 """The most running jobs whose checkpoint configuration `check` reads."""
@@ -44,15 +51,17 @@ INTERVALS_KEPT = 10_000
 
 
 class FlinkEngine:
-    """One Flink cluster at `target.address` (http://host:port of its REST API)."""
+    """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
 
     capabilities = frozenset(EngineCapability)
 
     def __init__(self, target: Target):
-        self._rest = FlinkRest(target.address, target.timeout_s, target.on_request)
+        self._rest = FlinkRest(
+            target.address, target.timeout_s, target.on_request, target.credentials
+        )
         self._timeout_s = target.timeout_s
-        self._main_s = target.timeout_s * MAIN_TIME_FACTOR
-        self._jars = JarStore(self._rest, self._main_s)
+        self._main_s = target.main_timeout_s
+        self._jars = JarStore(self._rest, max(UPLOAD_S, target.timeout_s))
         self._measuring = Measuring(self._rest)
         self._settings: Settings | None = None
         self._intervals: dict[str, float | None] = {}
@@ -84,7 +93,8 @@ class FlinkEngine:
         """Start the incarnation.
 
         Raises DuplicateJobError if the engine knows the id, running or ended (also after a
-        refused savepoint, which uses the id up), EngineRefusedError if it refuses otherwise.
+        refused savepoint, which uses the id up), MainTimeoutError if its `main` does not return in
+        time, EngineRefusedError if it refuses otherwise.
         """
         body = _plan_body(submission) | {"allowNonRestoredState": False}
         if submission.savepoint is not None:
@@ -97,25 +107,41 @@ class FlinkEngine:
             raise
         except EngineRefusedError as refused:
             # main can fail after it has submitted the job: then the job runs in spite of the error
-            state = self.status(submission.engine_job_id)
-            if state is None or state.terminal:
+            job = self.jobs().get(submission.engine_job_id)
+            if job is None or job.state.terminal:
                 raise
             name = submission.job_name
             LOG.warning("%s runs although its main failed after the submission: %s", name, refused)
 
-    def fence(self, submission: Submission) -> None:
-        """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and refuses
-        further jobs of that id. Raises DuplicateJobError if Flink knows the id already."""
-        job_id = submission.engine_job_id
-        try:
-            self.submit(replace(submission, savepoint=f"file:///speck/fenced/{job_id}"))
-        except DuplicateJobError:
-            raise
-        except EngineRefusedError:
-            if self.status(job_id) is None:
+    def fence(self, engine_job_id: str) -> None:
+        """Use the id up with a job of our own: Flink lists a job whose savepoint cannot be read as
+        failed, and refuses further jobs of that id. Raises DuplicateJobError if Flink knows the id
+        already, UnreachableError if it takes no jar.
+
+        It does not ask for the job itself: such requests wait for a thread, all of which may be
+        held by trials that hang."""
+        with TemporaryDirectory(prefix="speck-") as folder:
+            jar, sha256 = write_fence_jar(Path(folder))
+            nowhere = f"file:///speck/fenced/{engine_job_id}"
+            fence = Submission(
+                engine_job_id, "the fence", sha256, jar, FENCE_CLASS, (), savepoint=nowhere
+            )
+            try:
+                self.submit(fence)
+            except DuplicateJobError:
                 raise
-            return
-        raise DuplicateJobError(f"cannot fence {job_id}: the job runs")
+            except (MainTimeoutError, NoAnswerInTimeError) as error:
+                self._rest.get("/overview")
+                raise UnreachableError(
+                    f"cannot fence {engine_job_id}: the engine at {self._rest.address} takes no"
+                    " jar: trials of a main that never return hold its threads"
+                    " (rest.server.numThreads); restart the engine"
+                ) from error
+            except EngineRefusedError:
+                if engine_job_id not in self.jobs():
+                    raise
+                return
+        raise DuplicateJobError(f"cannot fence {engine_job_id}: the job runs")
 
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the incarnation's state; None only if Flink reports that it knows no such job."""
@@ -265,12 +291,25 @@ class FlinkEngine:
         """Call a jar's `verb`; upload it again, once, if the engine has lost the jar."""
         jar = self._jars.put(submission.jar_file, submission.jar)
         try:
-            self._rest.post(f"/jars/{jar}/{verb}", body, timeout_s=self._main_s)
+            self._run_main(submission, f"/jars/{jar}/{verb}", body)
         except RefusedAnswer as answer:
             if not answer.refusal.jar_missing:
                 raise
             jar = self._jars.put(submission.jar_file, submission.jar, missing=jar)
-            self._rest.post(f"/jars/{jar}/{verb}", body, timeout_s=self._main_s)
+            self._run_main(submission, f"/jars/{jar}/{verb}", body)
+
+    def _run_main(self, submission: Submission, path: str, body: Mapping[str, Any]) -> None:
+        """Send a request that runs a `main`. If no answer comes in time from an engine that
+        answers otherwise, `main` is the reason."""
+        try:
+            self._rest.post(path, body, timeout_s=self._main_s)
+        except NoAnswerInTimeError as error:
+            self._rest.get("/overview")
+            raise MainTimeoutError(
+                f"cannot run main of {submission.job_name}: it did not return within"
+                f" {self._main_s:g} s (SPECK_MAIN_TIMEOUT); its thread in the engine ends only when"
+                " it does, or when the engine is restarted"
+            ) from error
 
     def _job(self, engine_job_id: str) -> Mapping[str, Any] | None:
         return self._unless_unknown(f"/jobs/{engine_job_id}")

@@ -8,13 +8,13 @@ would add more CPU time than the rest of a call takes, and every poll of every s
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from requests_toolbelt.multipart.encoder import MultipartEncoder
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.connection import HTTPConnection
@@ -22,12 +22,15 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     NewConnectionError,
+    ReadTimeoutError,
     TimeoutError,
 )
 
 from binders.flink.failures import Refusal
 from speck.binding import ignore_request
+from speck.certificates import explain_alert, explain_refusal
 from speck.errors import EngineRefusedError, UnreachableError
+from speck.sites.credentials import Credentials, read_credentials, tls_context
 
 CONNECTIONS = 16
 """Connections to one engine; further threads wait for a free one."""
@@ -49,25 +52,29 @@ class RefusedAnswer(Exception):
         self.refusal = refusal
 
 
+class NoAnswerInTimeError(UnreachableError):
+    """The request was sent, and no answer has come within its time limit."""
+
+
 class FlinkRest:
-    """One Flink at `address`; a call may take `timeout_s` seconds by default. `on_request`: see
-    `speck.binding.Target`."""
+    """One Flink at `address`; a call may take `timeout_s` seconds by default. `on_request` and
+    `credentials`: see `speck.binding.Target`. They are read for each new connection over TLS."""
 
     def __init__(
         self,
         address: str,
         timeout_s: float = 10.0,
         on_request: Callable[[], None] = ignore_request,
+        credentials: Path | None = None,
     ):
+        self._credentials = credentials
         self._address = address.rstrip("/")
         self._timeout_s = timeout_s
         parts = urlsplit(self._address)
         self._prefix = parts.path
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
-            self._pool: HTTPConnectionPool = HTTPSConnectionPool(
-                host, port, maxsize=CONNECTIONS, block=True, ca_certs=DEFAULT_CA_BUNDLE_PATH
-            )
+            self._pool: HTTPConnectionPool = _TlsPool(host, port, self._tls_context)
         else:
             self._pool = _Pool(host, port, on_request)
 
@@ -140,13 +147,29 @@ class FlinkRest:
             text = _read(response, time.monotonic() + limit)
             return self._decode(response.status, text)
         except (HTTPError, OSError) as error:
-            raise UnreachableError(
-                f"cannot reach the engine at {self._address}: {_why(error)}"
+            is_sent = isinstance(error, ReadTimeoutError)
+            kind = NoAnswerInTimeError if is_sent else UnreachableError
+            raise kind(
+                f"cannot reach the engine at {self._address}: {self._explain(error)}"
             ) from error
         finally:
             if response is not None:
                 response.close()  # a response that was read completely is back in the pool already
                 response.release_conn()
+
+    def _read_credentials(self) -> Credentials:
+        if self._credentials is None:
+            return Credentials()
+        return read_credentials(self._credentials, self._address, EngineRefusedError)
+
+    def _tls_context(self) -> ssl.SSLContext:
+        return tls_context(self._read_credentials(), "http")
+
+    def _explain(self, error: Exception) -> str:
+        if not isinstance(self._pool, HTTPSConnectionPool):
+            return _why(error)
+        refusal = explain_refusal(error, self._pool.host, self._pool.port or 443)
+        return refusal or explain_alert(error, own=self._read_credentials().cert) or _why(error)
 
     def _decode(self, status: int, text: bytes) -> Any:
         try:
@@ -188,6 +211,18 @@ class _Pool(HTTPConnectionPool):
         super().__init__(host, port, maxsize=CONNECTIONS, block=True)
         hooked = {"on_request": staticmethod(on_request)}
         self.ConnectionCls = type("_HookedConnection", (_Connection,), hooked)
+
+
+class _TlsPool(HTTPSConnectionPool):
+    """Asks for the context of each new connection: certificates are renewed while it is open."""
+
+    def __init__(self, host: str, port: int | None, context: Callable[[], ssl.SSLContext]) -> None:
+        super().__init__(host, port, maxsize=CONNECTIONS, block=True)
+        self._context = context
+
+    def _new_conn(self) -> Any:
+        self.conn_kw["ssl_context"] = self._context()
+        return super()._new_conn()
 
 
 def _read(response: BaseHTTPResponse, deadline: float) -> bytes:

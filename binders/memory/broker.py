@@ -13,6 +13,7 @@ from speck.model.observation import BrokerView
 class MemoryBroker:
     """A broker in this process; tests control it by `World.current().broker(address)`."""
 
+    simulated = True
     capabilities: frozenset[BrokerCapability]
 
     def __init__(self, target: Target) -> None:

@@ -32,6 +32,7 @@ class MemoryEngine:
     once all its slots are available, and fails a savepoint of a job that does not run.
     """
 
+    simulated = True
     capabilities: frozenset[EngineCapability]
 
     def __init__(self, target: Target) -> None:
@@ -92,14 +93,14 @@ class MemoryEngine:
             self._engine.jobs[job_id] = job
             self._engine.schedule()
 
-    def fence(self, submission: Submission) -> None:
+    def fence(self, engine_job_id: str) -> None:
         """List the id as failed without starting anything."""
-        job_id = submission.engine_job_id
-        with self._call("fence", job_id):
-            if job_id in self._engine.jobs:
-                raise DuplicateJobError(f"cannot fence {job_id}: the id is in use")
-            fenced = MemoryJob(self._engine, submission, None, state=RunState.FAILED)
-            self._engine.jobs[job_id] = fenced
+        with self._call("fence", engine_job_id):
+            if engine_job_id in self._engine.jobs:
+                raise DuplicateJobError(f"cannot fence {engine_job_id}: the id is in use")
+            nothing = Submission(engine_job_id, "fence", "", Path(), "", ())
+            fenced = MemoryJob(self._engine, nothing, None, state=RunState.FAILED)
+            self._engine.jobs[engine_job_id] = fenced
 
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the state; None if the engine does not know the id."""

@@ -21,12 +21,12 @@ from binders.mqtt.connection import (
     Session,
     UnsupportedVersionError,
 )
-from binders.mqtt.credentials import Credentials, read_credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
+from speck.sites.credentials import Credentials, read_credentials
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class MqttBroker:
         deadline = time.monotonic() + self._target.timeout_s
         credentials = self._credentials()
         if anonymous:
-            credentials = Credentials(ca=credentials.ca)
+            credentials = Credentials(ca=credentials.ca)  # neither a user nor a certificate
         address, on_request = self._target.address, self._target.on_request
         if self._version == V5:
             try:

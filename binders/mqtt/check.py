@@ -18,9 +18,9 @@ from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt.bookkeeping import DROPPED, MARKER, PROBE
 from binders.mqtt.connection import V5, Connection, NoAnswerError, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
+from speck.sites.credentials import Credentials
 
 RECOMMENDED_INFLIGHT = 1000
 RECOMMENDED_PACKET = 1048576
@@ -133,19 +133,10 @@ def access_findings(target: Target, credentials: Credentials, open_: Open) -> It
             " by using its client id",
             "allow_anonymous false\npassword_file /etc/mosquitto/passwd",
         )
-    if parts.scheme != "ssl" and credentials.ca is None and credentials.user is not None:
-        yield Finding(
-            "warning",
-            "listener",
-            "no TLS",
-            "the password is sent over the network in plain text",
-            "listener 8883\ncertfile /etc/mosquitto/certs/server.crt\n"
-            "keyfile /etc/mosquitto/certs/server.key",
-        )
 
 
 def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
-    if credentials.user is None:
+    if credentials.user is None and credentials.cert is None:
         return True  # the earlier connections were anonymous, too
     try:
         with open_(Session(_client_id()), anonymous=True):

@@ -28,9 +28,16 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from binders.mqtt.credentials import Credentials, tls_context
 from speck.binding import ignore_request
-from speck.errors import BrokerRefusedError, SpeckError, TransientError, UnreachableError
+from speck.certificates import explain_alert, explain_refusal
+from speck.errors import (
+    BrokerRefusedError,
+    PermanentError,
+    SpeckError,
+    TransientError,
+    UnreachableError,
+)
+from speck.sites.credentials import Credentials, tls_context
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +255,10 @@ class Connection:
                 " or ssl://host:8883"
             )
         if parts.scheme == "ssl" or credentials.ca is not None:
-            self._client.tls_set_context(tls_context(credentials.ca))
+            try:
+                self._client.tls_set_context(tls_context(credentials, "mqtt"))
+            except PermanentError as error:
+                raise BrokerRefusedError(f"{error} (for the broker {self.address})") from error
         self._client.connect_timeout = max(0.001, self._deadline - time.monotonic())
         try:
             port = parts.port or 1883
@@ -263,20 +273,28 @@ class Connection:
             else:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
         except OSError as error:
-            raise self._connect_error(error) from error
+            raise self._connect_error(error, credentials) from error
         self._on_request()
-        self.wait(lambda: self._connack_code is not None, "connect")
+        try:
+            self.wait(lambda: self._connack_code is not None, "connect")
+        except LostError as error:
+            # Mosquitto closes the connection without an alert
+            if self._client._ssl_context is None or credentials.cert is not None:
+                raise
+            raise LostError(
+                f"{error}; if the broker asks for client certificates, name one in the lines `cert`"
+                " and `key` of its credentials"
+            ) from error
         assert self._connack_code is not None
         if self._connack_code.is_failure:
             raise self._refusal(self._connack_code, credentials)
 
-    def _connect_error(self, error: OSError) -> SpeckError:
+    def _connect_error(self, error: OSError, credentials: Credentials) -> SpeckError:
         reason = error.strerror or str(error) or type(error).__name__
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return BrokerRefusedError(
-                f"cannot trust the broker at {self.address}: {error.verify_message};"
-                " the `ca` line of its credentials must name the authority that signed it"
-            )
+        parts = urlsplit(self.address)
+        if refusal := explain_refusal(error, parts.hostname or "", parts.port or 8883):
+            return BrokerRefusedError(f"cannot trust the broker at {self.address}: {refusal}")
+        reason = explain_alert(error, own=credentials.cert) or reason
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
             return BrokerRefusedError(
                 f"cannot speak TLS with the broker at {self.address}: {reason}"

@@ -12,6 +12,9 @@
 #   SPECK_ENGINE_SLOTS      slots of the site, or of each taskmanager, 8
 #   SPECK_ENGINE_HEAP       heap of the edge's JVM, 192m: about 10 MB a job beyond the first eight
 #   SPECK_CREDENTIALS_DIR   credentials of the brokers, read by the connector
+#   SPECK_TLS_NAME          name of the keystore in the credentials (NAME.p12, ca.p12, as speck ca
+#                           makes them): everything is encrypted, and REST obeys only clients with
+#                           a certificate; of NAME-clients.p12, if there is such a truststore
 #
 # Further arguments (-Dkey=value) override config.yaml.
 set -eu
@@ -59,6 +62,41 @@ memory() {
         sed -n 's/^BASH_JAVA_UTILS_EXEC_RESULT://p' | sed -n "${line}p"
 }
 
+# Prints the options for TLS. TLS 1.3 takes certificates of any kind of key, Flink's own choice only
+# RSA. The password is no secret: the mode of the files protects the keys.
+encryption() {
+    folder=${SPECK_CREDENTIALS_DIR:-/etc/speck/credentials}
+    own=$folder/$SPECK_TLS_NAME.p12
+    clients=$folder/$SPECK_TLS_NAME-clients.p12
+    [ -f "$clients" ] || clients=$folder/ca.p12
+    for file in "$own" "$clients" "$folder/ca.p12"; do
+        [ -f "$file" ] || fail "$file is missing; issue it with speck ca issue --keystore"
+    done
+    # inside the site only its own certificate is trusted
+    print=$(keytool -list -v -keystore "$own" -storepass speck-keystore 2>/dev/null |
+        sed -n 's/^[[:space:]]*SHA1: //p' | head -n 1)
+    [ -n "$print" ] || fail "$own cannot be read with the password speck-keystore"
+    for part in rest internal; do
+        [ "$part" = rest ] && trusted=$clients || trusted=$folder/ca.p12
+        printf -- '-Dsecurity.ssl.%s.enabled=true ' "$part"
+        for store in keystore="$own" truststore="$trusted"; do
+            printf -- '-Dsecurity.ssl.%s.%s ' "$part" "$store"
+            printf -- '-Dsecurity.ssl.%s.%s-type=PKCS12 ' "$part" "${store%%=*}"
+            printf -- '-Dsecurity.ssl.%s.%s-password=speck-keystore ' "$part" "${store%%=*}"
+        done
+        printf -- '-Dsecurity.ssl.%s.key-password=speck-keystore ' "$part"
+    done
+    printf -- '-Dsecurity.ssl.rest.authentication-enabled=true '
+    printf -- '-Dsecurity.ssl.internal.cert.fingerprint=%s ' "$print"
+    printf -- '-Dsecurity.ssl.protocol=TLSv1.3 '
+    printf -- '-Dsecurity.ssl.algorithms=TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384'
+}
+
+if [ -n "${SPECK_TLS_NAME:-}" ]; then
+    options=$(encryption)
+    # shellcheck disable=SC2086  # a list of options, split on purpose
+    set -- $options "$@"
+fi
 mkdir -p "$log"
 # shellcheck disable=SC2086  # the lists of options hold no spaces inside an option
 case $role in

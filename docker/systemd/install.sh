@@ -50,7 +50,7 @@ install -m 644 "$docker/systemd/mosquitto.service.d/speck.conf" \
     printf 'SPECK_MQTT_LISTEN=%s\nSPECK_MQTT_URL=tcp://%s:1883\n' "$address" "$address" \
         > "$root/etc/speck/broker.env"
 [ -e "$root/etc/speck/agent.env" ] ||
-    printf 'SPECK_SITE=\nSPECK_SERVER=\nSPECK_AGENT_LISTEN=%s:8090\n' "$address" \
+    printf 'SPECK_SITE=\nSPECK_SERVER=\nSPECK_AGENT_LISTEN=%s:8090\nSPECK_AGENT_OPTIONS=\n' "$address" \
         > "$root/etc/speck/agent.env"
 ls "$root/etc/speck/credentials/"* >/dev/null 2>&1 ||
     "$docker/bin/new-credentials.sh" "$root/etc/speck/credentials" broker "tcp://$address:1883"

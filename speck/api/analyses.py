@@ -8,10 +8,11 @@ from flask import Response, jsonify
 from marshmallow import ValidationError
 
 from speck.api import shapes
+from speck.api.access import name_object, reach
 from speck.api.context import service
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
-from speck.errors import InvalidError
+from speck.errors import ForbiddenError, InvalidError
 from speck.service.analyses import AnalysisRequest
 from speck.spec.schema import problems_of
 
@@ -31,7 +32,8 @@ _REQUEST = shapes.AnalysisRequestShape()
 )
 def list_analyses(query: Query) -> Response:
     """Analyses without their results, newest first."""
-    analyses = service().analyses.all(query["composition"], query["state"])
+    has_analysis = reach().has_analysis_of
+    analyses = filter(has_analysis, service().analyses.all(query["composition"], query["state"]))
     return listing("analyses", analyses, "id", query, newest_first=True)
 
 
@@ -43,7 +45,16 @@ def list_analyses(query: Query) -> Response:
 )
 def analyse() -> Response:
     """Start an analysis of the collected metrics; it changes nothing."""
-    return answer(service().analyses.start(AnalysisRequest(**_load_request())))
+    wanted = AnalysisRequest(**_load_request())
+    name_object(f"/analyses?composition={wanted.composition or ''}")
+    if reach().limited:
+        if wanted.composition is None:
+            raise ForbiddenError(
+                "cannot analyse all jobs with a token that is limited in its scopes: name a"
+                " composition"
+            )
+        reach().require_composition(wanted.composition)
+    return answer(service().analyses.start(wanted))
 
 
 def _load_request() -> dict[str, Any]:

@@ -17,14 +17,17 @@ from speck.api import (
     agents,
     analyses,
     artifacts,
+    auditing,
     changes,
     compositions,
     dataset,
     events,
+    forgetting,
     jobs,
     placements,
     problems,
     rates,
+    restored,
     sites,
     system,
     tokens,
@@ -41,12 +44,14 @@ ROUTES = (
     rates,
     compositions,
     changes,
+    forgetting,
     analyses,
     placements,
     dataset,
     artifacts,
     events,
     tokens,
+    restored,
     system,
 )
 
@@ -87,6 +92,7 @@ def create_app(service: Service) -> Flask:
     app.before_request(_begin)
     app.before_request(access.guard)
     app.after_request(_end)
+    app.after_request(_refuse_unjudged)
     problems.register(app)
     return app
 
@@ -111,6 +117,7 @@ def _end(response: Response) -> Response:
     method = request.method if request.url_rule else "any"
     context().metrics.observe(method, route, response.status_code, seconds)
     quiet = route in _QUIET and response.status_code < 400
+    auditing.record(response)
     caller = g.get("caller")
     _access_log.log(
         logging.DEBUG if quiet else logging.INFO,
@@ -122,6 +129,14 @@ def _end(response: Response) -> Response:
         (caller.name if caller else None) or "-",
         problems.request_id(),
     )
+    return response
+
+
+def _refuse_unjudged(response: Response) -> Response:
+    try:
+        access.refuse_unjudged(response.status_code)
+    except AssertionError as error:
+        return problems.of_fault(error)
     return response
 
 

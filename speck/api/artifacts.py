@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Response, jsonify, request
 
 from speck.api import shapes
-from speck.api.access import caller
+from speck.api.access import caller, reach
 from speck.api.context import service
 from speck.api.requests import Query, flag, paging, stream
 from speck.api.routes import Routes, answer, listing, no_content
@@ -17,8 +17,10 @@ routes = Routes("artifacts", "Jars and other programs by the SHA-256 of their co
 
 @routes.get("/artifacts", query=paging("sha256"), answers={200: shapes.ARTIFACTS})
 def list_artifacts(query: Query) -> Response:
-    """All artifacts by SHA-256, each with the revisions and jobs that use it."""
-    return listing("artifacts", service().artifacts.all(), "sha256", query)
+    """The artifacts by SHA-256, each with the revisions and jobs that use it."""
+    has_artifact = reach().has_artifact
+    artifacts = [each for each in service().artifacts.all() if has_artifact(each)]
+    return listing("artifacts", artifacts, "sha256", query)
 
 
 @routes.put(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from flask import Response, jsonify
 
 from speck.api import shapes
+from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, answer, listing
@@ -35,8 +36,9 @@ def list_changes(query: Query) -> Response:
 
 
 def _filter(composition: str | None, state: str | None, site: str | None) -> Iterator[JsonObject]:
+    has_change = reach().has_change_of
     for head in service().changes.all(composition=composition, state=state):
-        if site is None or _touches(head["id"], site):
+        if (site is None or _touches(head["id"], site)) and has_change(head):
             yield head
 
 

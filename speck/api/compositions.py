@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from flask import Response, jsonify
 
 from speck.api import shapes
-from speck.api.access import caller
+from speck.api.access import caller, name_object, reach
 from speck.api.context import service, waiting
+from speck.api.hidden import show_composition
 from speck.api.requests import (
     Query,
     document,
@@ -26,7 +27,7 @@ from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from speck.service.tokens import Role
 from speck.spec.resolve import LineOf
-from speck.spec.schema import CompositionSchema, composition_from_data
+from speck.spec.schema import CompositionSchema, composition_as_stored, composition_from_data
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 
@@ -62,7 +63,8 @@ def list_compositions(query: Query) -> Response:
 
 
 def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
-    compositions = service().compositions.all()
+    has_composition = reach().has_composition
+    compositions = [each for each in service().compositions.all() if has_composition(each["name"])]
     if site is None and state is None:
         return compositions
     names = {job["composition"] for job in service().jobs.all(site=site, state=state)}
@@ -80,6 +82,8 @@ def apply(query: Query, headers: Query) -> Response:
     """Make this the composition's desired state."""
     body = document()
     description = composition_from_data(body.data, body.line_of)
+    name_object(f"/compositions/{description.name}")
+    reach().refuse_composition(description)
     with waiting(query["wait"]) as seconds:
         options = _request(query, headers, seconds, body.line_of)
         return answer(service().compositions.apply(description, options))
@@ -89,7 +93,7 @@ def apply(query: Query, headers: Query) -> Response:
 def get_composition(name: str) -> Response:
     """The desired and the deployed jobs, and the state of each; the ETag is the revision."""
     composition = service().compositions.get(name)
-    response = jsonify(composition)
+    response = jsonify(show_composition(composition))
     response.set_etag(str(composition["desired"]["revision"]))
     return response
 
@@ -116,7 +120,7 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
                 seconds,
                 drain=query["drain"],
                 if_match=headers["If-Match"],
-                by=caller().name,
+                by=caller().actor,
             )
         )
 
@@ -172,6 +176,9 @@ def roll_back(name: str, query: Query, headers: Query) -> Response:
             f"cannot roll back: revision {fault}",
             [Problem("revision", fault, body.line_of("revision"))],
         )
+    if reach().limited:
+        stored = service().compositions.description(name, revision)
+        reach().refuse_composition(composition_as_stored(stored))
     with waiting(query["wait"]) as seconds:
         options = _request(query, headers, seconds)
         return answer(service().compositions.rollback(name, revision, options))
@@ -188,7 +195,8 @@ def _request(
         force=query["force"],
         if_match=headers["If-Match"],
         idempotency_key=headers["Idempotency-Key"],
-        by=caller().name,
+        by=caller().actor,
         any_client_id=caller().role is Role.ADMIN,
         line_of=line_of,
+        sees=reach().has_composition,
     )

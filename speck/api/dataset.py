@@ -5,9 +5,11 @@ from __future__ import annotations
 from flask import Response, jsonify
 
 from speck.api import shapes
+from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, moment, stream, text
 from speck.api.routes import Routes
+from speck.errors import ForbiddenError
 from speck.metrics.dataset.parsing import FORMATS
 from speck.metrics.dataset.schema import TABLES, TASKS
 
@@ -37,6 +39,8 @@ def export_metrics(query: Query) -> Response:
     """One table of the metrics as a file. The header X-Rows holds its number of rows, X-Damaged
     the number of dataset files that could not be read."""
     table, form = query["table"] or TASKS.name, query["format"] or "parquet"
+    if reach().limited:
+        _refuse_others(table, query["composition"])
     export = service().dataset.export(
         table, form, query["since"], query["until"], query["composition"]
     )
@@ -46,6 +50,16 @@ def export_metrics(query: Query) -> Response:
     response.headers["X-Rows"] = str(export.rows)
     response.headers["X-Damaged"] = str(len(export.damaged))
     return response
+
+
+def _refuse_others(table: str, composition: str | None) -> None:
+    """For a token that is limited in its scopes: only the rows of one composition."""
+    if composition is None or "composition" not in TABLES[table].partitions:
+        raise ForbiddenError(
+            f"cannot export {table} with a token that is limited in its scopes: name a"
+            " composition, and a table with rows of compositions"
+        )
+    reach().require_composition(composition)
 
 
 @routes.post(

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from flask import Response
 
 from speck.api import shapes
+from speck.api.access import reach
 from speck.api.context import Context, context, service
 from speck.api.requests import MAX_LIMIT, Query, text, whole
 from speck.api.routes import Routes, page
 from speck.errors import TransientError
 from speck.model.values import JsonObject
+from speck.service.policy import Reach
 
 PAGE = 1000
 _ABOUT = ("site", "job_name", "composition", "change", "kind")
@@ -45,8 +47,9 @@ def list_events(query: Query, headers: Query) -> Response:
 
 def _matching(query: Query, after: int) -> Iterator[JsonObject]:
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
+    has_event = reach().has_event
     for event in service().records.events(after):
-        if all(event.get(name) == value for name, value in wanted.items()):
+        if has_event(event) and all(event.get(name) == value for name, value in wanted.items()):
             yield event
 
 
@@ -59,20 +62,23 @@ def _stream(query: Query, last: str) -> Response:
         )
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
     after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
-    response = Response(_send(shared, wanted, after), content_type="text/event-stream")
+    response = Response(_send(shared, wanted, after, reach()), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
     response.call_on_close(shared.streams.release)
     return response
 
 
-def _send(shared: Context, wanted: dict[str, str], after: int) -> Iterator[str]:
-    clock = shared.service.clock
+def _send(shared: Context, wanted: dict[str, str], after: int, allowed: Reach) -> Iterator[str]:
+    clock, is_valid = shared.service.clock, shared.service.tokens.is_valid
     last_sent = clock.monotonic()
     yield ": speck\n\n"
     while not shared.stopping.wait(_POLL_INTERVAL_S):
+        if not is_valid(allowed.token):
+            return  # revoked or expired meanwhile
         for event in shared.service.records.events(after):
             after = event["id"]
-            if all(event.get(name) == value for name, value in wanted.items()):
+            matches = all(event.get(name) == value for name, value in wanted.items())
+            if matches and allowed.has_event(event):
                 last_sent = clock.monotonic()
                 yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
         if clock.monotonic() - last_sent > _KEEPALIVE_INTERVAL_S:

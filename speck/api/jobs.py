@@ -5,9 +5,13 @@ from __future__ import annotations
 from flask import Response, jsonify
 
 from speck.api import shapes
+from speck.api.access import caller, name_object, reach
 from speck.api.context import service, waiting
+from speck.api.hidden import show_job, show_jobs
 from speck.api.requests import Query, document, paging, refuse_other_name, text, wait
 from speck.api.routes import Routes, answer, listing
+from speck.model.composition import CompositionDescription, composition_of_one
+from speck.model.job import JobDescription
 from speck.spec.schema import JobSchema, job_from_data
 
 WAIT_S = 60.0
@@ -31,8 +35,9 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 )
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
+    has_job = reach().has_job
     jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"])
-    return listing("jobs", jobs, "job_name", query)
+    return listing("jobs", show_jobs(j for j in jobs if has_job(j["job_name"])), "job_name", query)
 
 
 @routes.post("/jobs", query=[wait(WAIT_S)], body=JobSchema, answers=_STARTING)
@@ -42,14 +47,22 @@ def add_job(query: Query) -> Response:
     Another jar under the same path makes it another job: 409."""
     body = document()
     description = job_from_data(body.data, body.line_of)
+    _refuse_outside(description)
     with waiting(query["wait"]) as seconds:
-        return answer(service().jobs.post(description, seconds, body.line_of))
+        jobs = service().jobs
+        return answer(jobs.post(description, seconds, body.line_of, by=caller().actor))
+
+
+def _refuse_outside(description: JobDescription) -> None:
+    name_object(f"/jobs/{description.job_name}")
+    name = composition_of_one(description.job_name)
+    reach().refuse_composition(CompositionDescription(name, (description,)))
 
 
 @routes.get("/jobs/<job_name>", answers={200: shapes.JobShape})
 def get_job(job_name: str) -> Response:
     """A job, with its current state from the engine."""
-    return jsonify(service().jobs.get(job_name))
+    return jsonify(show_job(service().jobs.get(job_name)))
 
 
 @routes.put(
@@ -66,8 +79,10 @@ def put_job(job_name: str, query: Query) -> Response:
         data = {"job_name": job_name, **data}
     description = job_from_data(data, body.line_of)
     refuse_other_name("job_name", job_name, description.job_name)
+    _refuse_outside(description)
     with waiting(query["wait"]) as seconds:
-        return answer(service().jobs.put(job_name, description, seconds, body.line_of))
+        jobs, by = service().jobs, caller().actor
+        return answer(jobs.put(job_name, description, seconds, body.line_of, by=by))
 
 
 @routes.delete(
@@ -78,7 +93,7 @@ def put_job(job_name: str, query: Query) -> Response:
 def delete_job(job_name: str, query: Query) -> Response:
     """Stop and remove a job that was posted alone."""
     with waiting(query["wait"]) as seconds:
-        return answer(service().jobs.delete(job_name, seconds))
+        return answer(service().jobs.delete(job_name, seconds, by=caller().actor))
 
 
 @routes.get("/jobs/<job_name>/exceptions", answers={200: shapes.EXCEPTIONS})

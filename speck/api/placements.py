@@ -8,14 +8,15 @@ from flask import Response, jsonify
 from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
-from speck.api.access import caller
+from speck.api.access import caller, name_object, reach
 from speck.api.context import service, waiting
+from speck.api.hidden import show_placement
 from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
 from speck.api.routes import Routes, answer, listing
 from speck.errors import InvalidError
 from speck.placement.autopilot import Settings
 from speck.service.compositions import Request
-from speck.spec.schema import problems_of
+from speck.spec.schema import composition_as_stored, problems_of
 
 routes = Routes("placements", "Which job should run where, based on measurements")
 
@@ -30,7 +31,8 @@ _SETTINGS = shapes.AutopilotSettingsShape()
 )
 def list_placements(query: Query) -> Response:
     """Placements without their details, newest first."""
-    placements = service().placements.all(query["composition"])
+    has_placement = reach().has_placement_of
+    placements = filter(has_placement, service().placements.all(query["composition"]))
     return listing("placements", placements, "id", query, newest_first=True)
 
 
@@ -42,6 +44,11 @@ def list_placements(query: Query) -> Response:
 def place() -> Response:
     """Compute with a policy where the composition's jobs should run; this changes nothing."""
     parameters = _load(_REQUEST)
+    name_object(f"/placements?composition={parameters['composition']}")
+    reach().require_composition(parameters["composition"])
+    reach().require_all_sites("compute a placement")
+    if parameters.get("analysis") is not None:
+        reach().require_analysis(parameters["analysis"])
     placement = service().placements.make(
         parameters["composition"],
         parameters["policy"],
@@ -54,7 +61,7 @@ def place() -> Response:
 @routes.get("/placements/<placement_id>", answers={200: shapes.PlacementShape})
 def get_placement(placement_id: str) -> Response:
     """A placement with its reasons and its YAML."""
-    return jsonify(service().placements.get(placement_id))
+    return jsonify(show_placement(service().placements.get(placement_id)))
 
 
 @routes.post(
@@ -68,12 +75,16 @@ def get_placement(placement_id: str) -> Response:
 )
 def apply_placement(placement_id: str, query: Query, headers: Query) -> Response:
     """Make it the composition's desired state; 412 when that has changed meanwhile."""
+    if reach().limited:
+        stored = service().placements.get(placement_id)["description"]
+        reach().refuse_composition(composition_as_stored(stored))
     with waiting(query["wait"]) as seconds:
         options = Request(
             wait_s=seconds,
             dry_run=query["dry_run"],
             idempotency_key=headers["Idempotency-Key"],
-            by=caller().name,
+            by=caller().actor,
+            sees=reach().has_composition,
         )
         return answer(service().placements.apply(placement_id, options))
 
@@ -92,7 +103,10 @@ def get_autopilot(name: str) -> Response:
 def put_autopilot(name: str) -> Response:
     """Switch the autopilot on or off; absent settings have their defaults."""
     settings = Settings(**_load(_SETTINGS))
-    return jsonify(service().autopilots.put(name, settings, caller().name))
+    allowed = reach()
+    if settings.on:
+        allowed.require_all_sites("switch the autopilot on")
+    return jsonify(service().autopilots.put(name, settings, caller().actor))
 
 
 def _load(shape: Schema) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from speck.errors import (
     StoreFullError,
     StoreWriteError,
     TransientError,
+    UnauthorizedError,
     UnreachableError,
 )
 
@@ -37,10 +38,6 @@ RETRY_AFTER_S = 5
 
 _log = logging.getLogger("speck.api")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-
-
-class UnauthorizedError(PermanentError):
-    """The token is missing or unknown (HTTP 401)."""
 
 
 class MissingLengthError(PermanentError):
@@ -70,6 +67,11 @@ def status_of(error: SpeckError) -> int:
     if isinstance(error, InvalidError):
         return error.status
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+
+
+def retry_headers(status: int) -> dict[str, str]:
+    """The headers that say when to try again, of an answer with this status."""
+    return {"Retry-After": str(RETRY_AFTER_S)} if status in (503, 507) else {}
 
 
 def request_id() -> str:
@@ -115,19 +117,17 @@ def register(app: Flask) -> None:
     """Let `app` answer every error with a problem."""
     app.register_error_handler(SpeckError, _of_speck)
     app.register_error_handler(HTTPException, of_http)
-    app.register_error_handler(Exception, _of_fault)
+    app.register_error_handler(Exception, of_fault)
 
 
 def _of_speck(error: SpeckError) -> Response:
     status = status_of(error)
-    headers = {}
-    if status in (503, 507):
-        headers["Retry-After"] = str(RETRY_AFTER_S)
+    headers = retry_headers(status)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="speck"'
     if status == 500:
         _log.error("request %s: %s", request_id(), error, exc_info=error)
-    problems = error.problems if isinstance(error, InvalidError) else ()
+    problems = error.problems if isinstance(error, InvalidError | ForbiddenError) else ()
     change = error.change if isinstance(error, ConflictError) else None
     return problem(status, str(error), problems, headers, change=change)
 
@@ -148,7 +148,8 @@ def of_http(error: HTTPException) -> Response:
     return problem(status, detail, headers=headers)
 
 
-def _of_fault(error: Exception) -> Response:
+def of_fault(error: Exception) -> Response:
+    """A fault of speck's own; what it says is only in the log."""
     _log.error("request %s: %s %s", request_id(), request.method, request.path, exc_info=error)
     return problem(
         500,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flask import Response
 
 from speck.api import shapes
+from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, listing
@@ -19,11 +20,11 @@ routes = Routes("rates", "Current rates of jobs")
 )
 def list_rates(query: Query) -> Response:
     """The rates of all deployed jobs between the collector's last two polls."""
-    composition = query["composition"]
+    composition, has_job = query["composition"], reach().has_job
     jobs = [
         job
         for job in service().sampler.rate_jobs()
-        if composition is None or job["composition"] == composition
+        if composition in (None, job["composition"]) and has_job(job["job_name"])
     ]
     jobs.sort(key=lambda job: str(job["job_name"]))
     return listing("jobs", jobs, "job_name", query)

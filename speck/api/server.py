@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import json
 import logging
 import multiprocessing
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -22,18 +20,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
-from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
 
 from speck import failpoints
 from speck.api.app import create_app
 from speck.api.context import EXTENSION, Context
-from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
+from speck.api.tls import check_settings
 from speck.api.unavailable_app import UnavailableApp
+from speck.api.worker import ConnectionWorker
 from speck.clock import SystemClock
 from speck.config import Config
 from speck.errors import PermanentError, SpeckError, StoreFullError, StoreHeldError, StoreWriteError
@@ -75,6 +74,7 @@ def check_start(config: Config) -> None:
 
     A full disk is no reason: the worker waits until there is space.
     """
+    check_settings(config)
     _check_address(config)
     try:
         config.home.mkdir(parents=True, exist_ok=True)
@@ -136,6 +136,10 @@ def _bind(config: Config) -> str:
     return f"{host}:{config.port}"
 
 
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
 class _Server(BaseApplication):  # type: ignore[misc]
     """gunicorn's settings, and the service between the worker's start and its end."""
 
@@ -149,14 +153,16 @@ class _Server(BaseApplication):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "bind": [_bind(self._config)],
             "workers": 1,
-            "worker_class": _Worker,
+            "worker_class": ConnectionWorker,
             "threads": self._config.threads,
             "preload_app": False,
             "max_requests": 0,
             "control_socket_disable": True,
             "timeout": 120,
             "graceful_timeout": int(STOP_S),
-            "keepalive": 15,
+            "certfile": _text(self._config.tls_cert),
+            "keyfile": _text(self._config.tls_key),
+            "ca_certs": _text(self._config.client_ca),
             "loglevel": "warning",
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
@@ -207,7 +213,13 @@ class _Server(BaseApplication):  # type: ignore[misc]
         gc.freeze()  # what is loaded now stays: collecting it would stop every thread
         host, port = worker.sockets[0].getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
-        print(f"speck serves at http://{address}:{port}", file=sys.stderr, flush=True)
+        scheme = "https" if self._config.tls_cert else "http"
+        print(f"speck serves at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
+        if scheme == "http" and not self._config.loopback:
+            _log.warning(
+                "serves past loopback without TLS: tokens can be read on their way;"
+                " use --tls-cert and --tls-key, or a proxy that speaks TLS"
+            )
 
     def _close(self, server: Any, worker: Any) -> None:
         if self._service is not None:
@@ -256,51 +268,6 @@ class _Master(Arbiter):  # type: ignore[misc]
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
         """End; the worker has logged the reason."""
         super().halt(reason, 1 if exit_status else 0)
-
-
-class _Worker(ThreadWorker):  # type: ignore[misc]
-    """Tells the application when it stops, and answers malformed requests with problems."""
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """SIGTERM."""
-        self._stop()
-        super().handle_exit(sig, frame)
-
-    def handle_quit(self, sig: int, frame: Any) -> None:
-        """SIGINT, SIGQUIT: also Ctrl-C, which reaches master and worker."""
-        self.handle_exit(sig, frame)
-
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
-        """Answer a malformed request (`req` is None then), or an error outside the routes."""
-        identity = secrets.token_hex(8)
-        status, detail = _UNREADABLE.get(type(exc).__name__, 400), f"cannot read the request: {exc}"
-        if req is not None:
-            status, detail = 500, "cannot answer: internal error in speck"
-        self.log.warning("request %s from %s: %r", identity, (addr or ["?"])[0], exc)
-        body = problem_body(status, detail, identity)
-        text = json.dumps(body).encode() + b"\n"
-        head = (
-            f"HTTP/1.1 {status} {body['title']}\r\nConnection: close\r\n"
-            f"Content-Type: {MEDIA_TYPE}\r\nContent-Length: {len(text)}\r\n"
-            f"{REQUEST_ID}: {identity}\r\n\r\n"
-        )
-        try:
-            client.sendall(head.encode() + text)
-        except OSError:
-            self.log.debug("the client has disconnected")
-
-    def _stop(self) -> None:
-        app = getattr(self, "wsgi", None)  # absent while the store is being opened
-        if isinstance(app, UnavailableApp):
-            app.stop()
-
-
-_UNREADABLE = {
-    "LimitRequestLine": 414,
-    "LimitRequestHeaders": 431,
-    "UnsupportedTransferCoding": 501,
-    "ExpectationFailed": 417,
-}
 
 
 def _log_to_stderr() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from flask import Response, jsonify
 
 from speck.api import shapes
-from speck.api.access import caller, refuse_foreign_site
+from speck.api.access import caller, name_object, reach, refuse_foreign_site
 from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, listing, no_content
@@ -43,7 +43,8 @@ def list_sites(query: Query) -> Response:
     """All sites by name."""
     sites = service().sites.all(state=query["state"])
     name = query["site"]
-    matches = [site for site in sites if name is None or site["name"] == name]
+    has_site = reach().has_site
+    matches = [site for site in sites if name in (None, site["name"]) and has_site(site["name"])]
     return listing("sites", matches, "name", query)
 
 
@@ -51,7 +52,8 @@ def list_sites(query: Query) -> Response:
 def add_site() -> Response:
     """Register a site; 200 when the same site is registered already."""
     site = _site(None)
-    view, created = service().sites.add(site, by_itself=caller().role is Role.SITE)
+    by_itself, by = caller().role is Role.SITE, caller().actor
+    view, created = service().sites.add(site, by_itself=by_itself, by=by)
     return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
 
 
@@ -67,14 +69,15 @@ def get_site(name: str) -> Response:
 def put_site(name: str) -> Response:
     """Register or change a site; its addresses can change only while no job uses them."""
     site = _site(name)
-    view, created = service().sites.put(site, by_itself=caller().role is Role.SITE)
+    by_itself, by = caller().role is Role.SITE, caller().actor
+    view, created = service().sites.put(site, by_itself=by_itself, by=by)
     return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
 
 
 @routes.delete("/sites/<name>", answers={204: None})
 def delete_site(name: str) -> Response:
     """Remove a site that no job uses; 409 otherwise."""
-    service().sites.delete(name)
+    service().sites.delete(name, caller().actor)
     return no_content()
 
 
@@ -112,7 +115,9 @@ def calibrate_site(name: str) -> Response:
         raise InvalidError(
             f"cannot calibrate {name}: give busy (true or false) and job_path (text), or nothing"
         )
-    return jsonify(service().calibrations.run(name, busy=busy, job_path=job_path))
+    calibrations, by = service().calibrations, caller().actor
+    shows = reach().has_job
+    return jsonify(calibrations.run(name, busy=busy, job_path=job_path, by=by, shows=shows))
 
 
 def _site(name: str | None) -> Site:
@@ -123,5 +128,6 @@ def _site(name: str | None) -> Site:
     site = site_from_data(data, body.line_of)
     if name is not None:
         refuse_other_name("name", name, site.name)
+    name_object(f"/sites/{site.name}")
     refuse_foreign_site(site.name)
     return site

@@ -9,10 +9,12 @@ from flask import Response, current_app, jsonify, render_template
 from speck.api import shapes
 from speck.api.access import ACCESS
 from speck.api.context import context, service
-from speck.api.problems import MEDIA_TYPE
+from speck.api.problems import MEDIA_TYPE, problem, retry_headers, status_of
 from speck.api.routes import Routes
+from speck.errors import StoreError
 
 OPENAPI = "speck-openapi"
+_OPENAPI_TEXT = "speck-openapi-text"
 _METHODS = ("get", "post", "put", "delete")
 
 routes = Routes("system", "Health, metrics and this description", template_folder="templates")
@@ -29,9 +31,15 @@ def livez() -> Response:
     answers={200: shapes.HealthShape, 503: shapes.ProblemShape, 507: shapes.ProblemShape},
 )
 def readyz() -> Response:
-    """Readiness: the store accepts writes, and the service is not shutting down."""
-    service().check_ready()
-    return jsonify({"status": "ready"})
+    """Readiness: the store accepts writes, and the service is not shutting down. A service that was
+    restored from a backup starts no change until an administrator has adopted what runs."""
+    try:
+        service().check_ready()
+    except StoreError as error:  # its message names folders, and anybody may ask
+        status = status_of(error)
+        detail = f"cannot take requests: {error.public}"
+        return problem(status, detail, headers=retry_headers(status))
+    return jsonify({"status": "restored" if service().records.restored else "ready"})
 
 
 @routes.get("/metrics", answers={200: {"type": "string"}}, answer_type="text/plain")
@@ -44,7 +52,9 @@ def metrics() -> Response:
 @routes.get("/openapi.json", answers={200: {"type": "object"}})
 def openapi() -> Response:
     """This API as an OpenAPI 3.1 document."""
-    return jsonify(document())
+    # rendered once: anybody may ask, as often as they like, and need not read what they get
+    text = current_app.extensions.get(_OPENAPI_TEXT) or _render_document()
+    return Response(text, content_type="application/json")
 
 
 @routes.get("/docs", answers={200: {"type": "string"}}, answer_type="text/html")
@@ -63,6 +73,12 @@ def docs() -> Response:
 def document() -> dict[str, Any]:
     """The OpenAPI document of the current application."""
     return cast(dict[str, Any], current_app.extensions[OPENAPI])
+
+
+def _render_document() -> bytes:
+    text = current_app.json.dumps(document()).encode() + b"\n"
+    current_app.extensions[_OPENAPI_TEXT] = text
+    return text
 
 
 def complete_openapi(spec: dict[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,28 @@
-"""/tokens and /backup: for administrators"""
+"""/tokens, /audit and /backup: for administrators"""
 
 from __future__ import annotations
 
-from flask import Response
+from typing import Any
+
+from flask import Response, jsonify, request
+from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
+from speck.api.access import caller, name_object
 from speck.api.context import service
-from speck.api.requests import Query, document, mapping, paging
-from speck.api.routes import Routes, answer, listing, no_content
+from speck.api.requests import MAX_LIMIT, Query, document, flag, mapping, paging, whole
+from speck.api.routes import Routes, answer, listing, no_content, page
 from speck.clock import rfc3339
-from speck.errors import InvalidError, Problem
+from speck.errors import InvalidError
+from speck.model.scopes import Scopes
 from speck.service.answer import Answer
+from speck.service.audit import read_entries, read_newest
+from speck.spec.schema import problems_of
 
-routes = Routes("administration", "Tokens and backups")
+routes = Routes("administration", "Tokens, the audit log and backups")
+
+_NEW = shapes.NewTokenShape()
+_ROTATION = shapes.RotationShape()
 
 
 @routes.get("/tokens", query=paging("name"), answers={200: shapes.TOKENS})
@@ -23,31 +33,72 @@ def list_tokens(query: Query) -> Response:
 
 @routes.post("/tokens", body=shapes.NewTokenShape, answers={201: shapes.TokenMadeShape})
 def add_token() -> Response:
-    """Create a token. Once the first one exists, every request requires a token."""
-    body = document()
-    data = mapping(body, "token", ["name", "role", "site"])
-    problems = [
-        Problem(field, "missing" if field not in data else "must be text", body.line_of(field))
-        for field in ("name", "role")
-        if not isinstance(data.get(field), str)
-    ]
-    site = data.get("site")
-    if site is not None and not isinstance(site, str):
-        problems.append(Problem("site", "must be text", body.line_of("site")))
-    if problems:
-        raise InvalidError(f"cannot read the token: {problems[0]}", problems)
-    secret = service().tokens.add(data["name"], data["role"], site)
-    token = {"name": data["name"], "role": data["role"], "site": site, "token": secret}
-    response = answer(Answer(201, token))
+    """Create a token. Once the first one exists, every request requires a token. With scopes
+    (`compositions`, `topics`, `sites`) it sees and changes only what lies inside them."""
+    fields = _load(_NEW)
+    scopes = Scopes.from_json(fields)
+    name_object(f"/tokens/{fields['name']}")
+    secret = service().tokens.add(
+        fields["name"],
+        fields["role"],
+        fields.get("site"),
+        scopes=scopes,
+        expires_in=fields.get("expires_in"),
+        by=caller().actor,
+    )
+    return _show_secret(fields["name"], secret, 201)
+
+
+@routes.get("/tokens/self", answers={200: shapes.TokenShape})
+def get_own_token() -> Response:
+    """The token of this request; without tokens, an administrator called `local`."""
+    own = caller()
+    if own.name is not None:
+        return jsonify(service().tokens.get(own.name))
+    nobody = dict.fromkeys(("site", "at", "by", "expires", "last_used"))
+    role = {"name": own.actor, "role": str(own.role)}
+    return jsonify({**role, **nobody, **own.scopes.to_json()})
+
+
+@routes.post(
+    "/tokens/<name>/rotate",
+    body=shapes.RotationShape,
+    body_required=False,
+    answers={200: shapes.TokenMadeShape},
+)
+def rotate_token(name: str) -> Response:
+    """Give a token a new secret; the old one is valid for ten more minutes."""
+    expires_in = _load(_ROTATION).get("expires_in") if request.content_length else None
+    secret = service().tokens.rotate(name, expires_in, caller().actor)
+    return _show_secret(name, secret, 200)
+
+
+@routes.delete(
+    "/tokens/<name>",
+    query=[flag("open", "remove the last token: everybody on this machine is administrator then")],
+    answers={204: None},
+)
+def delete_token(name: str, query: Query) -> Response:
+    """Revoke a token."""
+    service().tokens.remove(name, leave_open=query["open"], by=caller().actor)
+    return no_content()
+
+
+def _show_secret(name: str, secret: str, status: int) -> Response:
+    token = {key: value for key, value in service().tokens.get(name).items() if key != "last_used"}
+    response = answer(Answer(status, {**token, "token": secret}))
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-@routes.delete("/tokens/<name>", answers={204: None})
-def delete_token(name: str) -> Response:
-    """Revoke a token."""
-    service().tokens.remove(name)
-    return no_content()
+def _load(shape: Schema) -> dict[str, Any]:
+    body = document()
+    try:
+        fields: dict[str, Any] = shape.load(mapping(body, "token"))
+    except ValidationError as error:
+        problems = problems_of(error.messages, body.line_of)
+        raise InvalidError(f"cannot read the token: {problems[0]}", problems) from error
+    return fields
 
 
 @routes.get(
@@ -59,3 +110,19 @@ def download_backup() -> Response:
     response = Response(service().records.store.backup(), content_type="application/gzip")
     response.headers["Content-Disposition"] = f'attachment; filename="speck-{at}.backup.gz"'
     return response
+
+
+@routes.get(
+    "/audit",
+    query=[
+        whole("after", "only lines with a greater number; without it, the newest", 0, 10**12),
+        whole("limit", "maximum number of lines", 1, MAX_LIMIT, 100),
+    ],
+    answers={200: shapes.AUDIT},
+)
+def read_audit(query: Query) -> Response:
+    """The audit log, oldest first: who asked for what, from where, and how it ended."""
+    folder, after, limit = service().config.audit, query["after"], query["limit"]
+    if after is None:
+        return jsonify({"entries": read_newest(folder, limit)})
+    return page("entries", read_entries(folder, after), "n", limit)

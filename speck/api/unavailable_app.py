@@ -14,7 +14,7 @@ from flask import Flask
 
 from speck.api.context import EXTENSION, Context
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, RETRY_AFTER_S, problem_body, status_of
-from speck.errors import SpeckError, StoreFullError
+from speck.errors import SpeckError, StoreError, StoreFullError
 
 RETRY_S = 0.5
 """Time between two attempts to open the store, in seconds."""
@@ -31,7 +31,7 @@ class UnavailableApp:
     def __init__(self, open_app: Callable[[], Flask]):
         self._open_app = open_app
         self._app: Flask | None = None
-        self._error: SpeckError | None = None
+        self._error: StoreError | None = None
         self._stopping = threading.Event()
         self._changing = threading.Lock()
 
@@ -89,7 +89,9 @@ class UnavailableApp:
             return [b'{"status":"ok"}\n']
         assert self._error is not None
         identity = secrets.token_hex(8)
-        body = problem_body(status_of(self._error), str(self._error), identity)
+        # the error itself names folders, and anybody may ask
+        detail = f"cannot take requests: {self._error.public}"
+        body = problem_body(status_of(self._error), detail, identity)
         headers = [
             ("Content-Type", MEDIA_TYPE),
             ("Retry-After", str(RETRY_AFTER_S)),

@@ -85,12 +85,16 @@ _LAZY = {
     "place": f"{_COMMANDS}.place:place",
     "autopilot": f"{_COMMANDS}.autopilot:autopilot",
     "destroy": f"{_COMMANDS}.destroy:destroy",
+    "forget": f"{_COMMANDS}.forget:forget",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",
+    "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
+    "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",
     "restore": f"{_COMMANDS}.backup:restore",
+    "adopt": f"{_COMMANDS}.adopt:adopt",
     "completion": f"{_COMMANDS}.completion:completion",
 }
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from speck.errors import InvalidError
+from speck.model.values import LOCAL
 
 if TYPE_CHECKING:
     from speck.config import Config
@@ -25,12 +26,14 @@ def config_at(home: str | None) -> Config:
 
 
 @contextmanager
-def open_tokens(home: str | None) -> Iterator[Tokens]:
-    """Open the tokens in a store; create the store if there is none.
+def open_tokens(home: str | None, what: str | None = None) -> Iterator[Tokens]:
+    """Open the tokens in a store; create the store if there is none. `what` is to be done to them,
+    for the audit log: None if they are only read.
 
     Raises StoreError when a service holds it.
     """
     from speck.clock import SystemClock
+    from speck.service.audit import Audit, Entry
     from speck.service.tokens import Tokens
     from speck.store.records import Records
 
@@ -38,7 +41,13 @@ def open_tokens(home: str | None) -> Iterator[Tokens]:
     config.home.mkdir(parents=True, exist_ok=True)
     clock = SystemClock()
     records = Records.at(config.store, clock)
+    audit = Audit(config.audit, clock)
+    outcome = "refused"
     try:
-        yield Tokens(records, clock)
+        yield Tokens(records, clock, config.last_uses)
+        outcome = "done"
     finally:
+        if what is not None:
+            audit.record(Entry(f"speck {what}", "/tokens", outcome, token=LOCAL))
+        audit.close()
         records.store.close()

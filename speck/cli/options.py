@@ -12,11 +12,12 @@ from speck.errors import InvalidError
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
-    from speck.client import Client
+    from speck.client import Client, ClientTls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SERVER, _TOKEN_FILE, _FORMAT = "speck.api.server", "speck.token_file", "speck.format"
+_TLS = {name: f"speck.tls.{name}" for name in ("ca", "cert", "key")}
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -28,8 +29,22 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def add_connection_options(command: F) -> F:
-    """Add --server and --token-file, for `client()`."""
+    """Add --server, --token-file, --ca, --cert and --key, for `client()`."""
     for option in (
+        *(
+            click.option(
+                f"--{name}",
+                type=click.Path(dir_okay=False, path_type=Path),
+                expose_value=False,
+                callback=_keep(_TLS[name]),
+                help=f"{what} (PEM; default: SPECK_{name.upper()}).",
+            )
+            for name, what in (
+                ("key", "Private key of --cert"),
+                ("cert", "Certificate to present to the service and its brokers"),
+                ("ca", "Authority that signed the certificates of an https:// service"),
+            )
+        ),
         click.option(
             "--token-file",
             type=click.Path(path_type=Path),
@@ -110,10 +125,29 @@ def client(answer_s: float | None = None) -> Client:
 
     ctx = click.get_current_context()
     server = ctx.meta.get(_SERVER) or os.environ.get("SPECK_SERVER") or DEFAULT_SERVER
-    service = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S)
+    service = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S, _usable_tls(server))
     service.limit(ctx.params.get("timeout"))
     ctx.call_on_close(service.close)
     return service
+
+
+def tls_files() -> ClientTls:
+    """The files of --ca, --cert and --key, else of the environment."""
+    import os
+
+    from speck.client import ClientTls
+
+    meta = click.get_current_context().meta
+    files = {name: meta.get(_TLS[name]) or os.environ.get(f"SPECK_{name.upper()}") for name in _TLS}
+    return ClientTls(**{name: Path(file) for name, file in files.items() if file})
+
+
+def _usable_tls(server: str) -> ClientTls | None:
+    """The files for the service; those of the environment alone are no error with plain HTTP."""
+    meta = click.get_current_context().meta
+    if server.startswith("https:") or any(meta.get(key) for key in _TLS.values()):
+        return tls_files()
+    return None
 
 
 def _token(ctx: click.Context, env: Any) -> str | None:

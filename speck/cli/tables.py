@@ -8,6 +8,25 @@ from speck.cli.output import Grid
 from speck.model.values import JsonObject
 
 
+def restored(report: JsonObject | None) -> list[str | Grid]:
+    """What a service restored from a backup finds, and how to go on; nothing without a report."""
+    if report is None:
+        return []
+    jobs = [
+        (what, job["job_name"], job["site"], job["engine_job_id"])
+        for what, noun in (("unknown, runs", "unknown_jobs"), ("does not run", "missing_jobs"))
+        for job in report[noun]
+    ]
+    jobs += [
+        ("unknown reader", "", each["site"], each["client_id"])
+        for each in report["unknown_sessions"]
+    ]
+    jobs += [("does not answer", "", site, "") for site in report["silent_sites"]]
+    title = f"Restored from a backup at {report['at']}; nothing starts until `speck adopt`"
+    nothing = f"{title}; what runs is what the backup says"
+    return [Grid(("finding", "job", "site", "id"), jobs, title, nothing), ""]
+
+
 def sites(records: list[JsonObject], title: str | None = None) -> Grid:
     """Sites with their state, slots and addresses, and why an engine or broker does not answer."""
     rows = [

@@ -12,9 +12,10 @@
    broker cannot keep for a job (422);
 8. a reader outside speck whose client id another composition holds a session for (409), or whose
    client id only an administrator may name (422, `refuse_foreign_clients`);
-   Then 2 and 3 once more, under the lock under which names are taken: another request may have come
-   in between;
-9. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
+9. a cycle of links through jobs of other compositions (422);
+   Then 2, 3 and 9 once more, under the lock under which names are taken: another request may have
+   come in between;
+10. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
    `ChangeRunner.start`: both are checked under the lock under which a change is registered).
 
 Nothing is written here, so a dry run and a plan pass the same checks.
@@ -23,7 +24,8 @@ Nothing is written here, so a dry run and a plan pass the same checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
@@ -47,11 +49,15 @@ from speck.model.composition import (
 from speck.model.ids import OUTSIDE_READER
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
+from speck.model.link import JobLinks, Link
 from speck.model.observation import Observation
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
+from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, refuse_problems, resolve
+from speck.spec.topology import Graph, Node
+from speck.store.link_index import LinkIndex
 from speck.store.records import Records
 
 
@@ -124,6 +130,26 @@ class Admission:
             changes[job.job_name] = head["last_change"]
         return changes
 
+    def refuse_cycles(
+        self,
+        composition: Composition,
+        adopted_jobs: Iterable[str],
+        line_of: LineOf | None,
+        sees: Callable[[str], bool] = lambda scope: True,
+    ) -> None:
+        """Raises InvalidError if messages would come back to a job through jobs of other
+        compositions; it names only those that the user `sees`. Cycles within the composition are
+        problems of its description.
+
+        The jobs of others count as long as they may run: also those that are stopped, being
+        removed, or about to be replaced by a change that has not ended.
+        """
+        scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
+        own = list_links(composition)
+        others = self._records.links.find_downstream((job.sink for job in own), scopes)
+        problems = find_cycles_through(own, others, sees)
+        refuse_problems(problems, composition.name, line_of)
+
     # -- what it describes --------------------------------------------------------------------
 
     def resolve(
@@ -135,9 +161,11 @@ class Admission:
         observation: Observation,
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
+        sees: Callable[[str], bool] = lambda scope: True,
     ) -> Resolved:
         """Resolve the description and check it against what is deployed and observed.
-        `adopted_jobs` are jobs posted alone that join the composition. Raises InvalidError,
+        `adopted_jobs` are jobs posted alone that join the composition; `sees` says which others
+        may be named in warnings. Raises InvalidError,
         ConflictError."""
         result = resolve(
             description,
@@ -150,21 +178,29 @@ class Admission:
             held_slots=_count_held_slots(inventory, observation),
             brokers_mqtt5=self._check_brokers_mqtt5(description, sites),
             others=self._iterate_jobs_outside(
-                {description.name, *map(composition_of_one, adopted_jobs)}
+                {description.name, *map(composition_of_one, adopted_jobs)}, sees
+            ),
+            links=_LinksOutside(
+                self._records.links,
+                {site.broker.address: name for name, site in sites.items()},
+                frozenset({description.name, *map(composition_of_one, adopted_jobs)}),
             ),
             line_of=line_of,
         )
         composition = result.composition
         problems = self._find_stuck_state(composition, inventory, description)
         problems += self._find_missing_capabilities(composition, inventory)
+        problems += self._find_missing_secrets(composition)
         refuse_problems(problems, description.name, line_of)
         self._refuse_readers_of_others(description.name, composition)
         return result
 
-    def _iterate_jobs_outside(self, scopes: Collection[str]) -> Iterator[Job]:
-        """The jobs deployed in all other scopes, read lazily."""
+    def _iterate_jobs_outside(
+        self, scopes: Collection[str], sees: Callable[[str], bool]
+    ) -> Iterator[Job]:
+        """The jobs deployed in all other scopes that the user sees, read lazily."""
         for (scope, _), incarnation in self._records.all_incarnations().items():
-            if scope not in scopes:
+            if scope not in scopes and sees(scope):
                 yield incarnation.job
 
     def _refuse_readers_of_others(self, scope: str, composition: Composition) -> None:
@@ -295,6 +331,15 @@ class Admission:
                 )
         return problems
 
+    def _find_missing_secrets(self, composition: Composition) -> list[Problem]:
+        problems = []
+        for index, job in enumerate(composition.jobs):
+            try:
+                self._connections.secrets(job.site, list_secrets(job.args))
+            except SpeckError as error:
+                problems.append(Problem(f"jobs[{index}].args", str(error)))
+        return problems
+
     def _check_brokers_mqtt5(
         self, description: CompositionDescription, sites: Mapping[str, Site]
     ) -> dict[str, bool | None]:
@@ -313,6 +358,56 @@ class Admission:
             except SpeckError:
                 answers[site.broker.address] = None
         return answers
+
+
+@dataclass(frozen=True, slots=True)
+class _LinksOutside:
+    """The links of other compositions than `scopes`; see `speck.spec.topology.LinksElsewhere`."""
+
+    index: LinkIndex
+    sites: Mapping[str, str]
+    scopes: frozenset[str]
+
+    def is_read(self, link: Link) -> bool:
+        return self.index.is_read((self.sites.get(link.broker, ""), link.topic), self.scopes)
+
+    def is_written(self, link: Link) -> bool:
+        return self.index.is_written((self.sites.get(link.broker, ""), link.topic), self.scopes)
+
+
+def list_links(composition: Composition) -> list[JobLinks]:
+    """The links of a composition's jobs, in their order."""
+    return [
+        JobLinks(job.job_name, (job.source_site, job.source.topic), (job.sink_site, job.sink.topic))
+        for job in composition.jobs
+    ]
+
+
+def find_cycles_through(
+    own: Sequence[JobLinks],
+    others: Sequence[tuple[str, JobLinks]],
+    sees: Callable[[str], bool] = lambda scope: True,
+) -> list[Problem]:
+    """The cycles that the jobs of a composition close with `others` (scope, job), which form none
+    by themselves, as problems of `jobs[n]`. Others that the user does not see are not named."""
+    if not others:
+        return []
+    names = [job.job_name for job in own]
+    names += [
+        f"{job.job_name} ({_describe_owner(scope)})" if sees(scope) else "a job of somebody else"
+        for scope, job in others
+    ]
+    nodes = tuple(
+        Node(name, "", Link(*job.source), Link(*job.sink), index)
+        for index, (name, job) in enumerate(
+            zip(names, (*own, *(job for _, job in others)), strict=True)
+        )
+    )
+    return Graph(nodes).find_cycle_problems(first=len(own))
+
+
+def _describe_owner(scope: str) -> str:
+    return "posted alone" if job_posted_alone(scope) is not None else title(scope)
 
 
 def make_owned_error(job_name: str, owner: str) -> ConflictError:

@@ -20,6 +20,7 @@ def take_in(records: Records, name: str, job_names: Iterable[str]) -> Batch:
         assert head is not None
         batch[records.heads.key(alone)] = {**head, **DELETED_HEAD}
         batch |= records.revisions.drop(alone, head["revision"])
+        batch |= records.drop_links(alone)
         for incarnation in inventory.jobs.values():
             batch |= records.drop_incarnation(alone, job_name)
             batch |= records.put_incarnation(name, incarnation)

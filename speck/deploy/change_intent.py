@@ -38,18 +38,29 @@ def put_result(change: Change, records: Records) -> Batch:
     head = records.heads.get(name)
     assert head is not None
     if change.cause is Cause.REMOVE:
-        batch = {
-            records.heads.key(name): {**head, **DELETED_HEAD},
-            **_drop_owners(name, set(), records),
-        }
-        if job_posted_alone(name) is not None:  # its revision cannot be requested any more
-            batch |= records.revisions.drop(name, head["revision"])
-        return batch
+        return put_removal(records, head)
     revision = records.revisions.get(name, change.revision or 0)
     assert revision is not None
     names = {job["job_name"] for job in revision["description"]["jobs"]}
     new_head = {**head, "deployed_revision": change.revision}
-    return {records.heads.key(name): new_head, **_drop_owners(name, names, records)}
+    return {
+        records.heads.key(name): new_head,
+        **_drop_owners(name, names, records),
+        **records.settle_links(name),
+    }
+
+
+def put_removal(records: Records, head: JsonObject) -> Batch:
+    """The writes by which a composition, or a job posted alone, is removed; `head` is its own."""
+    name = head["name"]
+    batch = {
+        records.heads.key(name): {**head, **DELETED_HEAD},
+        **_drop_owners(name, set(), records),
+        **records.drop_links(name),
+    }
+    if job_posted_alone(name) is not None:  # its revision cannot be requested any more
+        batch |= records.revisions.drop(name, head["revision"])
+    return batch
 
 
 def _drop_owners(name: str, names: set[str], records: Records) -> Batch:

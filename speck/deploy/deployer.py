@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -79,11 +79,13 @@ class Deployer:
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
+        sees: Callable[[str], bool] = lambda scope: True,
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
-        accepted before and are used again, whatever the path names now. For `drain`, `leave` and
+        accepted before and are used again, whatever the path names now. Warnings name jobs of
+        other compositions only if the user `sees` these. For `drain`, `leave` and
         `stopped` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
@@ -101,7 +103,7 @@ class Deployer:
             return jar
 
         resolution = self._admission.resolve(
-            description, sites, find, inventory, observation, adopted_jobs, line_of
+            description, sites, find, inventory, observation, adopted_jobs, line_of, sees
         )
         composition = resolution.composition
         leaving = self._find_left_brokers(composition, inventory)
@@ -229,6 +231,7 @@ class Deployer:
                 {**own.jobs, **alone.jobs},
                 (*own.sessions, *alone.sessions),
                 {**own.attempts, **attempts},
+                own.generation,
             )
         return own
 

@@ -49,7 +49,9 @@ from speck.fog.reference import (
 from speck.fog.replay import Replay
 from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.fog.tls import CREDENTIALS, SERVICE, Identity
 from speck.model.values import JsonObject
+from speck.sites.credentials import Credentials
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
@@ -86,8 +88,11 @@ class Round:
 class Demo:
     """The fog, the service and the readers of one run; they end with it."""
 
-    def __init__(self, folder: Path, rate: float):
+    def __init__(self, folder: Path, rate: float, *, tls: bool = False):
+        """With `tls` every leg is encrypted, and every client has a certificate."""
         self._folder = folder
+        self._home = folder / "home"
+        self._identity = Identity(self._home / "ca", SERVICE) if tls else None
         self._rate = rate
         self._compositions = checkout() / "compositions" / "traffic"
         self._rows = read_trace(self._compositions / "trace" / "trace.csv.gz")
@@ -140,17 +145,23 @@ class Demo:
 
     def _bring_up(self) -> Client:
         self._fog.down()  # an interrupted run may have left a fog
-        shutil.rmtree(self._folder / "home", ignore_errors=True)
+        shutil.rmtree(self._home, ignore_errors=True)
+        authority = self._identity.authority if self._identity else None
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
-            self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False)
+            self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False, authority=authority)
+            self._fog.write_credentials(self._home / "credentials")
         with _step("starting the service"):
             jars = edge_jar("speck-jobs.jar").parent
-            served = self._stack.enter_context(serving(self._folder / "home", [jars]))
-        client = Client(served.url)
+            served = self._stack.enter_context(serving(self._home, [jars], tls=self._identity))
+        client = Client(served.url, tls=served.tls)
         for body in self._fog.site_bodies():
             client.add_site(body)
         self._fog.start_agents(served.url)
         return client
+
+    @property
+    def _login(self) -> Credentials:
+        return self._identity.login if self._identity else Credentials()
 
     def _apply(self, client: Client, file: str, what: str) -> int:
         """Apply a composition and wait; returns the number of changed jobs."""
@@ -175,7 +186,7 @@ class Demo:
             for letter in SITES
         ]
         outputs.append((brokers["cloud"], "traffic/global", "demo-global"))
-        return [self._stack.enter_context(OutputReader(*output)) for output in outputs]
+        return [self._stack.enter_context(OutputReader(*output, self._login)) for output in outputs]
 
     def _run_round(
         self,
@@ -191,6 +202,7 @@ class Demo:
             brokers={letter: brokers[site] for letter, site in SITES.items()},
             run=name.split()[0],
             rate=self._rate,
+            logins=dict.fromkeys(SITES, self._login),
         )
         replay = Replay(rows, options)
         thread = _Worker(replay.run)
@@ -231,8 +243,9 @@ class Demo:
             time.sleep(0.3)
 
     def _brokers(self) -> dict[str, MessageBroker]:
+        file = self._home / "credentials" / CREDENTIALS if self._identity else None
         return {
-            site.name: open_broker("mqtt", Target(site.broker_address))
+            site.name: open_broker("mqtt", Target(site.broker_address, file))
             for site in self._fog.sites()
         }
 
@@ -418,10 +431,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="speck-demo", description=__doc__)
     parser.add_argument("--rate", type=float, default=1000.0, help="detections per second in total")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
+    parser.add_argument("--tls", action="store_true", help="encrypt every leg")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     try:
-        with Demo(options.folder, options.rate) as demo:
+        with Demo(options.folder, options.rate, tls=options.tls) as demo:
             result = demo.run()
     except SpeckError as error:
         console.print(f"[red]{error}[/red]")

@@ -20,6 +20,7 @@ from speck.fog import flink_conf
 from speck.fog.paths import edge_jar, flink_folder
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Launch, Process, find_program, spawn, stop_all, wait_until
+from speck.fog.tls import Identity
 
 PORT = 8081
 
@@ -41,7 +42,8 @@ class FlinkSettings:
     JVM that runs the tasks (None: derived from the number of slots). `config` is written to
     config.yaml and overrides our settings. `java_options` come last on the command line, so that
     they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
-    another path of `speck-runtime.jar`.
+    another path of `speck-runtime.jar`. With `tls` everything is encrypted, and the REST API asks
+    for client certificates.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class FlinkSettings:
     java_options: Sequence[str] = ()
     flink: Path | None = None
     runtime_jar: Path | None = None
+    tls: Identity | None = None
 
     @property
     def task_heap_mb(self) -> int:
@@ -73,11 +76,12 @@ class Flink:
     port: int
     folder: Path
     state: Path
+    tls: Identity | None = None
 
     @property
     def url(self) -> str:
-        """The address for a site's description: `http://host:port`."""
-        return f"http://{self.host}:{self.port}"
+        """The address for a site's description: `http://host:port` or `https://host:port`."""
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     @property
     def state_uri(self) -> str:
@@ -122,7 +126,7 @@ def start(
     if not processes:
         flink_conf.write(settings, port)
     commands = _build_single(settings) if settings.runtime == "single" else _build_cluster(settings)
-    engine = Flink(processes, settings.host, port, settings.folder, settings.state)
+    engine = Flink(processes, settings.host, port, settings.folder, settings.state, settings.tls)
     started: dict[str, Process] = {}
     try:
         while True:
@@ -141,9 +145,14 @@ def start(
         raise
 
 
-def overview(host: str, port: int, timeout_s: float = 2.0) -> dict[str, Any] | None:
+def overview(
+    host: str, port: int, tls: Identity | None = None, timeout_s: float = 2.0
+) -> dict[str, Any] | None:
     """The engine's own `/overview`; None when it does not answer."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    if tls is not None:
+        context = tls.context()
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
     try:
         connection.request("GET", "/overview")
         answer = connection.getresponse()
@@ -182,7 +191,7 @@ def _wait_ready(
     def ready() -> bool:
         if not all(process.running for process in earlier.values()):
             return True
-        view = overview(engine.host, engine.port)
+        view = overview(engine.host, engine.port, engine.tls)
         return view is not None and view.get("slots-total") == slots
 
     logs = [path for command in commands for path in (command.log, command.log.with_suffix(".log"))]

@@ -72,7 +72,13 @@ def write(settings: FlinkSettings, port: int) -> None:
         (settings.folder / name).mkdir(parents=True, exist_ok=True)
     settings.state.mkdir(parents=True, exist_ok=True)
     conf = settings.folder / "conf"
-    values = {**_common_settings(settings, port), **_memory_settings(settings), **settings.config}
+    secured = settings.tls.engine_settings() if settings.tls else {}
+    values = {
+        **_common_settings(settings, port),
+        **_memory_settings(settings),
+        **secured,
+        **settings.config,
+    }
     # keys in their dotted form, as in Flink's documentation
     (conf / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     (conf / "log4j.properties").write_text(_LOG4J)
@@ -109,6 +115,8 @@ def _common_settings(settings: FlinkSettings, port: int) -> dict[str, str | int]
         "execution.checkpointing.data-inline-threshold": "1mb",
         # so that a lost response can be requested again
         "rest.async.store-duration": "1h",
+        # a trial of a main that never returns holds one of these threads; 4 by default
+        "rest.server.numThreads": 16,
         # views are 3 s old by default
         "rest.cache.execution-graph.timeout": 500,
         "web.refresh-interval": 500,

@@ -172,7 +172,8 @@ class Links(FogBase):
         assert state.service is not None
         if state.wan is None or state.wan.mode != "namespaces":
             return state.service
-        return f"http://127.0.0.1:{_target(state.service)[1]}"
+        scheme = urlsplit(state.service).scheme
+        return f"{scheme}://127.0.0.1:{_target(state.service)[1]}"
 
     def _layout(self, state: FogState) -> Layout:
         assert state.wan is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 from speck.fog.paths import cache_folder
 from speck.fog.ports import accepts, pick_port
 from speck.fog.process import Command, Launch, Process, find_program, spawn, wait_until
+from speck.fog.tls import Identity
 
 PORT = 1883
 
@@ -48,6 +49,7 @@ class Mosquitto:
     host: str
     port: int
     folder: Path
+    encrypted: bool = False
 
     @property
     def pid(self) -> int:
@@ -55,8 +57,8 @@ class Mosquitto:
 
     @property
     def address(self) -> str:
-        """The address for a site's description: `tcp://host:port`."""
-        return f"tcp://{self.host}:{self.port}"
+        """The address for a site's description: `tcp://host:port` or `ssl://host:port`."""
+        return f"{'ssl' if self.encrypted else 'tcp'}://{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -89,18 +91,21 @@ def start(
     host: str = "127.0.0.1",
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
+    tls: Identity | None = None,
     launch: Launch = spawn,
     timeout_s: float = 60.0,
 ) -> Mosquitto:
     """Start a broker with its files in `folder`, and wait until it accepts connections.
 
     Without `port`, a free one is chosen. `settings` are added to `SETTINGS` or override them. With
-    the folder of an earlier run, the broker has the sessions of that run.
+    the folder of an earlier run, the broker has the sessions of that run. With `tls` it
+    accepts only TLS with client certificates.
     Raises PermanentError when Mosquitto is not installed or does not come up.
     """
     port = port if port is not None else pick_port(host)
     program = find_mosquitto()
-    conf = _write_conf(folder, host, port, {**SETTINGS, **(settings or {})})
+    secured = tls.broker_settings() if tls else {}
+    conf = _write_conf(folder, host, port, {**SETTINGS, **secured, **(settings or {})})
     command = Command(
         what="broker",
         argv=[str(program), "-c", str(conf)],
@@ -109,7 +114,7 @@ def start(
         env=_environment(program),
     )
     process = launch(command)
-    broker = Mosquitto(process, host, port, folder)
+    broker = Mosquitto(process, host, port, folder, tls is not None)
     what = f"mosquitto at {broker.address}"
     try:
         wait_until(

@@ -6,7 +6,6 @@ import json
 import threading
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -14,9 +13,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from speck.certificates import explain_refusal
 from speck.errors import PermanentError, UnreachableError
+from speck.fog.publisher import parse_broker
 from speck.model.batches import read_records
 from speck.model.values import JsonObject
+from speck.sites.credentials import Credentials, tls_context
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 1000
@@ -25,29 +27,34 @@ _AT_ONCE = 1000
 class OutputReader:
     """Collects the JSON records of one topic until it is closed; the session continues to exist.
 
-    `broker` is `tcp://host:port`. Payloads that are not JSON are collected in `unreadable`.
+    `broker` is `tcp://host:port` or `ssl://host:port`. Payloads that are not JSON are collected in
+    `unreadable`.
     """
 
-    def __init__(self, broker: str, topic: str, client_id: str):
+    def __init__(self, broker: str, topic: str, client_id: str, login: Credentials | None = None):
         self.topic = topic
         self.unreadable: list[bytes] = []
         self._records: list[JsonObject] = []
         self._lock = threading.Lock()
-        parts = urlsplit(broker)
+        host, port, encrypted = parse_broker(broker)
+        login = login or Credentials()
         self._client = Client(
             CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5
         )
+        if login.user is not None:
+            self._client.username_pw_set(login.user, login.password)
+        if encrypted or login.ca is not None:
+            self._client.tls_set_context(tls_context(login, "mqtt"))
         self._client.on_connect = self._subscribe
         self._client.on_message = self._keep
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _EXPIRY_S
         properties.ReceiveMaximum = _AT_ONCE
         try:
-            self._client.connect(
-                parts.hostname or "", parts.port or 1883, clean_start=False, properties=properties
-            )
+            self._client.connect(host, port, clean_start=False, properties=properties)
         except OSError as error:
-            raise UnreachableError(f"cannot read {topic} on {broker}: {error}") from error
+            reason = explain_refusal(error, host, port) or error
+            raise UnreachableError(f"cannot read {topic} on {broker}: {reason}") from error
         self._client.loop_start()
 
     def records(self) -> list[JsonObject]:

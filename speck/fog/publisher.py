@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -21,9 +20,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from speck.certificates import explain_refusal
 from speck.errors import BrokerRefusedError, InvalidError, TransientError, UnreachableError
 from speck.fog.reference import site_of
 from speck.model.site import normalise_address
+from speck.sites.credentials import Credentials, tls_context
 
 NO_READER = 0x10  # the reason code of a PUBACK for a message without a matching session
 TICK_S = 0.2  # longest wait between two checks of cancellation and connections
@@ -32,19 +33,10 @@ Kind = Literal["detection", "malformed", "marker"]
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
-    """The credentials for a broker: user and password, and the CA file for TLS; all optional."""
-
-    user: str | None = None
-    password: str | None = None
-    ca: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """The options of a replay.
 
-    brokers: site -> `tcp://host:port`; logins: site -> Login.
+    brokers: site -> `tcp://host:port` or `ssl://host:port`; logins: site -> Credentials.
     run: the name of this replay in the producers of its messages, `replay-<run>-<stream>`.
     rate: messages per second over all streams; speed: multiple of the trace's own speed; without
         both, messages are sent as fast as possible.
@@ -68,7 +60,7 @@ class ReplayOptions:
     window: int = 1000
     patience_s: float = 60.0
     resend_s: float = 15.0
-    logins: Mapping[str, Login] | None = None
+    logins: Mapping[str, Credentials] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -83,17 +75,18 @@ class Message:
     acked: bool = False
 
 
-def parse_broker(address: str) -> tuple[str, int]:
-    """Host and port of `tcp://host:port` (port 1883 when absent)."""
+def parse_broker(address: str) -> tuple[str, int, bool]:
+    """Host, port and whether to use TLS, of `tcp://host:port` or `ssl://host:port` (ports 1883 and
+    8883 when absent)."""
     try:
         parts = urlsplit(normalise_address(address))
-    except ValueError as error:
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("tcp", "ssl") or parts.hostname is None or parts.port is None:
         raise InvalidError(
-            f"cannot use the broker address '{address}': write tcp://host:port"
-        ) from error
-    if parts.scheme != "tcp" or parts.hostname is None or parts.port is None:
-        raise InvalidError(f"cannot use the broker address '{address}': write tcp://host:port")
-    return parts.hostname, parts.port
+            f"cannot use the broker address '{address}': write tcp://host:port or ssl://host:port"
+        )
+    return parts.hostname, parts.port, parts.scheme == "ssl"
 
 
 class Header(Properties):
@@ -136,7 +129,7 @@ class Publisher:
         self.address = options.brokers[sites[0]]
         self.refused = self.resent = 0
         self._sites, self._options, self._epoch = sites, options, epoch
-        self._host, self._port = parse_broker(self.address)
+        self._host, self._port, self._encrypted = parse_broker(self.address)
         self._on_acked = acked
         self._header = Header()
         self._window = options.window
@@ -158,11 +151,11 @@ class Publisher:
             client_id=f"replay-{self._options.run}-{''.join(self._sites)}",
             protocol=MQTTProtocolVersion.MQTTv5,
         )
-        login = (self._options.logins or {}).get(self._sites[0], Login())
+        login = (self._options.logins or {}).get(self._sites[0], Credentials())
         if login.user is not None:
             client.username_pw_set(login.user, login.password)
-        if login.ca is not None:
-            client.tls_set(str(login.ca))
+        if self._encrypted or login.ca is not None:
+            client.tls_set_context(tls_context(login, "mqtt"))
         client.max_inflight_messages_set(65535)  # this class enforces the window
         client.on_connect = self._connack
         client.on_publish = self._puback
@@ -175,6 +168,10 @@ class Publisher:
         try:
             self._client.connect(self._host, self._port, keepalive=30, clean_start=True)
         except (OSError, ValueError) as error:
+            if refusal := explain_refusal(error, self._host, self._port):
+                raise BrokerRefusedError(
+                    f"cannot trust the broker at {self.address}: {refusal}"
+                ) from error
             raise UnreachableError(
                 f"cannot reach the broker {self.address} of site {', '.join(self._sites)}:"
                 f" {error}; start it, or give another address"

@@ -221,7 +221,7 @@ class Replay:
     def _connect(self) -> None:
         options = self._options
         epoch = options.epoch if options.epoch is not None else int(time.time())
-        by_address: dict[tuple[str, int], list[str]] = {}
+        by_address: dict[tuple[str, int, bool], list[str]] = {}
         for site in sorted({site_of(stream) for stream in self._totals}):
             by_address.setdefault(parse_broker(options.brokers[site]), []).append(site)
         for sites in by_address.values():

@@ -12,21 +12,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import requests
 
 from speck.api.server import end_with_parent
+from speck.client import ClientTls
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
+from speck.fog.tls import Identity
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running service: its URL, its process and its log."""
+    """A running service: its URL, its process and its log; `tls` is what a client of it needs."""
 
     url: str
     process: subprocess.Popen[bytes]
     log: Path
+    tls: ClientTls | None = None
 
 
 @contextmanager
@@ -37,9 +41,12 @@ def serving(
     timeout_s: float = 180.0,
     port: int = 0,
     more: Mapping[str, str] | None = None,
+    module: str = "speck.api.server",
+    tls: Identity | None = None,
 ) -> Iterator[Served]:
     """Run `speck serve` with `home` on a loopback `port` (0: a free one) until the block ends;
-    `more` holds further environment variables.
+    `more` holds further environment variables, `module` is the program.
+    With `tls` it serves only clients with a certificate of the same authority.
 
     Raises PermanentError with the end of the log when it does not come up within `timeout_s`.
     """
@@ -54,15 +61,19 @@ def serving(
         "SPECK_JARS": ":".join(map(str, jar_folders)),
         **(more or {}),
     }
+    if tls is not None:
+        files = {"TLS_CERT": tls.cert, "TLS_KEY": tls.key, "CLIENT_CA": tls.ca}
+        env |= {f"SPECK_{name}": str(file) for name, file in files.items()}
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "speck.api.server"],
+            [sys.executable, "-m", module],
             env=env,
             stdout=out,
             stderr=out,
             preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
-    served = Served(f"http://127.0.0.1:{port}", process, log)
+    client_tls = ClientTls(tls.ca, tls.cert, tls.key) if tls else None
+    served = Served(f"{'https' if tls else 'http'}://127.0.0.1:{port}", process, log, client_tls)
     try:
         _await_ready(served, timeout_s)
         yield served
@@ -78,9 +89,12 @@ def serving(
 
 def _await_ready(served: Served, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
+    files: dict[str, Any] = {}
+    if served.tls is not None:
+        files = {"verify": str(served.tls.ca), "cert": (served.tls.cert, served.tls.key)}
     while time.monotonic() < until and served.process.poll() is None:
         try:
-            if requests.get(f"{served.url}/readyz", timeout=2).ok:
+            if requests.get(f"{served.url}/readyz", timeout=2, **files).ok:
                 return
         except requests.RequestException:
             time.sleep(0.05)

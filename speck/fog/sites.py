@@ -21,6 +21,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
 from speck.fog.state import FogState, ProcessRecord, SiteRecord
 from speck.fog.status import ProcessStatus, SiteStatus
+from speck.fog.tls import CREDENTIALS, SERVICE, Identity, issue_all
 from speck.fog.wan.model import Mode, Wan, WanState
 from speck.model.values import JsonObject
 
@@ -60,7 +61,11 @@ class Fog(Links):
                     "name": site.name,
                     "tier": site.tier,
                     "spe": {"kind": "flink", "address": site.engine_address},
-                    "broker": {"kind": "mqtt", "address": site.broker_address},
+                    "broker": {
+                        "kind": "mqtt",
+                        "address": site.broker_address,
+                        **({"credentials": CREDENTIALS} if site.encrypted else {}),
+                    },
                     "labels": shared if state is not None and state.shared else {},
                 },
                 state.wan.wan if state is not None and state.wan is not None else None,
@@ -83,6 +88,7 @@ class Fog(Links):
         speeds: Mapping[str, float] | None = None,
         wan: Wan | None = None,
         wan_mode: Mode | None = None,
+        authority: Path | None = None,
         restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
@@ -97,6 +103,8 @@ class Fog(Links):
         cores of a site's engine (0.25: a quarter of one) with a CPU quota; others may use all.
         `wan` describes the links between the sites, which are then in separate network namespaces
         (see `wan_mode`); the links of a running fog with another WAN are changed to it.
+        With `authority`, the folder of a certificate authority (made if there is none), every site
+        serves TLS only and asks for client certificates; see `write_credentials`.
         `restart` tells whether a supervisor restarts dead processes; without it, a running
         supervisor is ended.
         Raises PermanentError; the processes started so far are then ended.
@@ -115,6 +123,8 @@ class Fog(Links):
         names = [name for name, _, _ in shape]
         check_speeds(speeds or {}, names)
         self._check_wan(wan, wan_mode, names)
+        if authority is not None:
+            _check_tls(credentials, wan_mode)
         with self._hold_lock():
             if shared_state is None and agents_for is not None:
                 shared_state = False
@@ -127,10 +137,12 @@ class Fog(Links):
                 speeds or {},
                 wan,
                 wan_mode,
+                authority,
             )
             if agents_for is not None and not state.shared:
                 state = self._with_service(state, agents_for)
             self._save(state)
+            self._issue_certificates()
             if wan is not None:
                 self._relink(wan)
             self._start(state.sites, progress)
@@ -245,20 +257,29 @@ class Fog(Links):
         speeds: Mapping[str, float],
         wan: Wan | None,
         wan_mode: Mode | None,
+        authority: Path | None,
     ) -> FogState:
         """The state to bring up: the existing one if it has this shape, otherwise a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
+        authority_folder = str(authority.absolute()) if authority else None
         desired = (
             runtime,
             checkpoint_interval_s,
             secret_folder,
+            authority_folder,
             [(*site, speeds.get(site[0])) for site in shape],
         )
         state = self._file.load()
         if state is not None:
             state = state.find_processes()
             current_sites = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
-            current = (state.runtime, state.checkpoint_interval_s, state.credentials, current_sites)
+            current = (
+                state.runtime,
+                state.checkpoint_interval_s,
+                state.credentials,
+                state.authority,
+                current_sites,
+            )
             same_wan = _fixed_part(state.wan) == (
                 wan and (wan_mode or "namespaces", wan.host, wan.lans)
             )
@@ -277,7 +298,10 @@ class Fog(Links):
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
             speed = speeds.get(name)
-            sites.append(SiteRecord(name, tier, host, broker, engine, slots, agent, speed))
+            encrypted = authority is not None
+            sites.append(
+                SiteRecord(name, tier, host, broker, engine, slots, agent, speed, encrypted)
+            )
         for name in ("sites", "state"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         return FogState(
@@ -287,6 +311,7 @@ class Fog(Links):
             tuple(sites),
             shared=shared is not False,
             wan=wan_state,
+            authority=authority_folder,
         )
 
     def _supervise(self, restart: bool) -> None:
@@ -358,7 +383,13 @@ class Fog(Links):
         self._start_agent(site, running)
         running.pop("agent", None)
         if running.pop("broker", None) is None:
-            mosquitto.start(folder / "broker", host=site.host, port=site.broker_port, launch=launch)
+            mosquitto.start(
+                folder / "broker",
+                host=site.host,
+                port=site.broker_port,
+                tls=_identity(state, site.name),
+                launch=launch,
+            )
         settings = FlinkSettings(
             folder=folder / "engine",
             state=self._state_folder(site.name, shared=state.shared),
@@ -369,7 +400,8 @@ class Fog(Links):
             class_path=[jars[_CONNECTOR]],
             runtime_jar=jars.get(_RUNTIME),
             checkpoint_interval_s=state.checkpoint_interval_s,
-            credentials=Path(state.credentials) if state.credentials else None,
+            credentials=self._job_credentials(site.name),
+            tls=_identity(state, site.name),
         )
         patience_s = _START_S / min(1.0, site.speed or 1.0)
         flink.start(settings, running=running, launch=launch_engine, timeout_s=patience_s)
@@ -385,10 +417,40 @@ class Fog(Links):
         argv += ["--service", self._service_for_agents(state), "--engine", site.engine_address]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
         argv += ["--listen", f"{site.host}:{site.agent_port}"]
+        if (identity := _identity(state, site.name)) is not None:
+            argv += identity.agent_options()
         token = folder / _TOKEN
         if token.exists():
             argv += ["--token-file", str(token)]
         self._launch(site.name, Command("agent", argv, folder, folder / "agent.log"))
+
+    def write_credentials(self, folder: Path) -> None:
+        """Write the credentials that the bodies of `site_bodies` name into the folder of a service;
+        nothing for a fog without TLS."""
+        state = self._file.load()
+        if state is not None and state.authority is not None:
+            Identity(Path(state.authority), SERVICE).write_credentials(
+                folder / CREDENTIALS, _addresses(state.sites)
+            )
+
+    def _issue_certificates(self) -> None:
+        """Issue certificates to sites of which nothing runs yet."""
+        state = self._load()
+        if state.authority is None or self._running():
+            return
+        folder = Path(state.authority)
+        issue_all(folder, {site.name: site.host for site in state.sites})
+        for site in state.sites:
+            Identity.of_site(folder, site.name).write_credentials(
+                self.folder / "sites" / site.name / "credentials" / CREDENTIALS,
+                _addresses(state.sites),
+            )
+
+    def _job_credentials(self, site: str) -> Path | None:
+        state = self._load()
+        if state.authority is not None:
+            return self.folder / "sites" / site / "credentials"
+        return Path(state.credentials) if state.credentials else None
 
     def _write_token(self, site: str, secret: str) -> None:
         folder = self.folder / "sites" / site / "agent"
@@ -412,7 +474,7 @@ class Fog(Links):
         return {name: lib / name for name in names}
 
     def _site_status(self, state: FogState, site: SiteRecord) -> SiteStatus:
-        view = flink.overview(site.host, site.engine_port) or {}
+        view = flink.overview(site.host, site.engine_port, _identity(state, site.name)) or {}
         processes = tuple(
             ProcessStatus(
                 record.what,
@@ -433,6 +495,28 @@ class Fog(Links):
             view.get("slots-available"),
             site.speed,
         )
+
+
+def _check_tls(credentials: Path | None, wan_mode: Mode | None) -> None:
+    """Raises PermanentError for options that TLS excludes."""
+    if credentials is not None:
+        raise PermanentError(
+            "cannot bring up a fog with TLS and other credentials: it makes its own"
+        )
+    if wan_mode == "proxy":
+        raise PermanentError(
+            "cannot bring up a fog with TLS behind proxies: their addresses are in no certificate;"
+            " use network namespaces (--wan-mode namespaces)"
+        )
+
+
+def _identity(state: FogState, site: str) -> Identity | None:
+    """The site's certificate; None for a fog without TLS."""
+    return Identity.of_site(Path(state.authority), site) if state.authority else None
+
+
+def _addresses(sites: Iterable[SiteRecord]) -> list[str]:
+    return [address for site in sites for address in (site.broker_address, site.engine_address)]
 
 
 def _fixed_part(wan: WanState | None) -> object:

@@ -26,6 +26,7 @@ class SiteRecord:
     """One site: where its broker, its engine and its agent listen.
 
     `speed`: how many cores its engine may use at most, a fraction for less than one; None: all.
+    `encrypted`: they serve TLS.
     """
 
     name: str
@@ -36,14 +37,15 @@ class SiteRecord:
     slots: int
     agent_port: int = 0
     speed: float | None = None
+    encrypted: bool = False
 
     @property
     def engine_address(self) -> str:
-        return f"http://{self.host}:{self.engine_port}"
+        return f"{'https' if self.encrypted else 'http'}://{self.host}:{self.engine_port}"
 
     @property
     def broker_address(self) -> str:
-        return f"tcp://{self.host}:{self.broker_port}"
+        return f"{'ssl' if self.encrypted else 'tcp'}://{self.host}:{self.broker_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class FogState:
 
     With `shared`, all sites keep state in one folder. Otherwise each has its own, and an agent that
     calls the service at `service` (None: not set yet) with the token in the agent's folder.
+    `authority` is the folder of the certificate authority of a fog with TLS.
     """
 
     runtime: Runtime
@@ -73,6 +76,7 @@ class FogState:
     shared: bool = True
     service: str | None = None
     wan: WanState | None = None
+    authority: str | None = None
 
     def site(self, name: str) -> SiteRecord:
         """The record of a site. Raises PermanentError for an unknown name."""
@@ -185,4 +189,5 @@ def _parse(data: dict[str, Any]) -> FogState:
         shared=data.get("shared", True),
         service=data.get("service"),
         wan=parse_wan_state(data["wan"]) if data.get("wan") else None,
+        authority=data.get("authority"),
     )

@@ -141,6 +141,13 @@ class Change:
         self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
         self.plan = Plan(self.plan.composition, (), ())
 
+    def abandon(self) -> None:
+        """End as cancelled, with all operations that have not ended."""
+        self.state = ChangeState.CANCELLED
+        for operation in self.operations:
+            if not operation.state.over:
+                operation.state, operation.error = OperationState.CANCELLED, ABANDONED
+
     @property
     def stopped(self) -> frozenset[str]:
         """Jobs that it, or the change that it superseded, has stopped and not started since."""
@@ -188,6 +195,10 @@ STOPPED = "the service stopped; planned anew"
 
 ANEW = "planned anew: a job needed repair in the meantime"
 """The error of an operation whose blocked change had to repair another job as well."""
+
+
+ABANDONED = "the change was ended before its outcome was known"
+"""The error of an operation that was not awaited."""
 
 
 def _cancel_unless_over(operation: JsonObject, why: str = STOPPED) -> JsonObject:

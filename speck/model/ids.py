@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import NamedTuple
 
 from speck.model.link import Link
 
@@ -26,7 +28,56 @@ def sink_client_id(installation: str, job_name: str, source: Link) -> str:
     return source_client_id(installation, job_name, source) + "-out"
 
 
-def engine_job_id(installation: str, composition: str | None, job_name: str, attempt: int) -> str:
-    """The engine's id of one incarnation: 32 hex digits, computed before the request is sent."""
-    text = "|".join((installation, composition or "", job_name, str(attempt)))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def engine_job_id(
+    installation: str, composition: str, job_name: str, generation: int, attempt: int
+) -> str:
+    """The engine's id of one incarnation: 32 hex digits, computed before the request is sent.
+
+    They are 6 digits of the installation, 10 of the job, 11 of the generation of the store and 5
+    of the attempt, so that a restored service recognizes what was started after the backup (see
+    `EngineJobId`). A generation and an attempt beyond these digits raise ValueError.
+    """
+    if not (0 <= generation < 16**11 and 0 <= attempt < 16**5):
+        raise ValueError(f"cannot make an id of generation {generation}, attempt {attempt}")
+    job = job_digits(installation, composition, job_name)
+    return f"{_hash(installation, 6)}{job}{generation:011x}{attempt:05x}"
+
+
+def _hash(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+class EngineJobId(NamedTuple):
+    """The parts of an engine job id of this installation: which `job` (10 hex digits), and which
+    of its incarnations. Of two of a job, the one with the higher `order` was started later."""
+
+    job: str
+    generation: int
+    attempt: int
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.generation, self.attempt
+
+    @classmethod
+    def parse(cls, engine_job_id: str, installation: str) -> EngineJobId | None:
+        """The parts of an id, or None if it is not of this installation."""
+        digits = re.fullmatch(
+            r"([0-9a-f]{6})([0-9a-f]{10})([0-9a-f]{11})([0-9a-f]{5})", engine_job_id
+        )
+        if digits is None or digits[1] != _hash(installation, 6):
+            return None
+        return cls(digits[2], int(digits[3], 16), int(digits[4], 16))
+
+
+def job_digits(installation: str, composition: str, job_name: str) -> str:
+    """The part of a job's engine job ids that all its incarnations share."""
+    return _hash(f"{installation}|{composition}|{job_name}", 10)
+
+
+def producer_epoch(generation: int, attempt: int) -> int:
+    """The epoch of the sequence numbers of one incarnation's sink. It is the attempt in the first
+    generation, and higher than all earlier ones after a restore, whose attempts may repeat those
+    of incarnations that were started after the backup. Generations are milliseconds: a thousand
+    attempts in each cannot be reached."""
+    return (generation - 1) * 1000 + attempt

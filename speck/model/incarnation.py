@@ -198,9 +198,10 @@ class Inventory:
     """Everything that speck has deployed within the scope of one plan.
 
     `attempts` holds the highest attempt ever used for each job name, removed jobs included, so
-    that an engine never receives the same id twice.
+    that an engine never receives the same id twice. `generation` is that of the store.
     """
 
     jobs: Mapping[str, Incarnation] = field(default_factory=dict)
     sessions: tuple[Session, ...] = ()
     attempts: Mapping[str, int] = field(default_factory=dict)
+    generation: int = 1

@@ -45,7 +45,8 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How to reach a site's broker. `credentials` is the name of a file, never a secret."""
+    """How to reach a site's broker. `credentials` is the name of a file, never a secret; an engine
+    at an https address is reached with the certificates in it, too."""
 
     kind: str
     address: str

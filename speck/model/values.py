@@ -17,3 +17,8 @@ def is_name(text: str) -> bool:
 
 
 JsonObject = dict[str, Any]
+
+LOCAL = "local"
+"""Who acts without a token: somebody on the service's machine, who may read and write its home."""
+SPECK = "speck"
+"""Who asks for a change that nobody asked for: a repair."""

@@ -107,6 +107,9 @@ class Watch:
         self._memory = decision.memory
         self._events.report_sites(before, decision.memory, engines, now)
         self._events.report_jobs(jobs, before, decision)
+        if self._records.restored is not None:  # nothing is done until its state is adopted
+            self._publish()
+            return decision.due
         self.sessions.poll(now, numbers)
         self._publish()
         for scope, names in decision.repair.items():

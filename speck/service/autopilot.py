@@ -107,7 +107,9 @@ class Autopilots:
     # -- one round -------------------------------------------------------------------------
 
     def run_round(self) -> None:
-        """Take the step that is due for each composition."""
+        """Take the step that is due for each composition; none while the store is `restored`."""
+        if self._records.restored is not None:
+            return
         for composition, _ in list(self._records.autopilots.items()):
             if not self._task.stopping.is_set():
                 self._advance(composition)

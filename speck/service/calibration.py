@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ from speck.errors import (
 from speck.model.composition import composition_of_one, job_posted_alone
 from speck.model.job import JobDescription, Upgrade
 from speck.model.site import Tier
-from speck.model.values import JsonObject
+from speck.model.values import SPECK, JsonObject
 from speck.service.jobs import Jobs
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
@@ -125,8 +125,17 @@ class Calibrations:
         sites = sorted(self._records.sites().values(), key=lambda s: (s.tier != Tier.CLOUD, s.name))
         return sites[0].name if sites else None
 
-    def run(self, site: str, *, busy: bool = False, job_path: str = JAR) -> JsonObject:
-        """Measure `site` now (some 20 s) and keep the result; returns it.
+    def run(
+        self,
+        site: str,
+        *,
+        busy: bool = False,
+        job_path: str = JAR,
+        by: str | None = None,
+        shows: Callable[[str], bool] = lambda job_name: True,
+    ) -> JsonObject:
+        """Measure `site` now (some 20 s) and keep the result; returns it. `by` asks for it;
+        `shows` says which jobs may be named to them.
 
         Raises NotFoundError; ConflictError while another calibration runs, when jobs run at the
         site (unless `busy`), when no slot is free, or when the reference is not calibrated yet;
@@ -138,10 +147,10 @@ class Calibrations:
         try:
             self._refuse_unreferenced(site)
             if not busy:
-                self._refuse_disturbing(site)
+                self._refuse_disturbing(site, shows)
             tasks = self._tasks(site)
-            reading = self._measure(site, tasks, job_path)
-            self._keep(site, reading)
+            reading = self._measure(site, tasks, job_path, by)
+            self._keep(site, reading, by)
         finally:
             self._busy.release()
         calibration = self.of(site)
@@ -152,7 +161,7 @@ class Calibrations:
         """`{cores, pace, unit_s, at, detail}`; None when it was never calibrated."""
         return self._records.calibrations.get(site)
 
-    def _keep(self, site: str, reading: Reading) -> None:
+    def _keep(self, site: str, reading: Reading, by: str | None) -> None:
         """Store a result. Core speeds are relative to the reference: when that is calibrated
         again, all of them change."""
         records = {name: record for name, record in self._all().items() if name != site}
@@ -175,7 +184,8 @@ class Calibrations:
             record_with_pace = {**record, "pace": round(pace, 4) if pace else None}
             batch |= self._records.calibrations.put(record_with_pace, name)
         cores = records[site]["cores"]
-        event = self._records.event("site", f"{site} calibrated: {cores:g} cores", site=site)
+        message = f"{site} calibrated: {cores:g} cores"
+        event = self._records.event("site", message, site=site, by=by)
         self._records.write(batch, event)
 
     def _all(self) -> dict[str, JsonObject]:
@@ -189,17 +199,18 @@ class Calibrations:
                 f" calibrated yet; run speck site calibrate {reference} {site}"
             )
 
-    def _refuse_disturbing(self, site: str) -> None:
+    def _refuse_disturbing(self, site: str, shows: Callable[[str], bool]) -> None:
         jobs = sorted(
-            name
+            name if shows(name) else "a job of others"
             for (_, name), incarnation in self._records.all_incarnations().items()
             if not incarnation.ended
             and incarnation.job.site == site
             and not name.startswith(PREFIX)
         )
         if jobs:
+            names = ", ".join(dict.fromkeys(jobs))
             raise ConflictError(
-                f"cannot calibrate {site}: it would take CPU time from {', '.join(jobs)}, and they"
+                f"cannot calibrate {site}: it would take CPU time from {names}, and they"
                 " would distort the result; stop them first, or accept both (--busy)"
             )
 
@@ -216,9 +227,9 @@ class Calibrations:
             )
         return min(_MOST_TASKS, slots.free) if slots is not None else 1
 
-    def _measure(self, site: str, tasks: int, job_path: str) -> Reading:
+    def _measure(self, site: str, tasks: int, job_path: str, by: str | None) -> Reading:
         name = job_name(site)
-        self._remove(name)
+        self._remove(name, by)
         job = JobDescription(
             job_name=name,
             site=site,
@@ -231,7 +242,7 @@ class Calibrations:
             pinned=True,
         )
         try:
-            answer = self._jobs.post(job, _START_S)
+            answer = self._jobs.post(job, _START_S, by=by)
             if answer.status == 202:
                 raise TransientError(
                     f"cannot calibrate {site}: its job has not started in {_START_S:.0f} s"
@@ -241,7 +252,7 @@ class Calibrations:
             raise _without_jar(error, site, job_path) from error
         finally:
             with suppress(SpeckError):  # then the next calibration or start removes it
-                self._remove(name)
+                self._remove(name, by)
 
     def _await(self, site: str, name: str, tasks: int) -> Reading:
         until = self._clock.monotonic() + _MEASURE_S
@@ -274,15 +285,15 @@ class Calibrations:
         (job,) = revision["description"]["jobs"]
         return bool(job["entry_class"] == _ENTRY)
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str, by: str | None) -> None:
         if name in self._own_jobs():
-            self._jobs.delete(name, _REMOVE_S)
+            self._jobs.delete(name, _REMOVE_S, by=by)
 
     def _sweep(self) -> None:
         with self._busy:
             for name in self._own_jobs():
                 with suppress(SpeckError):
-                    self._remove(name)
+                    self._remove(name, SPECK)
 
 
 def job_name(site: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
@@ -12,6 +12,7 @@ from speck.deploy.admission import (
     Admission,
     describe_removal,
     find_mass_removal,
+    list_links,
     refuse_mass_removal,
 )
 from speck.deploy.adoption import take_in
@@ -26,7 +27,7 @@ from speck.model.composition import (
     title,
     visible_name,
 )
-from speck.model.values import JsonObject
+from speck.model.values import SPECK, JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
@@ -41,7 +42,8 @@ from speck.store.tables import Batch
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How an apply was asked for. `if_match` is a revision number; `by` a token's name.
+    """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
+    `sees` whether that token may be told of a composition.
 
     Without `drain` readers leave their links at once; with `force` most jobs may be removed. Only
     with `any_client_id` may outputs name clients that speck might not have created.
@@ -57,6 +59,7 @@ class Request:
     by: str | None = None
     any_client_id: bool = True
     line_of: LineOf | None = None
+    sees: Callable[[str], bool] = lambda scope: True
 
 
 class Compositions:
@@ -204,7 +207,7 @@ class Compositions:
             first = None
             if request.idempotency_key and not request.dry_run:
                 body = dump_composition(description)
-                first = self._first_answers.find(request.idempotency_key, body)
+                first = self._first_answers.find(request.by, request.idempotency_key, body)
             if first is None:
                 answer, running = self._apply(description, request, jars, cause)
         if first is not None:
@@ -250,12 +253,14 @@ class Compositions:
                 jars,
                 drain=request.drain,
                 stopped=stopped,
+                sees=request.sees,
             )
 
         prepared = prepare()
         if not request.any_client_id:
             composition = prepared.composition
             self._admission.refuse_foreign_clients(description, composition, request.line_of)
+        self._admission.refuse_cycles(prepared.composition, adopted, request.line_of, request.sees)
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
@@ -278,6 +283,9 @@ class Compositions:
                     f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
                 )
+            self._admission.refuse_cycles(
+                prepared.composition, adopted, request.line_of, request.sees
+            )
             taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
@@ -358,13 +366,22 @@ class Compositions:
             if prepared.plan.empty:
                 return None
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
+                prepared.plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             with self._guard_adoption(name):
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile
                 return self._runner.start(change, accepted, prepared.sites)
+
+    @contextmanager
+    def locked(self, names: Iterable[str]) -> Iterator[None]:
+        """Held while nothing else may change these compositions, nor take or free a job's name."""
+        with ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(self._locks[name])
+            stack.enter_context(self._owning)
+            yield
 
     def _guard_adoption(self, name: str) -> AbstractContextManager[object]:
         """Held while a job posted alone must not be adopted; nothing else can be, and starts of
@@ -418,6 +435,7 @@ class Compositions:
         }
         accepted: Batch = {self._records.heads.key(name): new_head, **adopted}
         accepted |= self._changes.put_superseded(superseded, change)
+        accepted |= self._records.put_links(name, list_links(prepared.composition))
         if not same:
             accepted[self._records.revisions.key(name, revision)] = {
                 "description": dumped,
@@ -433,7 +451,8 @@ class Compositions:
         }
         answer = _render_accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted |= self._first_answers.put(request.idempotency_key, dumped, answer)
+            key = request.idempotency_key
+            accepted |= self._first_answers.put(request.by, key, dumped, answer)
         return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
@@ -463,7 +482,8 @@ class Compositions:
         }
         if request.idempotency_key:
             body = dump_composition(description)
-            self._records.write(self._first_answers.put(request.idempotency_key, body, answer))
+            first = self._first_answers.put(request.by, request.idempotency_key, body, answer)
+            self._records.write(first)
         return {**answer, "state": str(ChangeState.DONE)}
 
     def _is_same_revision(

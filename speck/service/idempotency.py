@@ -1,4 +1,7 @@
-"""First answers to requests with an Idempotency-Key: they are repeated for a day."""
+"""First answers to requests with an Idempotency-Key: they are repeated for a day.
+
+Keys belong to a token: nobody gets, or is hindered by, the answer to another's request.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ class FirstAnswers:
         self._records = records
         self._clock = clock
 
-    def find(self, key: str, body: JsonObject) -> JsonObject | None:
-        """The first answer to a key. Raises ConflictError when it came with another body."""
-        record = self._records.answers.get(_hash(key))
+    def find(self, by: str | None, key: str, body: JsonObject) -> JsonObject | None:
+        """The first answer to a key of the token named `by`. Raises ConflictError when it came
+        with another body."""
+        record = self._records.answers.get(_hash(by, key))
         if record is None or is_expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(body):
@@ -30,14 +34,14 @@ class FirstAnswers:
         answer: JsonObject = record["answer"]
         return answer
 
-    def put(self, key: str, body: JsonObject, answer: JsonObject) -> Batch:
-        """What to store of the first answer to a key."""
+    def put(self, by: str | None, key: str, body: JsonObject, answer: JsonObject) -> Batch:
+        """What to store of the first answer to a key of the token named `by`."""
         record = {"digest": _digest(body), "at": rfc3339(self._clock.now()), "answer": answer}
-        return self._records.answers.put(record, _hash(key))
+        return self._records.answers.put(record, _hash(by, key))
 
 
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+def _hash(by: str | None, key: str) -> str:
+    return hashlib.sha256(f"{by or ''} {key}".encode()).hexdigest()  # no name holds a space
 
 
 def _digest(content: JsonObject) -> str:

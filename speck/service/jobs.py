@@ -145,7 +145,12 @@ class Jobs:
     # -- changing -------------------------------------------------------------------------
 
     def post(
-        self, description: JobDescription, wait_s: float, line_of: LineOf | None = None
+        self,
+        description: JobDescription,
+        wait_s: float,
+        line_of: LineOf | None = None,
+        *,
+        by: str | None = None,
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
 
@@ -160,7 +165,7 @@ class Jobs:
                 self._refuse_another(description, head)
             running = self._compositions.under_way(composition_of_one(name))
             if running is None or head is None:
-                running = self._start(description, line_of)
+                running = self._start(description, line_of, by)
                 if running is None:
                     return Answer(200, self.get(name))
         return self._await_outcome(running, name, wait_s, created=True, new=head is None)
@@ -171,25 +176,27 @@ class Jobs:
         description: JobDescription,
         wait_s: float,
         line_of: LineOf | None = None,
+        *,
+        by: str | None = None,
     ) -> Answer:
         """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
-            running = self._start(description, line_of)
+            running = self._start(description, line_of, by)
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
         return self._await_outcome(running, name, wait_s, created=False)
 
-    def delete(self, name: str, wait_s: float) -> Answer:
+    def delete(self, name: str, wait_s: float, *, by: str | None = None) -> Answer:
         """204 when it is gone, 202 while that is under way."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}")
             try:
-                _, running = self._compositions.remove(composition_of_one(name))
+                _, running = self._compositions.remove(composition_of_one(name), by=by)
             except NotFoundError:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
@@ -204,10 +211,12 @@ class Jobs:
         head = self._records.heads.get(composition_of_one(name))
         return None if head is None or head.get("deleted") else head
 
-    def _start(self, description: JobDescription, line_of: LineOf | None) -> Running | None:
+    def _start(
+        self, description: JobDescription, line_of: LineOf | None, by: str | None
+    ) -> Running | None:
         """The change; None when nothing is to be done."""
         alone = CompositionDescription(composition_of_one(description.job_name), (description,))
-        _, running = self._compositions.accept(alone, Request(line_of=line_of))
+        _, running = self._compositions.accept(alone, Request(line_of=line_of, by=by))
         return running
 
     def _refuse_another(self, description: JobDescription, head: JsonObject) -> None:
@@ -250,7 +259,7 @@ class Jobs:
             head = self._head(name)
             if head is None or head["last_change"] != failed.id:
                 return
-            _, running = self._compositions.remove(composition_of_one(name))
+            _, running = self._compositions.remove(composition_of_one(name), by=failed.by)
             running.over.wait(10.0)
 
     def _refuse_owned(self, name: str) -> None:

@@ -25,14 +25,19 @@ from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
+from speck.service.audit import Audit
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
+from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
+from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
 from speck.service.placements import Placements
+from speck.service.policy import Policy
+from speck.service.restored import Restored
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
@@ -64,7 +69,9 @@ class Service:
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
-        self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.connections = Connections(
+            self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
+        )
         self.agents = Agents(
             self.records,
             self.records.sites,
@@ -80,6 +87,7 @@ class Service:
         self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
             self.records,
             self.connections,
@@ -88,8 +96,12 @@ class Service:
             self.changes,
             self.agents,
             OwnSite(SiteNetworks(config.site_networks, config.site_state_uris)),
+            legs,
+            simulated=config.simulated,
         )
-        self.tokens = Tokens(self.records, self.clock)
+        self.tokens = Tokens(self.records, self.clock, config.last_uses)
+        self.audit = Audit(config.audit, self.clock)
+        self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
         self._place()
@@ -153,6 +165,19 @@ class Service:
             self.clock,
             self.requirements,
         )
+        self.forgetting = Forgetting(
+            self.records,
+            self.changes,
+            self.runner,
+            self.compositions,
+            jobs,
+            self.connections,
+            self.polls,
+            self.agents,
+        )
+        self.restored = Restored(
+            self.records, self.connections, self.polls, self.changes, self.clock
+        )
         self.jobs = Jobs(
             self.records,
             self.connections,
@@ -204,7 +229,8 @@ class Service:
             raise
         for running in cut_short:
             self.runner.go_on(running)
-        self.calibrations.sweep()
+        if self.records.restored is None:
+            self.calibrations.sweep()
 
     def _collect_artifacts(self) -> None:
         self.artifacts.collect()
@@ -232,4 +258,5 @@ class Service:
         self.runner.close()
         self.polls.close()
         self.connections.close()
+        self.audit.close()
         self.records.store.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, kinds
+from speck.binding import BROKERS, ENGINES, is_simulated, kinds
 from speck.deploy.changes import Changes
 from speck.errors import ConflictError, InvalidError, Problem, SpeckError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
+from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
 from speck.service.status import StatusViews
 from speck.sites.connections import Connections
@@ -31,7 +32,11 @@ class Sites:
         changes: Changes,
         agents: Agents,
         own_site: OwnSite,
+        legs: Legs,
+        *,
+        simulated: bool = False,
     ):
+        """`simulated`: sites that exist in the service's memory alone may be registered."""
         self._records = records
         self._connections = connections
         self._status = views
@@ -39,11 +44,16 @@ class Sites:
         self._changes = changes
         self._agents = agents
         self._own_site = own_site
+        self._legs = legs
+        self._simulated = simulated
 
-    def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
+    def add(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
         """Register a site; False when the same site is registered already. `by_itself`: with a
         token of role site, which may say only what `OwnSite` allows; its engine is not polled for
-        the answer then, since the answer would tell open ports from closed ones.
+        the answer then, since the answer would tell open ports from closed ones. `by` names who
+        asks.
 
         Raises ConflictError, InvalidError, ForbiddenError.
         """
@@ -60,11 +70,13 @@ class Sites:
                 )
             if known is None:
                 self._refuse_foreign_addresses(site, by_itself=by_itself)
-                self._write(site, f"site {site.name} registered")
+                self._write(site, f"site {site.name} registered", by)
         return self._show(site, by_itself), known is None
 
-    def put(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
-        """Register or change; true when it is new. `by_itself` as with `add`.
+    def put(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
+        """Register or change; true when it is new. `by_itself` and `by` as with `add`.
 
         Raises ConflictError while jobs run there and an address changes, ForbiddenError.
         """
@@ -79,7 +91,7 @@ class Sites:
                 self._refuse_busy(site.name, "change the addresses of")
                 if known.spe != site.spe:  # another engine is as fast as it is
                     self._records.write({self._records.calibrations.key(site.name): None})
-            self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
+            self._write(site, f"site {site.name} {'changed' if known else 'registered'}", by)
         return self._show(site, by_itself), known is None
 
     def get(self, name: str) -> JsonObject:
@@ -92,7 +104,7 @@ class Sites:
         rendered = self._render(*self._records.sites().values())
         return [site for site in rendered if state is None or site["state"] == state]
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, by: str | None = None) -> None:
         """Remove the site. Raises NotFoundError; ConflictError while jobs run there."""
         with self._changes.placing:
             self._site(name)
@@ -103,7 +115,7 @@ class Sites:
                     self._records.heartbeats.key(name): None,
                     self._records.calibrations.key(name): None,
                 },
-                self._records.event("site", f"site {name} removed", site=name),
+                self._records.event("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
             self._agents.forget(name)
@@ -140,6 +152,7 @@ class Sites:
         with suppress(SpeckError):
             folder = self._connections.engine(name).checkpoint_folder()
         findings += self._agents.findings(name, folder)
+        findings += self._legs.findings(name)
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 
@@ -165,10 +178,10 @@ class Sites:
     def _site(self, name: str) -> Site:
         return self._connections.site(name)
 
-    def _write(self, site: Site, message: str) -> None:
+    def _write(self, site: Site, message: str, by: str | None) -> None:
         batches: list[Batch] = [
             self._records.put_site(site),
-            self._records.event("site", message, site=site.name),
+            self._records.event("site", message, site=site.name, by=by),
         ]
         self._records.write(*batches)
         self._polls.forget(site.name)
@@ -183,6 +196,12 @@ class Sites:
             if kind not in kinds(group):
                 known = ", ".join(kinds(group))
                 problems.append(Problem(path, f"no binder for {kind!r}; installed: {known}"))
+            elif not self._simulated and is_simulated(group, kind):
+                fault = (
+                    f"{kind!r} is for trials: what runs there is lost when the service ends;"
+                    " to allow it, start the service with SPECK_SIMULATED=1"
+                )
+                problems.append(Problem(path, fault))
         if problems:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 

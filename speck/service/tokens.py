@@ -1,15 +1,36 @@
-"""Opaque random tokens, kept as SHA-256 only; a role says what a token may do."""
+"""Opaque random tokens, kept as SHA-256 only. A role says what a token may do, its scopes where."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import re
 import secrets
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 
 from speck.clock import Clock, rfc3339
-from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
-from speck.model.values import JsonObject, is_name
+from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, UnauthorizedError
+from speck.model.scopes import UNLIMITED, Scopes
+from speck.model.values import LOCAL, SPECK, JsonObject, is_name
 from speck.store.records import Records
+from speck.store.tables import Batch
+
+ROTATION = timedelta(minutes=10)
+"""How long the old secret of a rotated token stays valid."""
+LAST_USED = timedelta(minutes=1)
+"""The time of a token's last use is written at most this often."""
+RESERVED = ("self", LOCAL, SPECK, "autopilot")
+"""Names that no token may have: those of routes, and of actors that need no token."""
+_SCOPED_ROLES = ("deployer", "viewer")
+_SECRETS = ("sha256", "former")
+_DURATION = re.compile(r"([1-9][0-9]{0,5})([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Role(StrEnum):
@@ -19,75 +40,287 @@ class Role(StrEnum):
     SITE = "site"
 
 
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token whose secret came with a request."""
+
+    name: str
+    role: Role
+    site: str | None
+    scopes: Scopes
+
+
 class Tokens:
     """Tokens by name."""
 
-    def __init__(self, records: Records, clock: Clock):
+    def __init__(self, records: Records, clock: Clock, last_uses: Path | None = None):
+        """`last_uses` is the file that holds when each token was last used; None: nowhere."""
         self._records = records
         self._clock = clock
+        self._last_uses = _LastUses(last_uses, clock)
+        self._changing = threading.Lock()
 
     def any(self) -> bool:
         """Whether a token exists."""
         return self._records.tokens.last_id() is not None
 
-    def add(self, name: str, role: str, site: str | None = None) -> str:
-        """A new token, shown this once. A token of role `site` is bound to one site."""
-        problems = []
-        if not is_name(name):
-            problems.append(Problem("name", f"{name!r} is not a name"))
-        if role not in list(Role):
-            problems.append(Problem("role", f"{role!r} is none of {', '.join(Role)}"))
-        if (role == Role.SITE) != (site is not None):
-            problems.append(Problem("site", "goes with role site, and only with it"))
-        if problems:
-            raise InvalidError("cannot add this token", problems)
-        if role != Role.ADMIN and not self._admins():
-            raise ConflictError(
-                f"cannot add token {name!r}: the first must have role admin,"
-                " or nobody could add or remove another"
-            )
-        if self._records.tokens.get(name) is not None:
-            raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
-        secret = f"speck_{secrets.token_urlsafe(32)}"
-        record = {
-            "name": name,
-            "role": role,
-            "site": site,
-            "sha256": hashlib.sha256(secret.encode()).hexdigest(),
-            "at": rfc3339(self._clock.now()),
-        }
-        self._records.write(
-            {self._records.tokens.key(name): record},
-            self._records.event("token", f"token {name} added with role {role}"),
-        )
+    def add(
+        self,
+        name: str,
+        role: str,
+        site: str | None = None,
+        *,
+        scopes: Scopes = UNLIMITED,
+        expires_in: str | None = None,
+        by: str | None = None,
+    ) -> str:
+        """Make a token; returns its secret, which is shown only this once. A token of role `site`
+        is bound to one site; `expires_in` is a duration like `90d`.
+
+        Raises InvalidError, and ConflictError for a name that is taken or when the first token
+        is not an administrator's.
+        """
+        now = self._clock.now()
+        _check(name, role, site, scopes, expires_in)
+        with self._changing:
+            if role != Role.ADMIN and not self._list_admins():
+                raise ConflictError(
+                    f"cannot add token {name!r}: the first must have role admin,"
+                    " or nobody could add or remove another"
+                )
+            if self._records.tokens.has(name):
+                raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
+            secret = _make_secret()
+            expires = _end_of(expires_in, now)
+            record = {
+                "name": name,
+                "role": role,
+                "site": site,
+                **scopes.to_json(),
+                "sha256": _hash(secret),
+                "former": [],
+                "at": rfc3339(now),
+                "by": by,
+                "expires": expires and rfc3339(expires),
+            }
+            about = f"token {name} added with role {role}"
+            self._write(self._records.tokens.put(record, name), about, by)
+        self._last_uses.drop(name)
+        return secret
+
+    def rotate(self, name: str, expires_in: str | None = None, by: str | None = None) -> str:
+        """Give a token a new secret and return it; the old one is valid for ten more minutes.
+        `expires_in` sets a new time of expiry.
+
+        Raises NotFoundError, InvalidError, and ConflictError for one that has expired.
+        """
+        now = self._clock.now()
+        if (fault := find_duration_fault(expires_in)) is not None:
+            raise InvalidError(f"cannot rotate token {name!r}", [Problem("expires_in", fault)])
+        with self._changing:
+            record = self._read(name)
+            if expires_in is None and _is_over(record["expires"], now):
+                raise ConflictError(
+                    f"cannot rotate token {name!r}: it has expired; give it a new time of expiry"
+                    " (--expires 90d)"
+                )
+            until = [rfc3339(now + ROTATION), *([record["expires"]] if record["expires"] else [])]
+            secret = _make_secret()
+            former = [each for each in record["former"] if not _is_over(each["until"], now)]
+            expires = _end_of(expires_in, now)
+            record = {
+                **record,
+                "sha256": _hash(secret),
+                "former": [*former, {"sha256": record["sha256"], "until": min(until)}],
+                "expires": rfc3339(expires) if expires else record["expires"],
+            }
+            self._write(self._records.tokens.put(record, name), f"token {name} rotated", by)
         return secret
 
     def all(self) -> list[JsonObject]:
-        """`{name, role, site, at}` of each token; never a hash."""
-        records = self._records.tokens.values()
-        return [{k: v for k, v in record.items() if k != "sha256"} for record in records]
+        """Each token as `get` returns it, by name."""
+        return [self._render(record) for record in self._records.tokens.values()]
 
-    def remove(self, name: str) -> None:
-        """Refuse the token from now on. Raises NotFoundError."""
-        if self._records.tokens.get(name) is None:
-            raise NotFoundError(f"cannot find token {name!r}")
-        if self._admins() == {name} and len(self.all()) > 1:
+    def get(self, name: str) -> JsonObject:
+        """`{name, role, site, compositions, topics, sites, at, by, expires, last_used}`; never a
+        hash. Raises NotFoundError."""
+        return self._render(self._read(name))
+
+    def remove(self, name: str, *, leave_open: bool = False, by: str | None = None) -> None:
+        """Refuse the token from now on. Raises NotFoundError, and ConflictError for the last
+        administrator: unless it is the last token and the service may be left open
+        (`leave_open`) to everybody on its machine."""
+        with self._changing:
+            self._read(name)
+            if self._list_admins() <= {name} and self._is_admin(name):
+                self._refuse_last_admin(name, leave_open)
+            self._write(self._records.tokens.drop(name), f"token {name} removed", by)
+        self._last_uses.drop(name)
+
+    def is_valid(self, name: str | None) -> bool:
+        """Whether a token is there and has not expired; None: whether none is needed."""
+        if name is None:
+            return not self.any()
+        record = self._records.tokens.get(name)
+        return record is not None and not _is_over(record["expires"], self._clock.now())
+
+    def verify(self, secret: str) -> Token | None:
+        """The token that `secret` belongs to; None if it is unknown. Raises UnauthorizedError when
+        it has expired."""
+        digest, now = _hash(secret), self._clock.now()
+        for record in self._records.tokens.values():
+            name = record["name"]
+            until = _find_end(record, digest)
+            if until is None:
+                continue
+            if until and _is_over(until, now):
+                raise UnauthorizedError(
+                    f"cannot use token {name!r}: it expired at {until}; an administrator rotates"
+                    f" it with `speck token rotate {name}`"
+                )
+            self._last_uses.note(name)
+            return Token(name, Role(record["role"]), record["site"], Scopes.from_json(record))
+        return None
+
+    def _refuse_last_admin(self, name: str, leave_open: bool) -> None:
+        if len(list(self._records.tokens.items())) > 1:
             raise ConflictError(
                 f"cannot remove token {name!r}: it is the last of role admin;"
                 " add another first, or remove the others first"
             )
-        self._records.write(
-            {self._records.tokens.key(name): None},
-            self._records.event("token", f"token {name} removed"),
-        )
+        if not leave_open:
+            raise ConflictError(
+                f"cannot remove token {name!r}: it is the last one, and without tokens everybody"
+                " on the service's machine is an administrator; to allow that, give --open"
+                " (?open=true)"
+            )
 
-    def _admins(self) -> set[str]:
-        return {str(token["name"]) for token in self.all() if token["role"] == Role.ADMIN}
+    def _read(self, name: str) -> JsonObject:
+        record = self._records.tokens.get(name)
+        if record is None:
+            raise NotFoundError(f"cannot find token {name!r}")
+        return record
 
-    def verify(self, secret: str) -> JsonObject | None:
-        """`{name, role, site}` of the token that `secret` is, or None."""
-        digest = hashlib.sha256(secret.encode()).hexdigest()
-        for record in self._records.tokens.values():
-            if secrets.compare_digest(record["sha256"], digest):
-                return {key: record[key] for key in ("name", "role", "site")}
+    def _render(self, record: JsonObject) -> JsonObject:
+        shown = {key: value for key, value in record.items() if key not in _SECRETS}
+        return {**shown, "last_used": self._last_uses.of(record["name"])}
+
+    def _write(self, batch: Batch, message: str, by: str | None) -> None:
+        self._records.write(batch, self._records.event("token", message, by=by))
+
+    def _is_admin(self, name: str) -> bool:
+        return bool(self._read(name)["role"] == Role.ADMIN)
+
+    def _list_admins(self) -> set[str]:
+        """The names of administrators whose tokens have not expired."""
+        now = self._clock.now()
+        return {
+            str(record["name"])
+            for record in self._records.tokens.values()
+            if record["role"] == Role.ADMIN and not _is_over(record["expires"], now)
+        }
+
+
+class _LastUses:
+    """When each token was last used. It is kept in a file of its own and not in the store: a read
+    must not fail, or end the service, because the disk does not take this."""
+
+    def __init__(self, file: Path | None, clock: Clock):
+        self._file = file
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._uses: dict[str, datetime] = {}
+        self._written: dict[str, datetime] = {}
+        if file is not None:
+            with suppress(OSError, ValueError, AttributeError, TypeError):
+                for name, at in json.loads(file.read_text()).items():
+                    self._uses[name] = self._written[name] = datetime.fromisoformat(at)
+
+    def note(self, name: str) -> None:
+        now = self._clock.now()
+        with self._lock:
+            self._uses[name] = now
+            written = self._written.get(name)
+            if written is None or abs(now - written) >= LAST_USED:
+                self._written = dict(self._uses)  # also when it fails: not at each request again
+                self._save()
+
+    def of(self, name: str) -> str | None:
+        with self._lock:
+            at = self._uses.get(name)
+        return rfc3339(at) if at else None
+
+    def drop(self, name: str) -> None:
+        with self._lock:
+            if self._uses.pop(name, None) is not None:
+                self._written.pop(name, None)
+                self._save()
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        scratch = self._file.with_suffix(".new")
+        content = json.dumps({name: rfc3339(at) for name, at in sorted(self._uses.items())})
+        try:
+            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as out:
+                out.write(content + "\n")
+            os.replace(scratch, self._file)
+        except OSError:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+
+
+def find_duration_fault(text: str | None) -> str | None:
+    """Why `text` is no duration like `90d`; None if it is one, or None itself."""
+    if text is None or _DURATION.fullmatch(text):
         return None
+    return f"{text[:20]!r} is no duration like 90d: a whole number and s, m, h, d or w"
+
+
+def _check(name: str, role: str, site: str | None, scopes: Scopes, expires_in: str | None) -> None:
+    problems = []
+    if not is_name(name) or name in RESERVED:
+        fault = "reserved" if name in RESERVED else "not a name"
+        problems.append(Problem("name", f"{name!r} is {fault}"))
+    if role not in list(Role):
+        problems.append(Problem("role", f"{role!r} is none of {', '.join(Role)}"))
+    if (role == Role.SITE) != (site is not None):
+        problems.append(Problem("site", "goes with role site, and only with it"))
+    if scopes.limited and role not in _SCOPED_ROLES:
+        fault = f"only tokens of role {' or '.join(_SCOPED_ROLES)} can be limited"
+        limits = scopes.to_json().items()
+        problems += [Problem(path, fault) for path, patterns in limits if patterns is not None]
+    problems += scopes.find_problems()
+    if (duration_fault := find_duration_fault(expires_in)) is not None:
+        problems.append(Problem("expires_in", duration_fault))
+    if problems:
+        raise InvalidError(f"cannot add this token: {problems[0]}", problems)
+
+
+def _find_end(record: JsonObject, digest: str) -> str | None:
+    """Until when a token is valid with the secret of this hash: "" for ever, None if it has
+    another secret."""
+    if secrets.compare_digest(record["sha256"], digest):
+        return record["expires"] or ""
+    for former in record["former"]:
+        if secrets.compare_digest(former["sha256"], digest):
+            return str(former["until"])
+    return None
+
+
+def _end_of(expires_in: str | None, now: datetime) -> datetime | None:
+    match = _DURATION.fullmatch(expires_in or "")
+    return now + timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else None
+
+
+def _is_over(moment: str | None, now: datetime) -> bool:
+    return moment is not None and datetime.fromisoformat(moment) <= now
+
+
+def _make_secret() -> str:
+    return f"speck_{secrets.token_urlsafe(32)}"
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from speck import failpoints
-from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
+from speck.binding import (
+    MAIN_TIMEOUT_S,
+    MessageBroker,
+    StreamEngine,
+    Target,
+    open_broker,
+    open_engine,
+)
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
+from speck.sites.credentials import Credentials, read_credentials, read_secrets
 
 
 class Connections:
     """Binders of the registered sites, opened when first needed.
 
-    `sites` returns the registered sites; `timeout_s` limits each call.
+    `sites` returns the registered sites; `timeout_s` limits each call, `main_timeout_s` one that
+    runs a job's `main`.
     """
 
     def __init__(
-        self, sites: Callable[[], Mapping[str, Site]], credentials: Path, timeout_s: float = 10.0
+        self,
+        sites: Callable[[], Mapping[str, Site]],
+        credentials: Path,
+        timeout_s: float = 10.0,
+        main_timeout_s: float = MAIN_TIMEOUT_S,
     ):
         self._sites = sites
         self._credentials = credentials
         self._timeout_s = timeout_s
+        self._main_timeout_s = main_timeout_s
         self._lock = threading.Lock()
-        self._engines: dict[tuple[str, str], StreamEngine] = {}
+        self._engines: dict[tuple[str, str, str | None], StreamEngine] = {}
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
 
     def site(self, name: str) -> Site:
@@ -38,15 +52,19 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """Return the engine of a site, opened if necessary."""
-        spe = self.site(site).spe
-        key = (spe.kind, spe.address)
+        """Return the engine of a site, opened if necessary. Raises PermanentError if it is reached
+        over https and the site's credentials are missing."""
+        spe, broker = self.site(site).spe, self.site(site).broker
+        credentials = broker.credentials if spe.address.startswith("https:") else None
+        key = (spe.kind, spe.address, credentials)
         with self._lock:
             if key not in self._engines:
                 target = Target(
                     spe.address,
-                    timeout_s=self._timeout_s,
-                    on_request=failpoints.hit_after_request,
+                    self._credentials_file(credentials),
+                    self._timeout_s,
+                    failpoints.hit_after_request,
+                    self._main_timeout_s,
                 )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])
@@ -67,6 +85,24 @@ class Connections:
                 self._brokers[key] = open_broker(broker.kind, target)
             return failpoints.wrap(self._brokers[key])
 
+    def secrets(self, site: str, names: Collection[str]) -> dict[str, str]:
+        """Read secrets for jobs from the credentials file of a site. Raises SpeckError, naming
+        those that are not there."""
+        if not names:
+            return {}
+        credentials = self.site(site).broker.credentials
+        file = self._credentials_file(credentials)
+        secrets = read_secrets(file) if file is not None else {}
+        missing = sorted(set(names) - secrets.keys())
+        if missing:
+            where = f"the credentials {credentials!r}" if credentials else "no credentials"
+            raise PermanentError(
+                f"cannot use {{secret:{missing[0]}}} at site {site}: it has {where}"
+                f"{' without it' if credentials else ''}; put secret.{missing[0]}=... into the"
+                " file of its credentials"
+            )
+        return {name: secrets[name] for name in names}
+
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:
             return None
@@ -76,6 +112,13 @@ class Connections:
                 f"cannot use credentials {name!r}: no file of that name in {self._credentials}"
             )
         return file
+
+    def credentials(self, site: str) -> Credentials:
+        """Return the content of a site's credentials; without any it is empty. Raises
+        PermanentError."""
+        broker = self.site(site).broker
+        file = self._credentials_file(broker.credentials)
+        return read_credentials(file, broker.address) if file else Credentials()
 
     def close(self) -> None:
         """Close every binder."""

@@ -1,79 +1,144 @@
-"""The file that holds a broker's secret: `key=value` lines, readable by its owner only."""
+"""The file that holds a site's secrets: `key=value` lines, readable by its owner only.
+
+Beside what its broker and engine want it may hold lines `secret.NAME=value`, to which the `args` of
+jobs that run at the site refer as `{secret:NAME}`.
+"""
 
 from __future__ import annotations
 
+import ssl
+import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from speck.errors import BrokerRefusedError
+from speck.agent.tls import TlsFiles
+from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
 from speck.model.site import normalise_address
 
-_KEYS = ("user", "password", "ca", "address")
+_KEYS = ("user", "password", "ca", "cert", "key", "address")
+_SECRET = "secret."
+
+Refusal = type[BrokerRefusedError] | type[EngineRefusedError]
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The content of a credentials file; `ca` is a PEM file with the authority that signs the
-    broker's certificate."""
+    """The content of a credentials file; the paths are PEM files.
+
+    `ca` holds the authority that signs the server's certificate; without it, the authorities of
+    this machine are trusted. `cert` and `key` are presented to a server that asks for a client's
+    certificate.
+    """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
-def read_credentials(file: Path, address: str) -> Credentials:
-    """Read the credentials in `file` for the broker at the normalised `address`.
+def read_credentials(
+    file: Path, address: str, refusal: Refusal = BrokerRefusedError
+) -> Credentials:
+    """Read the credentials in `file` for the broker or engine at the normalised `address`.
 
-    Lines are `key=value` with keys user, password, ca (relative to the file's folder) and
-    address; blank lines and lines that begin with `#` are skipped. Raises BrokerRefusedError if
-    others may read the file, if a line is invalid, or if the file belongs to another broker's
-    address: a secret is never sent to the wrong broker.
+    Lines are `key=value` with keys user, password, ca, cert, key (paths relative to the file's
+    folder) and address (several are separated by spaces); blank lines and lines that begin with `#`
+    are skipped. Raises `refusal` if others may read the file or the key, if a line is invalid, or
+    if the file belongs to another address: a secret is never sent to the wrong place.
     """
+    try:
+        return _read(file, address)
+    except PermanentError as error:
+        raise refusal(str(error)) from error
+
+
+def tls_context(credentials: Credentials, protocol: str) -> ssl.SSLContext:
+    """The context of a client with these credentials, made anew when a file has changed. It
+    verifies the server's certificate and its host name. Raises PermanentError.
+
+    Each `protocol` has contexts of its own: urllib3 sets theirs to offer HTTP.
+    """
+    with _lock:
+        files = _tls_files(protocol, credentials.ca, credentials.cert, credentials.key)
+    return files.context()
+
+
+_lock = threading.Lock()
+
+
+@lru_cache(maxsize=64)
+def _tls_files(_protocol: str, ca: Path | None, cert: Path | None, key: Path | None) -> TlsFiles:
+    return TlsFiles.of_client(ca, cert, key)
+
+
+def _read(file: Path, address: str) -> Credentials:
     values = _read_values(file)
-    own_address = values.get("address")
-    if own_address is not None and _normalise(file, own_address) != address:
-        raise BrokerRefusedError(
-            f"cannot use the credentials in {file} for {address}: they are for {own_address};"
+    own = values.get("address")
+    if own is not None and address not in (_normalise(file, each) for each in own.split()):
+        raise PermanentError(
+            f"cannot use the credentials in {file} for {address}: they are for {own};"
             " name another file, or correct its address line"
         )
     if "password" in values and "user" not in values:
-        raise BrokerRefusedError(f"cannot use the credentials in {file}: a password but no user")
-    ca = values.get("ca")
-    return Credentials(
-        user=values.get("user"),
-        password=values.get("password"),
-        ca=file.parent / ca if ca else None,
+        raise PermanentError(f"cannot use the credentials in {file}: a password but no user")
+    if "key" in values and "cert" not in values:
+        raise PermanentError(f"cannot use the credentials in {file}: a key but no cert")
+    ca, cert, key = (
+        file.parent / values[name] if values.get(name) else None for name in ("ca", "cert", "key")
     )
+    if key is not None:
+        _refuse_readable(key, "key")
+    return Credentials(values.get("user"), values.get("password"), ca, cert, key)
+
+
+def read_secrets(file: Path) -> dict[str, str]:
+    """The secrets in `file` for jobs, by name. Raises like `read_credentials`."""
+    try:
+        values = _read_values(file)
+    except PermanentError as error:
+        raise BrokerRefusedError(str(error)) from error
+    return {
+        key.removeprefix(_SECRET): value for key, value in values.items() if key.startswith(_SECRET)
+    }
 
 
 def _read_values(file: Path) -> dict[str, str]:
+    _refuse_readable(file, "credentials in")
     try:
-        mode = file.stat().st_mode & 0o777
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BrokerRefusedError(f"cannot read the credentials in {file}: {error}") from error
-    if mode & 0o077:
-        raise BrokerRefusedError(
-            f"cannot use the credentials in {file}: mode {mode:04o} lets others read them;"
-            f" run: chmod 0600 {file}"
-        )
+        raise PermanentError(f"cannot read the credentials in {file}: {error}") from error
     values: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        if not equals or key.strip() not in _KEYS:
+        if not equals or not (key.strip() in _KEYS or key.strip().startswith(_SECRET)):
             # The line itself stays out of the message: it may hold a secret.
-            raise BrokerRefusedError(
+            raise PermanentError(
                 f"cannot use the credentials in {file}: line {number} is none of"
-                f" {', '.join(f'{key}=' for key in _KEYS)}"
+                f" {', '.join(f'{key}=' for key in (*_KEYS, 'secret.NAME'))}"
             )
         values[key.strip()] = value.strip()
     return values
+
+
+def _refuse_readable(file: Path, what: str) -> None:
+    try:
+        mode = file.stat().st_mode & 0o777
+    except OSError as error:
+        raise PermanentError(f"cannot read the {what} {file}: {error}") from error
+    if mode & 0o077:
+        raise PermanentError(
+            f"cannot use the {what} {file}: mode {mode:04o} lets others read them;"
+            f" run: chmod 0600 {file}"
+        )
 
 
 def _normalise(file: Path, address: str) -> str:
     try:
         return normalise_address(address)
     except ValueError as error:
-        raise BrokerRefusedError(f"cannot use the credentials in {file}: {error}") from error
+        raise PermanentError(f"cannot use the credentials in {file}: {error}") from error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
 from speck.model.ids import source_client_id
 from speck.model.job import Batching, Job
 from speck.model.observation import TakenEpoch
+from speck.model.values import is_name
 
 FLAGS = (
     "job-name",
@@ -33,7 +34,9 @@ the other has taken."""
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
 # {{name}} stands for the text {name}; braces around anything else (JSON, say) are kept as they are.
-_PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
+_PLACEHOLDER = re.compile(
+    r"\{\{(?P<literal>[a-z_]+|secret:[^{}]*)\}\}|\{(?P<name>[a-z_]+)\}|\{secret:(?P<secret>[^{}]*)\}"
+)
 
 
 def args_faults(args: Sequence[str]) -> dict[int, str]:
@@ -41,6 +44,11 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
     faults = {}
     has_placeholders = _hold_placeholders(args)
     for index, arg in enumerate(args):
+        if invalid := sorted(name for name in list_secrets([arg]) if not is_name(name)):
+            faults[index] = (
+                f"{{secret:{invalid[0]}}} names no secret: write {{secret:NAME}} with the name of a"
+                " line secret.NAME=... in the site's credentials file"
+            )
         unknown = sorted(_names(arg) - {*PLACEHOLDERS})
         if unknown:
             allowed = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
@@ -69,6 +77,12 @@ def link_fault(link: Batching, args: Sequence[str]) -> str | None:
     return f"args have placeholders, but none of {allowed}: the job would not receive them"
 
 
+def list_secrets(args: Sequence[str]) -> list[str]:
+    """The names of the secrets that arguments refer to (`{secret:NAME}`), sorted."""
+    matches = (match for arg in args for match in _PLACEHOLDER.finditer(arg))
+    return sorted({match["secret"] for match in matches if match["secret"] is not None})
+
+
 def _names(arg: str) -> set[str]:
     return {match["name"] for match in _PLACEHOLDER.finditer(arg) if match["name"]}
 
@@ -86,16 +100,18 @@ def reports_numbers(job: Job) -> bool:
 def render_args(
     job: Job,
     installation: str,
-    attempt: int,
+    epoch: int,
     sink_has_readers: bool,
     taken: Sequence[TakenEpoch] = (),
+    secrets: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Return the arguments of one incarnation of `job`; it skips the messages that earlier readers
-    have `taken` from its link.
+    have `taken` from its link. `epoch` is that of its sink's sequence numbers. References to
+    `secrets` are left as they are when it is None.
 
     They are the standard arguments and then the job's own; if one of its own holds a placeholder,
-    only its own, rendered. Raises KeyError for an unknown placeholder (`speck.spec.resolve`
-    refuses these).
+    only its own, rendered. Raises KeyError for an unknown placeholder or secret
+    (`speck.deploy.admission` refuses these).
     """
     values = dict(
         zip(
@@ -107,7 +123,7 @@ def render_args(
                 job.sink.broker,
                 job.sink.topic,
                 source_client_id(installation, job.job_name, job.source),
-                str(attempt),
+                str(epoch),
                 str(job.delivery),
                 "some" if sink_has_readers else "none",
                 str(job.link.batch_records),
@@ -117,7 +133,7 @@ def render_args(
             strict=True,
         )
     )
-    own = tuple(_render(arg, values) for arg in job.args)
+    own = tuple(_render(arg, values, secrets) for arg in job.args)
     if _hold_placeholders(job.args):
         return own
     flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
@@ -148,8 +164,10 @@ def parse_taken(text: str) -> tuple[TakenEpoch, ...]:
     return tuple(taken)
 
 
-def _render(arg: str, values: dict[str, str]) -> str:
+def _render(arg: str, values: dict[str, str], secrets: Mapping[str, str] | None) -> str:
     def value(match: re.Match[str]) -> str:
+        if match["secret"] is not None:
+            return match[0] if secrets is None else secrets[match["secret"]]
         return f"{{{match['literal']}}}" if match["literal"] else values[match["name"]]
 
     return _PLACEHOLDER.sub(value, arg)

@@ -24,7 +24,7 @@ from speck.model.link import Link
 from speck.model.site import Site, normalise_address
 from speck.spec.jars import Jar, JarFinder, class_fault
 from speck.spec.job_contract import args_faults, link_fault, reports_numbers
-from speck.spec.topology import End, Graph, Node, end_of, node_of
+from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
 __all__ = ["Jar", "JarFinder", "Resolved", "refuse_problems", "resolve"]
 
@@ -61,6 +61,7 @@ def resolve(
     held_slots: Mapping[str, int] | None = None,
     brokers_mqtt5: Mapping[str, bool | None] | None = None,
     others: Iterable[Job] = (),
+    links: LinksElsewhere = NO_LINKS,
     line_of: LineOf | None = None,
 ) -> Resolved:
     """Resolve a composition against the registered `sites`.
@@ -68,8 +69,9 @@ def resolve(
     `free_slots` holds None for a site whose slots are not known. `held_slots` are the slots by
     site that this composition's own jobs hold now. `brokers_mqtt5` holds by normalised broker
     address whether it speaks MQTT 5 (None: not known). What is not given at all is not checked.
-    `others` are jobs of other compositions, which may share links with these. `line_of` returns
-    the lines of problems (see `schema.load_document`). Raises InvalidError with every problem.
+    `others` are jobs of other compositions, which may share links with these; `links` tells which
+    links jobs of others read and write. `line_of` returns the lines of problems (see
+    `schema.load_document`). Raises InvalidError with every problem.
     """
     resolver = _Resolver(sites, find_jar, _Observed(free_slots, held_slots or {}, brokers_mqtt5))
     jobs = [resolver.job(job, index) for index, job in enumerate(description.jobs)]
@@ -90,7 +92,7 @@ def resolve(
         inputs=tuple(end.link for end in resolver.ends if end.kind == "input"),
     )
     # the links of a job posted alone always lead outside
-    graph_warnings = graph.warnings() if job_posted_alone(description.name) is None else []
+    graph_warnings = graph.warnings(links) if job_posted_alone(description.name) is None else []
     warnings = [*graph_warnings, *resolver.warnings]
     return Resolved(composition, warnings, resolver.jars, graph)
 

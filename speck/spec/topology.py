@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from speck.errors import InvalidError, Problem
 from speck.model.composition import Composition, CompositionDescription, Port
@@ -59,6 +60,24 @@ class Edge:
     start: str
     end: str
     link: Link
+
+
+class LinksElsewhere(Protocol):
+    """The links that jobs outside a composition join."""
+
+    def is_read(self, link: Link) -> bool: ...
+
+    def is_written(self, link: Link) -> bool: ...
+
+
+class _NoLinks:
+    def is_read(self, link: Link) -> bool:
+        return False
+
+    is_written = is_read
+
+
+NO_LINKS: LinksElsewhere = _NoLinks()
 
 
 @dataclass(frozen=True)
@@ -222,16 +241,27 @@ class Graph:
             yield Problem(f"jobs[{node.index}].sink_topic", message)
         rest = Graph(tuple(node for node in self.nodes if node.job_name not in looped))
         for cycle in rest._cycles():
-            message = f"closes the cycle {_arrows([node.job_name for node in cycle])}"
-            yield Problem(f"jobs[{cycle[-2].index}].sink_topic", message)
+            yield _describe_cycle(cycle, cycle[-2])
 
-    def warnings(self) -> list[str]:
-        """Warn about topics that no job writes or no job reads, unless they are declared as an
-        input or output."""
+    def find_cycle_problems(self, first: int) -> list[Problem]:
+        """The cycles that hold one of the `first` jobs at least, as problems of these."""
+        cycles = [cycle for cycle in self._cycles() if cycle[0].index < first]
+        return [
+            _describe_cycle(cycle, next(n for n in reversed(cycle[:-1]) if n.index < first))
+            for cycle in cycles
+        ]
+
+    def warnings(self, elsewhere: LinksElsewhere = NO_LINKS) -> list[str]:
+        """Warn about topics that no job writes or no job reads, here or `elsewhere`, unless they
+        are declared as an input or output."""
         inputs = {end.link for end in self.ends if end.kind == "input"}
         outputs = {end.link for end in self.ends if end.kind == "output"}
-        unwritten = self._open_links(self.readers, {*self.writers, *inputs})
-        unread = self._open_links(self.writers, {*self.readers, *outputs})
+        written = {link for link in (*self.readers, *outputs) if elsewhere.is_written(link)}
+        read = {link for link in (*self.writers, *inputs) if elsewhere.is_read(link)}
+        written |= self.writers.keys()
+        read |= self.readers.keys()
+        unwritten = self._open_links(self.readers, {*written, *inputs})
+        unread = self._open_links(self.writers, {*read, *outputs})
         return [
             *self._open_link_warnings(
                 "writes", "read", unwritten, "inputs if it is fed from outside"
@@ -239,11 +269,8 @@ class Graph:
             *self._open_link_warnings(
                 "reads", "written", unread, "outputs if it is read from outside"
             ),
-            *(f"no job reads the input {self._topic(x)}" for x in sorted(inputs - {*self.readers})),
-            *(
-                f"no job writes the output {self._topic(x)}"
-                for x in sorted(outputs - {*self.writers})
-            ),
+            *(f"no job reads the input {self._topic(x)}" for x in sorted(inputs - read)),
+            *(f"no job writes the output {self._topic(x)}" for x in sorted(outputs - written)),
         ]
 
     def _open_link_warnings(
@@ -384,6 +411,12 @@ def _reachable(start: Link, successors: Callable[[Link], Iterable[Link]]) -> set
                 links.add(link)
                 pending.append(link)
     return links
+
+
+def _describe_cycle(cycle: Sequence[Node], closing: Node) -> Problem:
+    """The problem of the job that closes a cycle."""
+    message = f"closes the cycle {_arrows([node.job_name for node in cycle])}"
+    return Problem(f"jobs[{closing.index}].sink_topic", message)
 
 
 def _arrows(cycle: Sequence[str]) -> str:

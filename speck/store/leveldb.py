@@ -212,15 +212,23 @@ class Store:
                 yield _line({"key": row[0].decode(), "record": json.loads(row[1])})
 
     @classmethod
-    def restore(cls, path: Path, backup: Path) -> int:
-        """Create a store at `path` from a file that `backup` wrote; returns the number of records.
+    def restore(
+        cls,
+        path: Path,
+        backup: Path,
+        amend: Callable[[dict[str, JsonObject]], None] = lambda records: None,
+    ) -> int:
+        """Create a store at `path` from a file that `backup` wrote, whose records are amended
+        first; returns the number of records in the file.
 
         Raises StoreError if the file is damaged or incomplete, or if anything is at `path`; nothing
         is created then.
         """
         records = _read_backup(backup)
+        count = len(records)
+        amend(records)
         cls.create(path, records).close()
-        return len(records)
+        return count
 
     def compact(self) -> None:
         """Compact the database on disk."""

@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from speck.clock import Clock, new_installation, rfc3339
+from speck.errors import ConflictError
 from speck.model.change import Change, OperationRecord
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Inventory, Session
-from speck.model.link import Link
+from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
+from speck.store.generations import begin_generation
 from speck.store.leveldb import Store
+from speck.store.link_index import LinkIndex
 from speck.store.retention import Retention
-from speck.store.tables import INSTALLATION, Batch, Tables
+from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 
 _UNNUMBERED = "event?"
 
@@ -45,6 +48,9 @@ class Records(Tables):
         meta = self.meta.get("installation")
         assert meta is not None
         self.installation: str = meta["uuid"]
+        self.generation: int = meta["generation"]
+        self.restored = self.meta.get("restored")
+        """When the store was restored, `{at}`; None once its state has been adopted."""
         last = self.event_records.last_id()
         self._next_event = int(last) + 1 if last else 1
         self._queue: list[_Write] = []
@@ -59,8 +65,14 @@ class Records(Tables):
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
         self.jar_writes: Counter[str] = Counter()
         """SHA-256 of a jar -> how many revisions that name it were written or read."""
-        tables = (self.session_records, self.incarnation_records, self.site_records, self.revisions)
-        for table in tables:
+        self.links = LinkIndex()
+        for table in (
+            self.session_records,
+            self.incarnation_records,
+            self.site_records,
+            self.link_records,
+            self.revisions,
+        ):
             for identity, record in table.items():
                 self._note(table.key(identity), record)
 
@@ -69,9 +81,29 @@ class Records(Tables):
         """Open the store at `path`; at the first start, create it with a new UUID."""
         if Store.exists(path):
             return cls(Store.open(path), clock)
-        installation = {"uuid": new_installation(), "at": rfc3339(clock.now())}
+        installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
         first = {INSTALLATION: installation}
         return cls(Store.create(path, first), clock)
+
+    @classmethod
+    def restore(cls, path: Path, backup: Path, clock: Clock) -> int:
+        """Create the store of a new generation from a backup; returns the number of records.
+        Raises StoreError like `Store.restore`."""
+        return Store.restore(path, backup, lambda records: begin_generation(records, clock.now()))
+
+    def refuse_restored(self) -> None:
+        """Raises ConflictError while the state of a restored store has not been adopted."""
+        if self.restored is not None:
+            raise ConflictError(
+                "cannot start a change: the store was restored from a backup, and what has been"
+                " started or stopped since then is unknown to it; `speck status` shows what runs,"
+                " `speck adopt` takes it over"
+            )
+
+    def end_restored(self, *batches: Batch) -> None:
+        """Write what was adopted; from now on the service works as usual."""
+        self.write(*batches, {RESTORED: None})
+        self.restored = None
 
     def write(self, *batches: Batch) -> None:
         """Write all batches as one; the events in them are numbered now.
@@ -138,6 +170,8 @@ class Records(Tables):
         elif (session := self.session_records.id_of(key)) is not None:
             scope = self._sessions[session.partition("/")[0]]
             _keep(scope, key, from_json(record, Session) if record else None)
+        elif (linked := self.link_records.id_of(key)) is not None:
+            self.links.put(linked, _read_links(record) if record else ())
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
             _keep(
@@ -174,7 +208,7 @@ class Records(Tables):
         jobs = dict(sorted(_copy(self._incarnations, scope).items()))
         sessions = tuple(self.sessions(scope))
         attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
-        return Inventory(jobs, sessions, attempts)
+        return Inventory(jobs, sessions, attempts, self.generation)
 
     def attempts(self, scope: str, job_name: str) -> int:
         """Return the highest attempt ever used; 0 if there was none."""
@@ -191,6 +225,16 @@ class Records(Tables):
             (scope, job_name): incarnation
             for scope, jobs in sorted(self._incarnations.copy().items())
             for job_name, incarnation in sorted(jobs.copy().items())
+        }
+
+    def all_attempts(self) -> dict[tuple[str, str], int]:
+        """(scope, job name) -> the highest attempt ever used, over all scopes."""
+        return {
+            (scope, job_name): int(record["n"])
+            for (scope, _, job_name), record in (
+                (identity.partition("/"), record)
+                for identity, record in self.attempt_records.items()
+            )
         }
 
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
@@ -257,6 +301,25 @@ class Records(Tables):
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
         return self.session_records.drop(scope, client_id, site)
 
+    # -- links ----------------------------------------------------------------------------
+
+    def put_links(self, scope: str, jobs: Iterable[JobLinks]) -> Batch:
+        """Store the links of a scope's newest revision. Those stored so far are kept until
+        `settle_links`: jobs may still run with them."""
+        newest = sorted(set(jobs))
+        earlier = sorted(set(self.links.of(scope)) - set(newest))
+        return self.link_records.put(_write_links(newest, earlier), scope)
+
+    def settle_links(self, scope: str) -> Batch:
+        """Drop the links of earlier revisions: no job runs with them any more."""
+        record = self.link_records.get(scope)
+        if record is None or not record["earlier"]:
+            return {}
+        return self.link_records.put({**record, "earlier": []}, scope)
+
+    def drop_links(self, scope: str) -> Batch:
+        return self.link_records.drop(scope)
+
     # -- changes --------------------------------------------------------------------------
 
     def put_change(self, change: Change) -> Batch:
@@ -299,6 +362,23 @@ class Records(Tables):
 
 
 _K = TypeVar("_K")
+
+
+def _write_links(newest: Iterable[JobLinks], earlier: Iterable[JobLinks]) -> JsonObject:
+    return {
+        part: [[job.job_name, *job.source, *job.sink] for job in jobs]
+        for part, jobs in (("newest", newest), ("earlier", earlier))
+    }
+
+
+def _read_links(record: JsonObject) -> Iterator[JobLinks]:
+    for name, source_site, source_topic, sink_site, sink_topic in (
+        *record["newest"],
+        *record["earlier"],
+    ):
+        yield JobLinks(name, (source_site, source_topic), (sink_site, sink_topic))
+
+
 _T = TypeVar("_T")
 
 

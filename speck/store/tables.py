@@ -14,6 +14,14 @@ Batch = dict[str, JsonObject | None]
 INSTALLATION = "meta/installation"
 """The key of the record that a new store is created with."""
 
+RESTORED = "meta/restored"
+"""The key of the record that a restored store has until its state has been adopted."""
+
+
+def is_change(key: str) -> bool:
+    """Whether the record at a key is the head of a change."""
+    return key.startswith("change/")
+
 
 class Table:
     """The records of one noun. An id has one or more parts; numbers are padded to `digits`, so
@@ -75,13 +83,16 @@ class Tables:
 
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
-        """"installation": its UUID."""
+        """"installation": its UUID and generation; "restored": when the store was restored."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.heads = Table(store, "head")
         """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)
         """<composition>/<revision>: a description as it was accepted."""
+        self.link_records = Table(store, "links")
+        """<composition>: the links of its jobs, of the newest revision and of those that may still
+        run."""
         self.owners = Table(store, "own")
         """<job>: the composition that names it."""
         self.incarnation_records = Table(store, "inv")

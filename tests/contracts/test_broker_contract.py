@@ -20,12 +20,12 @@ import pytest
 from bench import mount
 from binders.memory import Message, World
 from binders.mqtt.connection import Connection, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto
 from tests.waiting import wait_for
 
@@ -63,7 +63,7 @@ class Bench(Protocol):
     def tell_sent(self, client_id: str, sent: Sent) -> None: ...
 
     def readers(self, topic: str) -> str | None:
-        """What is announced on `speck/readers/<topic>`."""
+        """The announcements on `speck/readers/<topic>`."""
 
 
 class MemoryBench:
@@ -120,20 +120,20 @@ class MosquittoBench:
                 connection.await_puback(mid, topic)
 
     def drain(self, client_id: str) -> list[bytes]:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         session = Session(client_id, clean=False, expiry_s=3600)
         with Connection(
             self.address,
             Credentials(),
             session,
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             assert connection.session_present
             connection.subscribe("drain/" + client_id)
             connection.publish("drain/" + client_id, b"the end")
-            connection.wait(lambda: came[-1:] == [b"the end"], "drain")
-        return came[:-1]
+            connection.wait(lambda: payloads[-1:] == [b"the end"], "drain")
+        return payloads[:-1]
 
     def attach(self, client_id: str, topic: str) -> None:
         session = Session(client_id, clean=False, expiry_s=3600)
@@ -144,7 +144,7 @@ class MosquittoBench:
         return self.drain(client_id)
 
     def tell_taken(self, client_id: str, taken: Taken) -> None:
-        said: dict[str, object] = {
+        report: dict[str, object] = {
             "v": 1,
             "at": taken.at_ms,
             "checkpoint": taken.checkpoint,
@@ -154,11 +154,11 @@ class MosquittoBench:
             "above": taken.above,
         }
         if taken.mark is not None:
-            said["mark"] = taken.mark
-        self._retain(f"speck/taken/{client_id}", said)
+            report["mark"] = taken.mark
+        self._retain(f"speck/taken/{client_id}", report)
 
     def tell_sent(self, client_id: str, sent: Sent) -> None:
-        said = {
+        report = {
             "v": 1,
             "at": sent.at_ms,
             "producer": sent.producer,
@@ -167,7 +167,7 @@ class MosquittoBench:
             "unread": sent.unread,
             "topic": sent.topic,
         }
-        self._retain(f"speck/sent/{client_id}", said)
+        self._retain(f"speck/sent/{client_id}", report)
 
     def readers(self, topic: str) -> str | None:
         came: list[str] = []
@@ -183,9 +183,9 @@ class MosquittoBench:
             connection.wait(lambda: "the end" in came, "ask")
         return came[0] if came[0] != "the end" else None
 
-    def _retain(self, topic: str, said: object) -> None:
+    def _retain(self, topic: str, report: object) -> None:
         with self._connect(Session("a-job")) as connection:
-            connection.publish(topic, json.dumps(said).encode(), retain=True)
+            connection.publish(topic, json.dumps(report).encode(), retain=True)
 
     def _connect(self, session: Session) -> Connection:
         return Connection(self.address, Credentials(), session, time.monotonic() + 60)
@@ -237,8 +237,8 @@ def test_sites_that_share_a_broker_do_not_see_each_other(
         one.open().reserve("a reader", "t")
         other.publish("t", [b"not for the reader"])
         one.publish("t", [b"for the reader"])
-        seen, beside = one.open().view(), other.open().view()
-        assert (seen.sent, seen.taken, seen.readers) == ({"sink": SENT}, {}, {"t": True})
+        view, beside = one.open().view(), other.open().view()
+        assert (view.sent, view.taken, view.readers) == ({"sink": SENT}, {}, {"t": True})
         assert (beside.sent, beside.taken, beside.readers) == ({}, {"reader": TAKEN}, {})
         assert one.drain("a reader") == [b"for the reader"]
         wait_for(lambda: one.open().measure()[0].uptime_s is not None, "the broker's own totals")
@@ -305,21 +305,23 @@ def test_it_tells_of_its_own_work(bench: Bench) -> None:
     before = wait_for(lambda: _with_messages(broker.measure()[0]), "totals")
     bench.publish("traffic/a", [b"x"] * 20)
     assert before.messages_in is not None
-    wanted = before.messages_in + 20
+    expected = before.messages_in + 20
 
     def counted() -> BrokerMeasures | None:
-        told, view = broker.measure()
+        measures, view = broker.measure()
         assert view.readers == {"traffic/a": True}
-        return told if (told.messages_in or 0) >= wanted and told.queued == 20 else None
+        return (
+            measures if (measures.messages_in or 0) >= expected and measures.queued == 20 else None
+        )
 
-    told = wait_for(counted, "20 messages more, which wait")
-    assert told.dropped == 0
-    assert told.uptime_s is not None
-    assert told.uptime_s >= (before.uptime_s or 0)
+    measures = wait_for(counted, "20 messages more, which wait")
+    assert measures.dropped == 0
+    assert measures.uptime_s is not None
+    assert measures.uptime_s >= (before.uptime_s or 0)
 
 
-def _with_messages(told: BrokerMeasures) -> BrokerMeasures | None:
-    return told if told.messages_in is not None else None
+def _with_messages(measures: BrokerMeasures) -> BrokerMeasures | None:
+    return measures if measures.messages_in is not None else None
 
 
 def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
@@ -495,13 +497,13 @@ def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:
 
 def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
     broker = bench.open()
-    gone = [f"gone-{number}" for number in range(30)]
-    for client_id in (*gone, "stays"):
+    client_ids = [f"gone-{number}" for number in range(30)]
+    for client_id in (*client_ids, "stays"):
         bench.tell_taken(client_id, TAKEN)
         bench.tell_sent(client_id, SENT)
 
     for _ in range(2):  # the first answer may have been lost
-        broker.forget("never-was", *gone, gone[0])
+        broker.forget("never-was", *client_ids, client_ids[0])
 
         view = broker.view()
         assert (set(view.taken), set(view.sent)) == ({"stays"}, {"stays"})

@@ -99,7 +99,7 @@ class FlinkBench:
 
 
 class SimulatedBench:
-    """The binder is the real one; what it talks to is bench/simulated_flink.py."""
+    """The real binder, connected to bench/simulated_flink.py."""
 
     slots = 8
 
@@ -216,13 +216,13 @@ def becomes(engine: StreamEngine, job: str, state: RunState) -> None:
     wait_for(lambda: engine.status(job) is state, f"job {job} to be {state}")
 
 
-def run(engine: StreamEngine, wanted: Submission) -> str:
-    engine.submit(wanted)
-    becomes(engine, wanted.engine_job_id, RunState.RUNNING)
-    return wanted.engine_job_id
+def run(engine: StreamEngine, desired: Submission) -> str:
+    engine.submit(desired)
+    becomes(engine, desired.engine_job_id, RunState.RUNNING)
+    return desired.engine_job_id
 
 
-def finished(engine: StreamEngine, job: str, trigger: str) -> SavepointProgress:
+def await_finish(engine: StreamEngine, job: str, trigger: str) -> SavepointProgress:
     def look() -> SavepointProgress | None:
         progress = engine.savepoint_progress(job, trigger)
         return progress if progress.done else None
@@ -238,10 +238,10 @@ def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> CheckpointInfo
     return wait_for(look, "a checkpoint")
 
 
-def stopped(bench: Bench, engine: StreamEngine, job: str) -> str:
+def stop(bench: Bench, engine: StreamEngine, job: str) -> str:
     trigger = uuid4().hex
     engine.stop(job, bench.folder(), trigger)
-    progress = finished(engine, job, trigger)
+    progress = await_finish(engine, job, trigger)
     assert progress.failure is None
     assert progress.location is not None
     becomes(engine, job, RunState.FINISHED)
@@ -262,10 +262,10 @@ def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) ->
 
 
 def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
-    wanted = submission(bench)
-    engine.try_main(wanted)
-    assert engine.status(wanted.engine_job_id) is None
-    assert wanted.engine_job_id not in engine.view().jobs
+    desired = submission(bench)
+    engine.try_main(desired)
+    assert engine.status(desired.engine_job_id) is None
+    assert desired.engine_job_id not in engine.view().jobs
 
 
 def test_a_submitted_job_runs_under_the_chosen_id(bench: Bench, engine: StreamEngine) -> None:
@@ -311,7 +311,7 @@ def test_stopping_an_unknown_job_never_looks_like_success(
         engine.stop(nobody, bench.folder(), trigger)
     except EngineRefusedError:
         return
-    progress = finished(engine, nobody, trigger)
+    progress = await_finish(engine, nobody, trigger)
     assert progress.location is None
     assert progress.failure is not None
 
@@ -327,19 +327,19 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
 
 
 def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
-    wanted = submission(bench)
-    engine.fence(wanted)
+    desired = submission(bench)
+    engine.fence(desired.engine_job_id)
     with pytest.raises(DuplicateJobError):
-        engine.submit(wanted)
+        engine.submit(desired)
     with pytest.raises(DuplicateJobError):
-        engine.fence(wanted)
-    assert engine.status(wanted.engine_job_id) is RunState.FAILED
+        engine.fence(desired.engine_job_id)
+    assert engine.status(desired.engine_job_id) is RunState.FAILED
 
 
 def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     with pytest.raises(DuplicateJobError):
-        engine.fence(submission(bench, job=job))
+        engine.fence(job)
     assert engine.status(job) is RunState.RUNNING
 
 
@@ -358,7 +358,7 @@ def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
     trigger, folder = uuid4().hex, bench.folder()
     engine.stop(job, folder, trigger)
     engine.stop(job, folder, trigger)
-    progress = finished(engine, job, trigger)
+    progress = await_finish(engine, job, trigger)
     assert progress.failure is None
     assert progress.location is not None
     becomes(engine, job, RunState.FINISHED)
@@ -370,7 +370,7 @@ def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
 
 
 def test_a_job_goes_on_from_a_savepoint(bench: Bench, engine: StreamEngine) -> None:
-    location = stopped(bench, engine, run(engine, submission(bench)))
+    location = stop(bench, engine, run(engine, submission(bench)))
     job = run(engine, submission(bench, savepoint=location))
     assert checkpointed(bench, engine, job).path
     assert run(engine, submission(bench, savepoint=location)), "the state stays ours"
@@ -380,14 +380,14 @@ def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEn
     job = run(engine, submission(bench))
     trigger = uuid4().hex
     engine.savepoint(job, bench.folder(), trigger)
-    progress = finished(engine, job, trigger)
+    progress = await_finish(engine, job, trigger)
     assert progress.location is not None
     assert progress.failure is None
     assert engine.status(job) is RunState.RUNNING
 
 
 def test_a_checkpoint_may_be_asked_for(bench: Bench, engine: StreamEngine) -> None:
-    """Also of a job that is gone: whatever comes of it is seen by the next checkpoint."""
+    """Also for a job that is gone: the next checkpoint shows any effect."""
     engine.checkpoint(uuid4().hex)
     job = run(engine, submission(bench))
     engine.checkpoint(job)
@@ -399,7 +399,7 @@ def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) 
     engine.submit(wide)
     trigger = uuid4().hex
     engine.savepoint(wide.engine_job_id, bench.folder(), trigger)
-    progress = finished(engine, wide.engine_job_id, trigger)
+    progress = await_finish(engine, wide.engine_job_id, trigger)
     assert progress.location is None
     assert progress.failure is not None
 
@@ -411,10 +411,10 @@ def test_an_unknown_trigger_is_refused(bench: Bench, engine: StreamEngine) -> No
 
 
 def test_a_job_cannot_start_from_state_that_is_nowhere(bench: Bench, engine: StreamEngine) -> None:
-    wanted = submission(bench, savepoint="/nowhere/savepoint-1")
+    desired = submission(bench, savepoint="/nowhere/savepoint-1")
     with pytest.raises(EngineRefusedError, match=r"^cannot start trial: .*/nowhere/savepoint-1"):
-        engine.submit(wanted)
-    assert engine.status(wanted.engine_job_id) in (None, RunState.FAILED)
+        engine.submit(desired)
+    assert engine.status(desired.engine_job_id) in (None, RunState.FAILED)
 
 
 def test_checkpoints_are_found_and_outlive_a_cancel(bench: Bench, engine: StreamEngine) -> None:
@@ -445,14 +445,18 @@ def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngin
     engine.cancel(ended)
     becomes(engine, ended, RunState.CANCELED)
 
-    def told() -> JobMeasure | None:
-        found = engine.measure([job, ended, nobody])
-        assert set(found.jobs) <= {job}
-        assert found.slots_total == bench.slots
-        known = found.jobs.get(job)
-        return known if known is not None and known.tasks and known.restarts == 0 else None
+    def measure_job() -> JobMeasure | None:
+        measures = engine.measure([job, ended, nobody])
+        assert set(measures.jobs) <= {job}
+        assert measures.slots_total == bench.slots
+        job_measure = measures.jobs.get(job)
+        return (
+            job_measure
+            if job_measure is not None and job_measure.tasks and job_measure.restarts == 0
+            else None
+        )
 
-    before = wait_for(told, "measures of the job")
+    before = wait_for(measure_job, "measures of the job")
     for task in before.tasks:
         assert 0 <= task.subtask < task.subtasks
         assert task.busy_ms is None or task.busy_ms >= 0
@@ -466,10 +470,10 @@ def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
     job = run(engine, submission(bench))
 
     def lived() -> float | None:
-        known = engine.measure([job]).jobs.get(job)
+        job_measure = engine.measure([job]).jobs.get(job)
         times = [
             (t.busy_ms or 0) + (t.idle_ms or 0) + (t.back_pressured_ms or 0)
-            for t in (known.tasks if known else ())
+            for t in (job_measure.tasks if job_measure else ())
         ]
         return min(times, default=None)
 
@@ -497,28 +501,28 @@ def test_close_may_come_twice_and_ends_no_job(bench: Bench, engine: StreamEngine
 
 
 def test_several_threads_may_submit_at_once(bench: Bench, engine: StreamEngine) -> None:
-    wanted = [submission(bench) for _ in range(bench.slots)]
-    start = threading.Barrier(len(wanted))
+    desired = [submission(bench) for _ in range(bench.slots)]
+    start = threading.Barrier(len(desired))
 
     def submit(each: Submission) -> None:
         start.wait()
         engine.submit(each)
 
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        list(pool.map(submit, wanted))
-    for each in wanted:
+    with ThreadPoolExecutor(len(desired)) as pool:
+        list(pool.map(submit, desired))
+    for each in desired:
         becomes(engine, each.engine_job_id, RunState.RUNNING)
 
 
 def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
     absent = bench.open_absent()
-    job, trigger, wanted = uuid4().hex, uuid4().hex, submission(bench)
+    job, trigger, desired = uuid4().hex, uuid4().hex, submission(bench)
     calls = [
         lambda: absent.view(),
-        lambda: absent.upload(bench.jar, wanted.jar),
-        lambda: absent.try_main(wanted),
-        lambda: absent.submit(wanted),
-        lambda: absent.fence(wanted),
+        lambda: absent.upload(bench.jar, desired.jar),
+        lambda: absent.try_main(desired),
+        lambda: absent.submit(desired),
+        lambda: absent.fence(job),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),
@@ -532,10 +536,10 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.check(),
     ]
     for call in calls:
-        with pytest.raises(SpeckError) as caught:
+        with pytest.raises(SpeckError) as error:
             call()
-        assert type(caught.value) is UnreachableError
-        assert str(caught.value).startswith("cannot reach ")
+        assert type(error.value) is UnreachableError
+        assert str(error.value).startswith("cannot reach ")
     absent.close()
 
 
@@ -544,9 +548,9 @@ def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) 
 
     def another_than(known: int | None) -> Checkpointing | None:
         bench.work()
-        told = engine.checkpointing(job)
-        assert told is not None
-        return told if told.completed_id not in (None, known) else None
+        checkpointing = engine.checkpointing(job)
+        assert checkpointing is not None
+        return checkpointing if checkpointing.completed_id not in (None, known) else None
 
     first = wait_for(lambda: another_than(None), "a checkpoint")
     assert first.interval_s is not None

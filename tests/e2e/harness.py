@@ -62,7 +62,7 @@ def composition(
     }
 
 
-def changed(description: JsonObject, job_name: str, **more: object) -> JsonObject:
+def change_job(description: JsonObject, job_name: str, **more: object) -> JsonObject:
     """The composition with one job's description changed."""
     jobs = [{**it, **more} if it["job_name"] == job_name else it for it in description["jobs"]]
     return {**description, "jobs": jobs}
@@ -178,21 +178,21 @@ def numbers_of(*readers: OutputReader) -> list[int]:
 
 def await_all(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> list[int]:
     """Wait until 1..count have all come, and return everything that came."""
-    wanted = set(range(1, count + 1))
+    expected = set(range(1, count + 1))
     try:
-        wait_for(lambda: wanted <= set(numbers_of(*readers)), "all messages", timeout_s)
+        wait_for(lambda: expected <= set(numbers_of(*readers)), "all messages", timeout_s)
     except AssertionError:
-        missing = sorted(wanted - set(numbers_of(*readers)))
+        missing = sorted(expected - set(numbers_of(*readers)))
         raise AssertionError(f"{len(missing)} of {count} are lost: {missing[:20]} ...") from None
     return numbers_of(*readers)
 
 
 def await_each_once(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> None:
     """Wait until 1..count have all come; none may have come twice."""
-    got = await_all(count, *readers, timeout_s=timeout_s)
-    repeated = sorted({number for number in got if got.count(number) > 1})
+    payloads = await_all(count, *readers, timeout_s=timeout_s)
+    repeated = sorted({number for number in payloads if payloads.count(number) > 1})
     assert not repeated, f"{len(repeated)} of {count} came more than once: {repeated[:20]} ..."
-    assert len(got) == count
+    assert len(payloads) == count
 
 
 @dataclass
@@ -226,11 +226,11 @@ class Speck:
         answer = self.call("POST", "/compositions", json=description, params=query)
         if answer["state"] != state:
             change = self.call("GET", f"/changes/{answer['change']}")
-            told = [
+            faults = [
                 f"{it['kind']} {it['job_name']}: {it['state']} {it['error'] or ''}"
                 for it in change["operations"]
             ]
-            raise AssertionError("\n".join([f"the change is {answer['state']}", *told]))
+            raise AssertionError("\n".join([f"the change is {answer['state']}", *faults]))
         return answer
 
     def delete(self, name: str) -> None:
@@ -259,11 +259,11 @@ class Speck:
         link = Link(self.broker(source_site), topic)
         return source_client_id(self.installation, job_name, link)
 
-    def taken(self, job_name: str, source_site: str, topic: str) -> int:
+    def count_taken(self, job_name: str, source_site: str, topic: str) -> int:
         """How many messages a job has taken for good."""
         view = MqttBroker(Target(self.broker(source_site))).view()
-        taken = view.taken.get(self.reader_id(job_name, source_site, topic))
-        return taken.messages if taken else 0
+        numbers = view.taken.get(self.reader_id(job_name, source_site, topic))
+        return numbers.messages if numbers else 0
 
     def _note_sessions(self, description: JsonObject) -> None:
         sites = {it.engine_address: it.name for it in self.fog.sites()}
@@ -305,34 +305,34 @@ class Speck:
             requests.delete(f"{self.url}/compositions/{name}?wait=120", timeout=180)
         for name in list(self.jobs_alone):
             requests.delete(f"{self.url}/jobs/{name}?wait=120", timeout=180)
-        left = [
+        leftovers = [
             *self.call("GET", "/compositions")["compositions"],
             *self.call("GET", "/jobs")["jobs"],
             *self.running(),
             *(f"session {it[1]}" for it in sorted(self.sessions) if session_present(*it)),
             *self._numbers_left(),
         ]
-        assert not left, f"left behind: {left}"
+        assert not leftovers, f"left behind: {leftovers}"
 
     def _numbers_left(self) -> list[str]:
-        found: list[str] = []
+        topics: list[str] = []
         for site in self.fog.sites():
             view = MqttBroker(Target(site.broker_address)).view()
-            found += [f"{site.name}: taken/{it}" for it in view.taken]
-            found += [f"{site.name}: sent/{it}" for it in view.sent]
-        return found
+            topics += [f"{site.name}: taken/{it}" for it in view.taken]
+            topics += [f"{site.name}: sent/{it}" for it in view.sent]
+        return topics
 
 
 def session_present(broker: str, client_id: str) -> bool:
     """Whether the broker keeps a session under this id; it is gone afterwards."""
-    said: list[bool] = []
+    answers: list[bool] = []
     parts = urlsplit(broker)
     client = Client(CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5)
-    client.on_connect = lambda _, __, flags, *___: said.append(flags.session_present)
+    client.on_connect = lambda _, __, flags, *___: answers.append(flags.session_present)
     client.connect(parts.hostname or "", parts.port or 1883, clean_start=False)
     deadline = time.monotonic() + DEADLINE_S
-    while not said and time.monotonic() < deadline:
+    while not answers and time.monotonic() < deadline:
         client.loop(0.1)
     client.disconnect()
-    assert said, f"{broker} did not answer"
-    return said[0]
+    assert answers, f"{broker} did not answer"
+    return answers[0]

@@ -48,7 +48,7 @@ class Killable:
 
     @contextmanager
     def running(self, prepare: Callable[[], None] | None = None) -> Iterator[Server]:
-        """One life of the service; what is left of it is killed in the end."""
+        """One life of the service; remaining processes are killed at the end."""
         env = {"SPECK_JARS": str(self.jars), "SPECK_PORT": str(self.port), **self.env}
         with serving(self.home, prepare, **env) as self.server:
             yield self.server
@@ -69,7 +69,7 @@ class Killable:
         return requests.request(method, self.url + path, timeout=180, **more)  # type: ignore[arg-type]
 
     def status(self, path: str) -> int:
-        """Of a GET; 0 while nobody answers."""
+        """The status of a GET; 0 while there is no answer."""
         try:
             return self.call("GET", path).status_code
         except requests.RequestException:
@@ -97,8 +97,8 @@ class Killable:
 
     def changes(self) -> list[JsonObject]:
         """Heads of all changes, newest first."""
-        found: list[JsonObject] = self.call("GET", "/changes").json()["changes"]
-        return found
+        changes: list[JsonObject] = self.call("GET", "/changes").json()["changes"]
+        return changes
 
     def all_run(self) -> bool:
         """Whether every job runs. After a new start the first look at the engines may be older
@@ -127,20 +127,20 @@ class Killable:
         return change
 
     def remove(self) -> None:
-        gone = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
-        assert gone.status_code == 204, gone.text
+        answer = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
+        assert answer.status_code == 204, answer.text
 
     # -- what is on the engines -----------------------------------------------------------
 
     def on_engines(self) -> set[str]:
         """Ids of all incarnations that any engine lists, ended ones too."""
-        found: set[str] = set()
+        names: set[str] = set()
         for site in self.fog.sites():
             jobs = requests.get(f"{site.engine_address.rstrip('/')}/jobs/overview", timeout=30)
-            found |= {
+            names |= {
                 job["jid"] for job in jobs.json()["jobs"] if job["name"].startswith(self.name)
             }
-        return found
+        return names
 
     def variant(self, number: int) -> JsonObject:
         """A composition whose neighbours differ by an update or a move of each job."""
@@ -202,7 +202,7 @@ class Killable:
 
 @dataclass
 class Flow:
-    """What went in, what came out, and what was seen meanwhile."""
+    """Published and received numbers, and the observations meanwhile."""
 
     feed: Feed
     checker: Checker

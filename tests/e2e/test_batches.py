@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import Speck, await_each_once, changed, composition, job
+from tests.e2e.harness import Speck, await_each_once, change_job, composition, job
 
 BATCHES = {"batch_records": 50, "linger_ms": 20, "compression": "zstd"}
 
@@ -20,14 +20,14 @@ def test_a_link_goes_over_to_batches_and_back_and_every_record_comes_once(speck:
     out = speck.reader("edge-b", "b/out", "e2e-batched")
     source.count(range(1, 101))
 
-    between = changed(plain, "b-1", link=BATCHES)
+    between = change_job(plain, "b-1", link=BATCHES)
     answer = speck.apply(between)
     reasons = {it["job_name"]: it["reason"] for it in answer["plan"]["jobs"]}
     assert reasons["b-1"] == "link changed"
     assert answer["warnings"] == []
     source.count(range(101, 301))
 
-    answer = speck.apply(changed(between, "b-2", link=BATCHES))
+    answer = speck.apply(change_job(between, "b-2", link=BATCHES))
     assert "an output: its readers must split them" in answer["warnings"][0]
     source.count(range(301, 501))
     speck.apply(plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from speck.model.values import JsonObject
 from tests.apart import sees
-from tests.e2e.harness import Speck, actions, await_each_once, changed, composition, flowing, job
+from tests.e2e.harness import Speck, actions, await_each_once, change_job, composition, flowing, job
 from tests.e2e.test_state import detection
 from tests.waiting import wait_for
 
@@ -23,7 +23,7 @@ def test_a_job_under_flow_goes_there_and_back_and_loses_nothing(speck: Speck) ->
     before = len(carried_events(speck, "c-1"))
     with flowing(source) as flow:
         for site in ("edge-b", "cloud", "edge-a"):
-            answer = speck.apply(changed(there, "c-1", site=site))
+            answer = speck.apply(change_job(there, "c-1", site=site))
             assert actions(answer) == {"c-1": "move"}
             assert "carry" in [it["kind"] for it in answer["plan"]["operations"]]
             flow.go_on()
@@ -53,11 +53,11 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
     sensor = speck.publisher("edge-a", "o/in")
     out = speck.reader("edge-a", "o/out", "e2e-orphan")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 6)))
-    wait_for(lambda: speck.taken("o-stats", "edge-a", "o/in") >= 5, "the job's state")
+    wait_for(lambda: speck.count_taken("o-stats", "edge-a", "o/in") >= 5, "the job's state")
 
     speck.fog.kill("edge-c")
     speck.fog.start("edge-c")
-    speck.apply(changed(windows, "o-stats", site="edge-b"))
+    speck.apply(change_job(windows, "o-stats", site="edge-b"))
 
     assert speck.job("o-stats")["site"] == "edge-b"
     assert speck.running() == ["edge-b: o-stats"]

@@ -36,8 +36,8 @@ class Collected:
 
     def rates(self, name: str) -> JsonObject:
         jobs = self.speck.call("GET", "/rates")["jobs"]
-        found: JsonObject = next(each for each in jobs if each["job_name"] == name)
-        return found
+        rates: JsonObject = next(each for each in jobs if each["job_name"] == name)
+        return rates
 
     def looks(self) -> int:
         """That were answered so far."""
@@ -46,12 +46,12 @@ class Collected:
         return int(float(line.split()[1]))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What is in files: all, once the service has ended."""
-        found: list[dict[str, Any]] = read(self.home / "metrics", TABLES[table]).to_pylist()
-        return sorted(found, key=lambda row: row["at"])
+        """The rows in files: all of them, once the service has ended."""
+        rows: list[dict[str, Any]] = read(self.home / "metrics", TABLES[table]).to_pylist()
+        return sorted(rows, key=lambda row: row["at"])
 
     def tasks(self, name: str) -> list[dict[str, Any]]:
-        """A job's, once it runs: Flink tells the busy time of a task that begins as NaN."""
+        """A job's tasks, once it runs: Flink reports the busy time of a starting task as NaN."""
         rows = [row for row in self.rows("tasks") if row["job_name"] == name]
         return [row for row in rows if row["busy_ms"] is not None]
 
@@ -116,7 +116,7 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
             wait_for(all_told, f"all {end} of {name}")
         wait_for(
             lambda: (
-                speck.taken("col-rest", "cloud", "col/mid") == RECORDS // 2
+                speck.count_taken("col-rest", "cloud", "col/mid") == RECORDS // 2
                 and collected.rates("col-rest")["lag"] == 0
             ),
             "the links' numbers",
@@ -147,13 +147,13 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
     assert lived == sorted(set(lived)), "no answer from the engine's cache is a row"
 
     # all looks: the last ones may have met jobs that were being removed
-    told: dict[tuple[str, str, str], set[tuple[int | None, int | None]]] = {}
+    counters: dict[tuple[str, str, str], set[tuple[int | None, int | None]]] = {}
     for row in collected.rows("links"):
         end = (row["topic"], row["role"], row["job_name"])
-        told.setdefault(end, set()).add((row["messages"], row["lag"]))
-    assert (RECORDS // 2, None) in told["col/mid", "producer", "col-burn"]
-    assert (RECORDS // 2, 0) in told["col/mid", "reader", "col-rest"]
-    assert {lag for _, lag in told["col/in", "reader", "col-burn"]} == {None}  # no numbers come
+        counters.setdefault(end, set()).add((row["messages"], row["lag"]))
+    assert (RECORDS // 2, None) in counters["col/mid", "producer", "col-burn"]
+    assert (RECORDS // 2, 0) in counters["col/mid", "reader", "col-rest"]
+    assert {lag for _, lag in counters["col/in", "reader", "col-burn"]} == {None}  # no numbers come
     (plan,) = [row for row in collected.rows("plans") if row["job_name"] == "col-burn"]
     assert "burn" in plan["description"]
     assert (plan["source_site"], plan["sink_site"], plan["sink_topic"]) == (
@@ -181,8 +181,8 @@ def test_a_site_that_was_killed_leaves_a_gap(sampler: Callable[[], Any], fog: Fo
         fog.kill("edge-c")
         try:
             wait_for(lambda: collected.rates("gap-edge-c")["at"] is None, "the gap")
-            told = collected.rates("gap-edge-c")
-            assert (told["busy"], told["records_in"], told["tasks"]) == (None, None, [])
+            rates = collected.rates("gap-edge-c")
+            assert (rates["busy"], rates["records_in"], rates["tasks"]) == (None, None, [])
             before = collected.rates("gap-edge-b")["at"]
             wait_for(lambda: collected.rates("gap-edge-b")["at"] > before, "the others")
         finally:

@@ -27,15 +27,15 @@ def grave(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Gra
 
 def lives_on(grave: Grave, crash: Crash) -> None:
     make_jar_of(crash, grave.jars)
-    died = grave.live_through(crash)
-    print(f"{crash}: on again after {died.recovery_s:.1f} s, {died.count}")
-    assert died.mark == crash.at
-    told = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in died.change["operations"]]
-    assert died.change["state"] == "done", told
-    assert died.left == []
-    assert died.running == crash.scenario.wanted
-    assert died.two_copies == []
-    assert (died.count.lost, died.count.stray) == (0, 0), died.count
+    death = grave.live_through(crash)
+    print(f"{crash}: on again after {death.recovery_s:.1f} s, {death.count}")
+    assert death.mark == crash.at
+    outcomes = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in death.change["operations"]]
+    assert death.change["state"] == "done", outcomes
+    assert death.operations_left == []
+    assert death.running == crash.scenario.wanted
+    assert death.two_copies == []
+    assert (death.count.lost, death.count.stray) == (0, 0), death.count
 
 
 @pytest.mark.parametrize("crash", [d for d in deaths() if d.at in QUICK], ids=str)

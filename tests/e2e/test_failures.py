@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import Speck, changed, composition, job, numbers_of
+from tests.e2e.harness import Speck, change_job, composition, job, numbers_of
 from tests.waiting import wait_for
 
 STATS = "io.speck.jobs.LocalStats"
@@ -41,12 +41,12 @@ def test_a_new_job_whose_main_fails(speck: Speck) -> None:
     source.count(range(1, 11))
     wait_for(lambda: numbers_of(out) == list(range(1, 11)), "the branch that works")
 
-    speck.apply(changed(broken, "b-stats", args=GOOD))
+    speck.apply(change_job(broken, "b-stats", args=GOOD))
     states = {it["job_name"]: it["state"] for it in speck.call("GET", "/jobs")["jobs"]}
     assert set(states.values()) == {"running"}
     assert speck.job("b-1")["engine_job_id"] == before
     # its session was reserved at the first try and has kept everything since
-    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/mid") == 10, "what came before")
+    wait_for(lambda: speck.count_taken("b-stats", "edge-a", "b/mid") == 10, "what came before")
 
 
 def test_a_bad_update_leaves_the_running_incarnation_alone(speck: Speck) -> None:
@@ -60,7 +60,7 @@ def test_a_bad_update_leaves_the_running_incarnation_alone(speck: Speck) -> None
     speck.apply(good)
     before = {name: speck.job(name)["engine_job_id"] for name in ("u-1", "u-stats")}
 
-    bad = changed(changed(good, "u-stats", args=BAD), "u-1", args=["--note", "2"])
+    bad = change_job(change_job(good, "u-stats", args=BAD), "u-1", args=["--note", "2"])
     answer = speck.apply(bad, state="failed")
 
     change = speck.call("GET", f"/changes/{answer['change']}")
@@ -74,7 +74,7 @@ def test_a_bad_update_leaves_the_running_incarnation_alone(speck: Speck) -> None
     assert len(speck.running()) == 2
     assert speck.job("u-1")["engine_job_id"] != before["u-1"]
 
-    answer = speck.apply(changed(bad, "u-stats", args=[*GOOD, "--lateness", "5m"]))
+    answer = speck.apply(change_job(bad, "u-stats", args=[*GOOD, "--lateness", "5m"]))
     assert [it["job_name"] for it in answer["plan"]["jobs"] if it["action"] != "unchanged"] == [
         "u-stats"
     ]

@@ -1,4 +1,4 @@
-"""Changes under flow: what is queued between jobs is never lost."""
+"""Changes under flow: messages queued between jobs are never lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.harness import (
     actions,
     await_all,
     await_each_once,
-    changed,
+    change_job,
     composition,
     flowing,
     job,
@@ -229,11 +229,11 @@ def test_two_compositions_at_once_do_not_disturb_each_other(speck: Speck) -> Non
             list(
                 pool.map(
                     speck.apply,
-                    [changed(it, f"{it['name']}-2", args=["--note", "2"]) for it in both],
+                    [change_job(it, f"{it['name']}-2", args=["--note", "2"]) for it in both],
                 )
             )
             before = speck.job("two-1")["engine_job_id"], speck.job("two-2")["engine_job_id"]
-            speck.apply(changed(both[0], "one-1", site="edge-c", source_site="edge-a"))
+            speck.apply(change_job(both[0], "one-1", site="edge-c", source_site="edge-a"))
             one.go_on()
             two.go_on()
             counts = one.end(), two.end()
@@ -265,7 +265,7 @@ def test_a_topic_that_another_composition_reads(speck: Speck) -> None:
     source.count(range(1, 101))
     await_each_once(100, out)
 
-    speck.apply(changed(maker, "k-1", args=["--note", "2"]))
+    speck.apply(change_job(maker, "k-1", args=["--note", "2"]))
     source.count(range(101, 151))
     await_each_once(150, out)
 
@@ -284,6 +284,6 @@ def test_a_reader_that_leaves_does_not_hold_up_the_producer(speck: Speck) -> Non
 
 def await_taken(speck: Speck, count: int, job_name: str, topic: str) -> None:
     wait_for(
-        lambda: speck.taken(job_name, "edge-a", topic) >= count,
+        lambda: speck.count_taken(job_name, "edge-a", topic) >= count,
         f"{job_name} to take {count} messages",
     )

@@ -49,9 +49,11 @@ def test_one_job_from_post_to_delete(speck: Speck) -> None:
         answer = curl(speck, "POST", "/jobs/alone/savepoints")
         return answer if answer[0] == 201 else None
 
-    _, taken = wait_for(savepoint, "a savepoint")
-    assert taken["state"] == "done"
-    assert urlsplit(taken["location"]).path.startswith(str(speck.fog.state_folder("edge-b")))
+    _, savepoint_body = wait_for(savepoint, "a savepoint")
+    assert savepoint_body["state"] == "done"
+    assert urlsplit(savepoint_body["location"]).path.startswith(
+        str(speck.fog.state_folder("edge-b"))
+    )
     assert speck.job("alone")["engine_job_id"] == there["engine_job_id"]
 
     assert curl(speck, "DELETE", "/jobs/alone") == (204, None)

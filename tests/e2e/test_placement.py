@@ -19,27 +19,27 @@ ENOUGH = 3000
 """Records, of some 250 a second: so many looks that one analysis has its evidence."""
 
 
-def analysed(speck: Speck) -> JsonObject:
+def analyse(speck: Speck) -> JsonObject:
     """An analysis of the composition whose evidence carries figures of both jobs."""
 
     def look() -> JsonObject | None:
-        asked = {"composition": "apart", "window_s": 60}
-        begun = speck.call("POST", "/analyses", 202, json=asked)
+        request = {"composition": "apart", "window_s": 60}
+        started = speck.call("POST", "/analyses", 202, json=request)
 
         def over() -> JsonObject | None:
-            found = speck.call("GET", f"/analyses/{begun['id']}")
-            return None if found["state"] == "running" else found
+            analysis = speck.call("GET", f"/analyses/{started['id']}")
+            return None if analysis["state"] == "running" else analysis
 
-        found = wait_for(over, "an analysis", 300)
-        assert found["state"] == "done", found["error"]
-        told = {each["job_name"]: each["evidence"] for each in found["jobs"]}
-        return found if told == dict.fromkeys(("clean", "keep"), "sufficient") else None
+        analysis = wait_for(over, "an analysis", 300)
+        assert analysis["state"] == "done", analysis["error"]
+        evidence = {each["job_name"]: each["evidence"] for each in analysis["jobs"]}
+        return analysis if evidence == dict.fromkeys(("clean", "keep"), "sufficient") else None
 
-    def taken() -> bool:
-        told = [speck.call("GET", f"/jobs/{name}/metrics") for name in ("clean", "keep")]
-        return all((each["records_in"] or 0) > ENOUGH for each in told)
+    def have_worked() -> bool:
+        metrics = [speck.call("GET", f"/jobs/{name}/metrics") for name in ("clean", "keep")]
+        return all((each["records_in"] or 0) > ENOUGH for each in metrics)
 
-    wait_for(taken, "both jobs to have worked")
+    wait_for(have_worked, "both jobs to have worked")
     return wait_for(look, "evidence", 400)  # type: ignore[return-value]
 
 
@@ -47,7 +47,7 @@ def test_what_crosses_for_nothing_is_placed_where_its_data_is(speck: Speck) -> N
     reader = speck.reader("edge-a", "apart/kept", "apart-reader")
     speck.apply(APART)
     with flowing(speck.publisher("edge-a", "apart/raw")) as flow:
-        analysed(speck)
+        analyse(speck)
         placed = speck.call(
             "POST", "/placements", 201, json={"composition": "apart", "policy": "milp"}
         )

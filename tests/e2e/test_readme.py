@@ -73,15 +73,15 @@ class Reader:
             self.service.wait(60)
 
     def _ready(self) -> bool:
-        done = subprocess.run(
+        process = subprocess.run(
             ["curl", "-sf", f"http://127.0.0.1:{self.port}/readyz"],
             capture_output=True,
             check=False,
         )
-        return done.returncode == 0
+        return process.returncode == 0
 
     def _run(self, script: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
             env=self.env,
@@ -90,8 +90,8 @@ class Reader:
             timeout=600,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +107,22 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 def objects(text: str) -> list[dict]:
     """The JSON objects that stand one after another in `text`."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, values, at = json.JSONDecoder(), [], 0
     while (at := text.find("{", at)) != -1:
-        found.append(None)
-        found[-1], at = decoder.raw_decode(text, at)
-    return found
+        values.append(None)
+        values[-1], at = decoder.raw_decode(text, at)
+    return values
 
 
 def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert "edge-a" in reader.start()
 
-    posted, listed, shown = objects(reader.paste("jobs"))
-    assert posted["state"] == shown["state"] == "running"
-    assert [job["job_name"] for job in listed["jobs"]] == ["copy"]
+    new_job, job_list, copy_job = objects(reader.paste("jobs"))
+    assert new_job["state"] == copy_job["state"] == "running"
+    assert [job["job_name"] for job in job_list["jobs"]] == ["copy"]
 
-    (moved,) = objects(reader.paste("move"))
-    assert (moved["site"], moved["state"]) == ("cloud", "running")
+    (job_at_cloud,) = objects(reader.paste("move"))
+    assert (job_at_cloud["site"], job_at_cloud["state"]) == ("cloud", "running")
 
     text = reader.paste("composition")
     planned, applied, composition, *_ = objects(text)
@@ -131,13 +131,13 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert {job["state"] for job in composition["jobs"]} == {"running"}
     assert "flowchart" in text
 
-    told = reader.paste("cli")
-    assert "clean" in told
-    assert "running" in told
+    output = reader.paste("cli")
+    assert "clean" in output
+    assert "running" in output
 
     reader.await_measures("clean", "keep")
-    told = reader.paste("place")
-    assert "between sites:" in told
-    assert "the autopilot of chain is on" in told
+    output = reader.paste("place")
+    assert "between sites:" in output
+    assert "the autopilot of chain is on" in output
 
     reader.paste("end")

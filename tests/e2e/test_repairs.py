@@ -1,4 +1,4 @@
-"""What breaks at an engine is reported and repaired without loss; what is silent is left alone."""
+"""Faults at an engine are reported and repaired without loss; silent sites are left alone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.waiting import wait_for
 
 def events(speck: Speck, **about: str) -> list[str]:
     """Messages of the events that are about all this, oldest first."""
-    after, found = 0, []
+    after, messages = 0, []
     while page := speck.call("GET", "/events", params={"after": after})["events"]:
         after = page[-1]["id"]
-        found += [it["message"] for it in page if about.items() <= it.items()]
-    return found
+        messages += [it["message"] for it in page if about.items() <= it.items()]
+    return messages
 
 
 def runs_again(speck: Speck, name: str, before: JsonObject) -> JsonObject:
@@ -36,22 +36,22 @@ def runs_again(speck: Speck, name: str, before: JsonObject) -> JsonObject:
         another = now["engine_job_id"] != before["engine_job_id"]
         return now if another and now["state"] == "running" else None
 
-    found = wait_for(look, f"{name} to run again")
-    assert found is not None
-    return found
+    job = wait_for(look, f"{name} to run again")
+    assert job is not None
+    return job
 
 
-def told_twice(speck: Speck, name: str) -> list[str]:
-    """What was told of a job that broke and runs again; empty before."""
-    told = events(speck, kind="job", job_name=name)
-    return told if len(told) >= 2 else []
+def find_both_messages(speck: Speck, name: str) -> list[str]:
+    """The events of a job that failed and runs again; empty before."""
+    messages = events(speck, kind="job", job_name=name)
+    return messages if len(messages) >= 2 else []
 
 
 def end_at_engine(speck: Speck, name: str) -> None:
-    """Cancel a job as somebody does who does not know of speck."""
-    told = speck.job(name)
-    site = next(it for it in speck.fog.sites() if it.name == told["site"])
-    address = f"{site.engine_address.rstrip('/')}/jobs/{told['engine_job_id']}"
+    """Cancel a job as a person would who does not know of speck."""
+    job = speck.job(name)
+    site = next(it for it in speck.fog.sites() if it.name == job["site"])
+    address = f"{site.engine_address.rstrip('/')}/jobs/{job['engine_job_id']}"
     assert requests.patch(address, params={"mode": "cancel"}, timeout=20).status_code == 202
 
 
@@ -62,13 +62,13 @@ def chain(name: str, *sites: str, drift: str | None = None) -> JsonObject:
         ends = f"{name}/{number - 1}", f"{name}/{number}"
         more = {"source_site": first, "sink_site": first}
         jobs.append(job(f"{name}-{number}", site, *ends, **more))
-    made = composition(
+    content = composition(
         name,
         *jobs,
         inputs=[(first, f"{name}/0")],
         outputs=[(first, f"{name}/{len(sites)}", f"e2e-{name}")],
     )
-    return made if drift is None else {**made, "drift": drift}
+    return content if drift is None else {**content, "drift": drift}
 
 
 def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
@@ -76,7 +76,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
     speck.apply(chain("kill", "edge-a", "edge-a", "edge-a"))
     out = speck.reader("edge-a", "kill/3", "e2e-kill")
     with flowing(speck.publisher("edge-a", "kill/0")) as flow:
-        wait_for(lambda: speck.taken("kill-3", "edge-a", "kill/2") > 50, "all jobs to take")
+        wait_for(lambda: speck.count_taken("kill-3", "edge-a", "kill/2") > 50, "all jobs to take")
         before = {name: speck.job(name) for name in names}
         speck.fog.kill("edge-a")
         speck.fog.start("edge-a")
@@ -88,7 +88,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
 
     assert len(speck.running()) == 3
     for name in names:
-        lost, again = wait_for(partial(told_twice, speck, name), "both events")
+        lost, again = wait_for(partial(find_both_messages, speck, name), "both events")
         assert lost == f"{name} is lost: the engine of edge-a answers and does not know it"
         assert again.startswith(f"{name} runs again at edge-a after ")
 
@@ -97,7 +97,7 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_repaired(speck: Speck) ->
     speck.apply(chain("drift", "edge-a", "edge-b"))
     out = speck.reader("edge-a", "drift/2", "e2e-drift")
     with flowing(speck.publisher("edge-a", "drift/0")) as flow:
-        wait_for(lambda: speck.taken("drift-2", "edge-a", "drift/1") > 50, "all jobs to take")
+        wait_for(lambda: speck.count_taken("drift-2", "edge-a", "drift/1") > 50, "all jobs to take")
         before = speck.job("drift-1")
         untouched = speck.job("drift-2")["engine_job_id"]
         end_at_engine(speck, "drift-1")
@@ -163,9 +163,10 @@ def test_a_job_that_ends_again_and_again_is_repaired_less_and_less_often(
     wait_for(lambda: len(repairs()) >= 4, "four repairs")
     newest, before = (datetime.fromisoformat(it["started"]) for it in repairs()[:2])
     assert newest - before > timedelta(seconds=3)  # a wait of 4 s, less what planning took
-    told = events(speck, kind="drift", job_name="brief-1")
+    messages = events(speck, kind="drift", job_name="brief-1")
     assert (
-        told[0] == "brief-1 has ended at edge-c though speck did not stop it; it is started again"
+        messages[0]
+        == "brief-1 has ended at edge-c though speck did not stop it; it is started again"
     )
 
 
@@ -173,8 +174,8 @@ def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, tri
     speck.apply(composition("bad", trial_job("bad-1", "--fail-task")), state="done")
 
     def error() -> str | None:
-        said: str | None = speck.job("bad-1")["error"]
-        return said
+        message: str | None = speck.job("bad-1")["error"]
+        return message
 
     assert "cannot count" in str(wait_for(error, "the exception"))
     assert any("cannot count" in it for it in events(speck, kind="job", job_name="bad-1"))
@@ -200,7 +201,7 @@ def test_while_half_of_the_sites_hang_nothing_is_repaired(speck: Speck) -> None:
     speck.apply(chain("hang", "edge-a", "edge-b", "edge-c"))
     out = speck.reader("edge-a", "hang/3", "e2e-hang")
     with flowing(speck.publisher("edge-a", "hang/0")) as flow:
-        wait_for(lambda: speck.taken("hang-3", "edge-a", "hang/2") > 50, "all jobs to take")
+        wait_for(lambda: speck.count_taken("hang-3", "edge-a", "hang/2") > 50, "all jobs to take")
         before = {name: speck.job(name) for name in ("hang-1", "hang-2", "hang-3")}
         with frozen(speck, "edge-b", "edge-c"):
             wait_for(lambda: any("at once" in it for it in events(speck, kind="site")), "the hold")
@@ -228,8 +229,8 @@ def test_a_stopped_jobs_session_that_a_broker_lost_is_reserved_again(speck: Spec
     reader = speck.reader_id("kept-1", "edge-b", "kept/0")
     address = speck.broker("edge-b")
     speck.fog.kill("edge-b", "broker")
-    for kept in (speck.fog.folder / "sites" / "edge-b").rglob("mosquitto.db"):
-        kept.unlink()  # the surest way to lose a session
+    for database in (speck.fog.folder / "sites" / "edge-b").rglob("mosquitto.db"):
+        database.unlink()  # the surest way to lose a session
     speck.fog.start("edge-b")
     wait_for(
         lambda: [it for it in events(speck, kind="session", site="edge-b") if "was lost" in it],

@@ -17,7 +17,7 @@ from bench.instruments.checker import Checker
 from bench.instruments.feed import Feed
 from speck.fog.outputs import OutputReader
 from speck.model.values import JsonObject
-from tests.e2e.harness import Speck, actions, changed, composition, job
+from tests.e2e.harness import Speck, actions, change_job, composition, job
 from tests.e2e.test_listings import listing
 from tests.waiting import wait_for
 
@@ -50,7 +50,7 @@ def chain(name: str, delivery: str, line: str) -> JsonObject:
 
 @dataclass
 class Stream:
-    """What is published to a composition's input, and what has come at its output."""
+    """The messages published to a composition's input, and those received at its output."""
 
     speck: Speck
     composition: JsonObject
@@ -140,8 +140,8 @@ def test_a_rollback_after_a_change_that_failed_half_way(
     speck: Speck, before: str, after: str
 ) -> None:
     """The new job `c` does not start; the others are already where `after` has them."""
-    wanted = chain("roll", "exactly_once", after)
-    broken = changed(wanted, "roll-c", entry_class="io.speck.jobs.LocalStats", args=NO_STATS)
+    desired = chain("roll", "exactly_once", after)
+    broken = change_job(desired, "roll-c", entry_class="io.speck.jobs.LocalStats", args=NO_STATS)
     with streaming(speck, chain("roll", "exactly_once", before)) as stream:
         answer = speck.apply(broken, state="failed")
         operations = speck.call("GET", f"/changes/{answer['change']}")["operations"]
@@ -168,28 +168,30 @@ def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
         Feed(speck.broker("edge-a"), "T-1", rate=RATE, run="rewiring-t1") as t1,
         Feed(speck.broker("edge-b"), "T-2", rate=RATE, run="rewiring-t2", pad=PAD) as t2,
     ):
-        await_past(t1.sent, lambda: came(outs, "T-1"))
-        await_past(t2.sent, lambda: came(outs, "T-2"))
+        await_past(t1.sent, lambda: list_received(outs, "T-1"))
+        await_past(t2.sent, lambda: list_received(outs, "T-2"))
         assert actions(speck.apply(elsewhere))["B"] == "remove"
         await_acked(t1, 100)
         assert actions(speck.apply(there))["B"] == "add"
-        await_past(t2.sent, lambda: came(outs, "T-2"))
-        wanted = range(1, t1.end() + 1)
+        await_past(t2.sent, lambda: list_received(outs, "T-2"))
+        expected = range(1, t1.end() + 1)
         t2.end()
-    wait_for(lambda: set(wanted) <= set(came(outs, "T-1")), "all of T-1")
+    wait_for(lambda: set(expected) <= set(list_received(outs, "T-1")), "all of T-1")
     speck.apply({**there, "jobs": []}, force="true")
     for site in outs:
         speck.publisher(site, "T-D-total").send({"n": 0, "site": site})
-    wait_for(lambda: came(outs, "T-1").count(0) == len(outs), "the last message of each place")
+    wait_for(
+        lambda: list_received(outs, "T-1").count(0) == len(outs), "the last message of each place"
+    )
 
-    assert sorted(came(outs, "T-1")) == [0, 0, *wanted]
-    assert [n for n, times in Counter(came(outs, "T-2")).items() if times > 1] == []
+    assert sorted(list_received(outs, "T-1")) == [0, 0, *expected]
+    assert [n for n, times in Counter(list_received(outs, "T-2")).items() if times > 1] == []
 
 
 def await_acked(feed: Feed, more: int) -> None:
     """Wait until a broker has taken so many more."""
-    wanted = feed.acked + more
-    wait_for(lambda: feed.acked >= wanted, f"{more} more records")
+    expected = feed.acked + more
+    wait_for(lambda: feed.acked >= expected, f"{more} more records")
 
 
 def exactly_once(description: JsonObject) -> JsonObject:
@@ -197,7 +199,7 @@ def exactly_once(description: JsonObject) -> JsonObject:
     return {**description, "jobs": jobs}
 
 
-def came(outs: Mapping[str, OutputReader], path: str) -> list[int]:
+def list_received(outs: Mapping[str, OutputReader], path: str) -> list[int]:
     """The numbers of one path that have come at all places, repeats too; T-2's have a `pad`."""
     records = [record for out in outs.values() for record in out.records()]
     return [int(it["n"]) for it in records if ("pad" in it) == (path == "T-2")]

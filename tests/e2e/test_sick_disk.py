@@ -37,17 +37,17 @@ def in_its_middle(speck: Killable, change: str) -> bool:
     return any(it["kind"] == "stop" and it["state"] != "pending" for it in operations)
 
 
-def stored(home: Path) -> set[str]:
+def read_stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     records = Records.at(home / "store", SystemClock())
-    found: set[str] = set()
+    names: set[str] = set()
     for deployed in records.all_incarnations().values():
         before = deployed
         while before is not None:
-            found.add(before.engine_job_id)
+            names.add(before.engine_job_id)
             before = before.base
     records.store.close()
-    return found
+    return names
 
 
 def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
             wait_for(lambda: speck.server and speck.server.workers() != first, "another worker")
             wait_for(lambda: speck.status("/changes") == 507, "its word")
             assert speck.status("/livez") == 200
-            refused = speck.call("POST", "/compositions", json=speck.variant(3))
-            assert refused.status_code == 507
-            assert "free space" in refused.json()["detail"]
+            refusal = speck.call("POST", "/compositions", json=speck.variant(3))
+            assert refusal.status_code == 507
+            assert "free space" in refusal.json()["detail"]
             disk.free(speck.pids())
             wait_for(lambda: speck.status("/readyz") == 200, "the service")
             assert speck.settled()["id"] == change
@@ -101,9 +101,9 @@ def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_p
             assert "Input/output error; check that disk" in server.log.whole()
             with pytest.raises(requests.ConnectionError):
                 speck.call("GET", "/livez")
-        asked = speck.on_engines()
+        names = speck.on_engines()
         sick.unlink()
-        assert asked - before <= stored(speck.home), "something went out that is not stored"
+        assert names - before <= read_stored(speck.home), "something went out that is not stored"
         with speck.running():
             assert speck.settled()["id"] == change
             flow.go_on()

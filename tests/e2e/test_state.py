@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import Speck, actions, await_each_once, changed, composition, job
+from tests.e2e.harness import Speck, actions, await_each_once, change_job, composition, job
 from tests.waiting import wait_for
 
 WINDOW_MS = 60_000
@@ -42,13 +42,13 @@ def test_a_window_goes_on_through_an_update_and_a_move(speck: Speck) -> None:
 
     def pass_cars(first: int, last: int) -> None:
         sensor.send(*(detection(number, 1000 * number) for number in range(first, last + 1)))
-        wait_for(lambda: speck.taken("w-stats", "edge-a", "w/in") >= last, "the job's state")
+        wait_for(lambda: speck.count_taken("w-stats", "edge-a", "w/in") >= last, "the job's state")
 
     pass_cars(1, 3)
-    updated = changed(stats, "w-stats", args=[*args, "--idle-limit", "100s"])
+    updated = change_job(stats, "w-stats", args=[*args, "--idle-limit", "100s"])
     assert actions(speck.apply(updated)) == {"w-stats": "update"}
     pass_cars(4, 5)
-    moved = changed(updated, "w-stats", site="edge-b", source_site="edge-a", sink_site="edge-a")
+    moved = change_job(updated, "w-stats", site="edge-b", source_site="edge-a", sink_site="edge-a")
     assert actions(speck.apply(moved)) == {"w-stats": "move"}
     assert speck.job("w-stats")["site"] == "edge-b"
     assert out.records() == []  # the window is still open
@@ -76,7 +76,7 @@ def test_a_stopped_job_misses_nothing(speck: Speck) -> None:
 
     for stopped in ("p-2", "p-1"):
         before = speck.job(stopped)["engine_job_id"]
-        answer = speck.apply(changed(two, stopped, state="stopped"))
+        answer = speck.apply(change_job(two, stopped, state="stopped"))
         reason = {it["job_name"]: it["reason"] for it in answer["plan"]["jobs"]}[stopped]
         assert reason == "state running -> stopped"
         assert speck.job(stopped)["state"] == "stopped"
@@ -109,9 +109,9 @@ def test_what_ran_before_comes_back_with_its_state_when_an_update_cannot_start(
     sensor = speck.publisher("edge-a", "b/in")
     out = speck.reader("edge-a", "b/out", "e2e-back")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 4)))
-    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/in") >= 3, "the job's state")
+    wait_for(lambda: speck.count_taken("b-stats", "edge-a", "b/in") >= 3, "the job's state")
 
-    other = changed(stats, "b-stats", entry_class="io.speck.jobs.PassThrough", args=[])
+    other = change_job(stats, "b-stats", entry_class="io.speck.jobs.PassThrough", args=[])
     answer = speck.apply(other, state="failed")
     change = speck.call("GET", f"/changes/{answer['change']}")
     assert change["error"].endswith("; b-stats came back as attempt 3 on edge-a")

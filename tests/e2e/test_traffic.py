@@ -50,9 +50,9 @@ def test_every_statistic_is_right_though_three_jobs_change(speck: Speck) -> None
     assert not thread.is_alive()
 
     def difference() -> str:
-        found = compare_local(compute_local(rows), [r for it in local for r in it.records()])
+        comparison = compare_local(compute_local(rows), [r for it in local for r in it.records()])
         totals = compare_global(compute_global(rows), total.records())
-        return "" if found.equal and totals.equal else f"local: {found}; global: {totals}"
+        return "" if comparison.equal and totals.equal else f"local: {comparison}; global: {totals}"
 
     try:
         wait_for(lambda: not difference(), "the reference's statistics", 40)

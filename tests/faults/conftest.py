@@ -42,8 +42,8 @@ def make_trial(
 
     def make(delivery: str = "exactly_once", fog: str = "fault_fog") -> Trial:
         name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:40]
-        chosen: Fog = request.getfixturevalue(fog)
-        trial = Trial(name.strip("-"), chosen, tmp_path / "home", fault_jars, delivery)
+        trial_fog: Fog = request.getfixturevalue(fog)
+        trial = Trial(name.strip("-"), trial_fog, tmp_path / "home", fault_jars, delivery)
         trials.append(trial)
         trial.register()
         return trial

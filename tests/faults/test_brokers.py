@@ -91,17 +91,17 @@ def test_queue_of_a_broker_full(trial: Trial) -> None:
         flow.recovered()
         flow.go_on(3)
         result = flow.finish()
-        told = wait_for(lambda: missing(trial, result.count.lost), "the reader's numbers", 15)
+        count = wait_for(lambda: missing(trial, result.count.lost), "the reader's numbers", 15)
     expected = "the overflow, detected and counted exactly"
-    report("broker's queue full", expected, trial, result, told_missing=told)
+    report("broker's queue full", expected, trial, result, told_missing=count)
     assert result.count.lost > ROOM
-    assert told == result.count.lost
+    assert count == result.count.lost
     assert (result.count.repeated, result.count.stray, result.two_copies) == (0, 0, [])
 
 
-def missing(trial: Trial, wanted: int) -> int:
-    """How many numbers the reader of `mid` tells as missing, once it tells `wanted` of them."""
+def missing(trial: Trial, expected: int) -> int:
+    """How many numbers the reader of `mid` reports as missing, once these are `expected`."""
     view = MqttBroker(Target(trial.broker("cloud"))).view()
-    (taken,) = [it for client, it in view.taken.items() if f"-{trial.job('count')}-" in client]
-    holes = sum(sum(epochs.values()) for epochs in taken.missing.values())
-    return holes if holes == wanted else 0
+    (numbers,) = [it for client, it in view.taken.items() if f"-{trial.job('count')}-" in client]
+    holes = sum(sum(epochs.values()) for epochs in numbers.missing.values())
+    return holes if holes == expected else 0

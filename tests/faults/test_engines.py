@@ -111,7 +111,7 @@ def test_part_of_a_cluster_killed(make_trial: MakeTrial, what: str) -> None:
 
 
 def test_source_site_dies_in_mid_move(trial: Trial) -> None:
-    """Its engine has been asked to stop the job, and dies before it can say what came of it."""
+    """Its engine has been asked to stop the job, and dies before it can report the outcome."""
     with trial.flowing() as flow:
         trap = trial.proxies["cloud"]["engine"].trap("lose the answer", STOP)
         change = trial.begin(trial.chain(second_at="edge-b"))

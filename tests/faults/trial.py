@@ -189,15 +189,15 @@ class Trial:
             return view if view["state"] in ("done", "failed", "cancelled") else None
 
         view = wait_for(ended, f"change {change} to end", timeout_s)
-        told = [
+        outcomes = [
             f"{it['kind']} {it['job_name']}: {it['state']} {it['error'] or ''}"
             for it in view["operations"]
         ]
-        assert view["state"] == state, "\n".join([f"the change is {view['state']}", *told])
+        assert view["state"] == state, "\n".join([f"the change is {view['state']}", *outcomes])
         return view
 
     def story(self) -> list[str]:
-        """How its jobs are, and what the service tells of the last time."""
+        """The state of its jobs, and the latest events of the service."""
         jobs = self.call("GET", "/jobs")["jobs"]
         events = self.call("GET", "/events")["events"][-40:]
         return [
@@ -253,9 +253,9 @@ class Flow:
             self.end.await_past(self.feed.sent + 1, timeout_s)
         except TransientError as error:
             raise AssertionError("\n".join([str(error), *self.trial.story()])) from error
-        took = time.monotonic() - began
-        self.trial.recoveries.append(took)
-        return took
+        seconds = time.monotonic() - began
+        self.trial.recoveries.append(seconds)
+        return seconds
 
     def go_on(self, seconds: float) -> None:
         """Wait until so much more has been published and come through."""
@@ -319,14 +319,16 @@ def cancel_all(engine: str) -> None:
     """Cancel everything at an engine and wait until it is over."""
     over = ("FINISHED", "CANCELED", "FAILED")
 
-    def left() -> list[str]:
+    def list_running() -> list[str]:
         return [str(it["jid"]) for it in engine_jobs(engine) if it["state"] not in over]
 
-    for jid in left():
+    for jid in list_running():
         requests.patch(f"{engine.rstrip('/')}/jobs/{jid}?mode=cancel", timeout=20)
-    wait_for(lambda: not left(), "jobs to be cancelled")
+    wait_for(lambda: not list_running(), "jobs to be cancelled")
 
 
 def _children(pid: int) -> list[int]:
-    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
-    return [int(word) for word in told.stdout.split()]
+    process = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True
+    )
+    return [int(word) for word in process.stdout.split()]

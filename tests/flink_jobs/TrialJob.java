@@ -23,7 +23,7 @@ import org.apache.flink.util.Collector;
  * <p>Compiles against Flink 1.20 and 2.x, and ignores arguments that it does not know. Switches:
  * {@code --fail-main}, {@code --fail-after} (in main, once the job is submitted), {@code --exit},
  * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed).
- * With a value: {@code --job-name}, {@code --records} (then it finishes), {@code --count-uid},
+ * With a value: {@code --hold-main} (a file: main waits as long as it exists), {@code --job-name}, {@code --records} (then it finishes), {@code --count-uid},
  * {@code --hold-snapshot} (a file: snapshots last as long as it exists), {@code --hold-open} (a
  * file: operators open when it is gone).
  */
@@ -35,6 +35,7 @@ public final class TrialJob {
         if (args.contains("--fail-main")) {
             throw new IllegalStateException("cannot read the trial table");
         }
+        hold(value(args, "--hold-main", ""));
         if (args.contains("--exit")) {
             System.exit(3);
         }
@@ -67,6 +68,12 @@ public final class TrialJob {
     private static String value(List<String> args, String name, String otherwise) {
         int at = args.indexOf(name);
         return at < 0 || at + 1 == args.size() ? otherwise : args.get(at + 1);
+    }
+
+    private static void hold(String file) throws InterruptedException {
+        while (!file.isEmpty() && Files.exists(Path.of(file))) {
+            Thread.sleep(20);
+        }
     }
 
     private static long slowly(long number, long millis) throws InterruptedException {
@@ -109,12 +116,6 @@ public final class TrialJob {
         @Override
         public void snapshotState(FunctionSnapshotContext context) throws Exception {
             hold(holdSnapshot);
-        }
-
-        private static void hold(String file) throws InterruptedException {
-            while (!file.isEmpty() && Files.exists(Path.of(file))) {
-                Thread.sleep(20);
-            }
         }
 
         @Override

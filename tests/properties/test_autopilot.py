@@ -23,7 +23,7 @@ WORDS = st.lists(st.sampled_from(["latency", "uplink", "slots"]), max_size=2, un
 
 @dataclass(frozen=True)
 class Step:
-    """What one analysis said, and what else was so then."""
+    """The advice of one analysis, and the conditions at that time."""
 
     after_s: float
     to: int
@@ -78,37 +78,37 @@ class Flight:
             step.doubts,
         )
         facts = Facts(advice, 6, step.silent, step.busy, self.changed_at)
-        made = decide(self.now, SETTINGS, self.memory, facts)
-        self.memory = made.memory
-        if made.act:
+        decision = decide(self.now, SETTINGS, self.memory, facts)
+        self.memory = decision.memory
+        if decision.act:
             self.at, self.changed_at = step.to, self.now
-        assert made.reason
-        return facts, made.act
+        assert decision.reason
+        return facts, decision.act
 
 
 @given(STEPS)
 def test_it_keeps_its_word(steps: list[Step]) -> None:
-    flight, said, acted, left = Flight(), [], None, []
+    flight, advice, acted, former = Flight(), [], None, []
     for number, step in enumerate(steps):
         before, quiet_since = flight.at, flight.changed_at
         facts, act = flight.take(number, step)
         if step.others:
             quiet_since = flight.now
-        said.append(None if step.doubts else step.to)
+        advice.append(None if step.doubts else step.to)
         if not act:
             continue
         assert step.to != before
         assert facts.silent * 3 < facts.sites and facts.busy is None and not step.doubts
         assert acted is None or flight.now - acted >= SETTINGS.settle_s
         assert quiet_since is None or flight.now - quiet_since >= SETTINGS.settle_s
-        assert said[-SETTINGS.looks :] == [step.to] * SETTINGS.looks
+        assert advice[-SETTINGS.looks :] == [step.to] * SETTINGS.looks
         saves = step.gain is not None and step.gain >= SETTINGS.min_gain
         assert saves or len(step.violations) < len(step.broken)
         assert len(step.violations) < len(step.broken) or not step.violations
-        back = [at for at, place in left if place == step.to]
+        back = [at for at, place in former if place == step.to]
         if back and flight.now - back[-1] < NO_RETURN_SETTLE_TIMES * SETTINGS.settle_s:
             assert step.gain is not None and step.gain >= 2 * SETTINGS.min_gain
-        left.append((flight.now, before))
+        former.append((flight.now, before))
         acted = flight.now
 
 

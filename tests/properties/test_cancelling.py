@@ -60,12 +60,12 @@ def is_done(record: JsonObject | None) -> bool:
     return record is not None and record["state"] == "done"
 
 
-def ask(service: Service, wanted: JsonObject | None) -> str:
+def ask(service: Service, desired: JsonObject | None) -> str:
     """How the change to it has ended."""
-    if wanted is None:
+    if desired is None:
         service.compositions.delete("c", 20)
     else:
-        service.compositions.apply(composition_from_data(wanted), WHATEVER)
+        service.compositions.apply(composition_from_data(desired), WHATEVER)
     wait_for(lambda: not service.changes.all_under_way())
     return str(service.changes.all()[0]["state"])
 
@@ -83,23 +83,23 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
         ended = ask(service, scenario.then)
         service.records.store.write = write  # type: ignore[method-assign]
         assert ended in ("done", "cancelled")
-        gone = ended == "done" and scenario.then is None
+        is_gone = ended == "done" and scenario.then is None
         fed = 10
         if scenario.then is not None:  # what comes while all is being removed is abandoned
             feed(11, fed := 20)
-        wanted = scenario.first if back and not gone else scenario.then
-        if not gone:
-            assert ask(service, wanted) == "done"
-        if wanted is not None:
+        desired = scenario.first if back and not is_gone else scenario.then
+        if not is_gone:
+            assert ask(service, desired) == "done"
+        if desired is not None:
             feed(fed + 1, fed := fed + 10)
             assert service.compositions.plan("c")["operations"] == []
         end = broker("cloud")
-        came = [message.payload for message in end.abandoned["checker"]]
-        came += end.take("checker") if "checker" in end.sessions else []
-        lost = set(range(1, fed + 1)) - {int(n) for n in came}
+        payloads = [message.payload for message in end.abandoned["checker"]]
+        payloads += end.take("checker") if "checker" in end.sessions else []
+        lost = set(range(1, fed + 1)) - {int(n) for n in payloads}
         assert not lost, (outcomes, lost)
         runs = [(i.submission.job_name, site) for site in SITES for i in engine(site).running()]
-        jobs = wanted["jobs"] if wanted is not None else []
+        jobs = desired["jobs"] if desired is not None else []
         assert sorted(runs) == sorted((job["job_name"], job["site"]) for job in jobs)
         assert not any(broker(site).thrown_out for site in SITES)
         return ended == "done"

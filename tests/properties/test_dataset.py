@@ -38,7 +38,7 @@ def row(key: Key) -> dict:
     return task(day * DAY + second, composition=composition, records_in=day * 10 + second)
 
 
-def found(root: Path) -> Counter[Key]:
+def count_rows(root: Path) -> Counter[Key]:
     rows = read(root, TASKS).to_pylist()
     assert all(row["records_in"] == (at := row["at"] - NOON).days * 10 + at.seconds for row in rows)
     return Counter(
@@ -76,13 +76,13 @@ class Model:
 
     def maintain(self, days: int, disk: Disk) -> None:
         """Two days after the last row: day n, which ended at n + 1, is n + 3 days old at least."""
-        gone = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
-        due = {key for key in self.sure | self.waiting if key[0] in gone}
+        old_days = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
+        due = {key for key in self.sure | self.waiting if key[0] in old_days}
         self.sure -= due
         self.waiting -= due
         self.maybe |= due
         maintain(self.root, self.clock.now() + timedelta(days=2), days, disk)
-        for day in gone:
+        for day in old_days:
             folder = Partition((NOON + timedelta(days=day)).date()).folder(self.root, TASKS)
             assert not folder.exists()
 
@@ -93,14 +93,14 @@ def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
     # in memory: the disk's own time is no part of this
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         model = Model(Path(folder) / "metrics")
-        for (what, told), death in steps:
+        for (what, argument), death in steps:
             disk = MortalDisk(death[0], half=death[1]) if death else Disk()
             try:
-                getattr(model, what)(told, disk)
+                getattr(model, what)(argument, disk)
             except DiedError:
                 model.start()
-            rows = found(model.root)
+            rows = count_rows(model.root)
             assert set(rows.values()) <= {1}
             assert model.sure <= set(rows) <= model.sure | model.waiting | model.maybe
         model.write([], Disk())
-        assert model.sure <= set(found(model.root)) <= model.sure | model.maybe
+        assert model.sure <= set(count_rows(model.root)) <= model.sure | model.maybe

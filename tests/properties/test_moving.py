@@ -160,18 +160,18 @@ class DuplicateMonitor:
 
     def let(self, fault: Fault) -> None:
         """Let a fault happen to the next change."""
-        at, gone = engine(fault.site), UnreachableError(f"cannot reach {fault.site}: a test")
+        at, error = engine(fault.site), UnreachableError(f"cannot reach {fault.site}: a test")
         match fault.kind:
             case "refused start":
                 at.refuse("submit", 1, EngineRefusedError("cannot start: refused by a test"))
             case "start without answer":
-                at.refuse("submit", 1, gone, after=True)
+                at.refuse("submit", 1, error, after=True)
             case "start that never arrived":
-                at.refuse("submit", 1, gone)
+                at.refuse("submit", 1, error)
             case "stop without answer":
-                at.refuse("stop", 1, gone, after=True)
+                at.refuse("stop", 1, error, after=True)
             case "stop that never arrived":
-                at.refuse("stop", 1, gone)
+                at.refuse("stop", 1, error)
             case "failing savepoint":
                 at.failing_savepoints = 1
             case "silent engine":
@@ -192,9 +192,9 @@ class DuplicateMonitor:
             engine(site)._refusals.clear()
 
 
-def ask(service: Service, wanted: JsonObject, witness: DuplicateMonitor) -> str:
+def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str:
     """Apply; once nothing moves any more let all faults be over, and see how it ends."""
-    body = service.compositions.apply(composition_from_data(wanted), SOON).body
+    body = service.compositions.apply(composition_from_data(desired), SOON).body
     change = body["change"]
     if change is None:
         return "done"
@@ -213,11 +213,11 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
     sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
 ) -> None:
     with opened(apart) as (service, witness):
-        for wanted, happening in sequence:
+        for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
-            ask(service, wanted, witness)
-            assert ask(service, wanted, witness) == "done"
+            ask(service, desired, witness)
+            assert ask(service, desired, witness) == "done"
             assert service.compositions.plan("c")["operations"] == []
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
@@ -239,10 +239,10 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
     sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
 ) -> None:
     with opened(apart) as (service, witness):
-        for wanted, happening in sequence:
+        for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
-            ask(service, wanted, witness)
+            ask(service, desired, witness)
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, repeated = arrived(witness)
@@ -254,7 +254,7 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
 
 def has_stopped(sequence: list[tuple[JsonObject, list[Fault]]]) -> bool:
     """Whether a job was kept stopped: removed then, it abandons what waits for it."""
-    return any(job["state"] == "stopped" for wanted, _ in sequence for job in wanted["jobs"])
+    return any(job["state"] == "stopped" for desired, _ in sequence for job in desired["jobs"])
 
 
 @contextmanager
@@ -266,8 +266,8 @@ def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
             Path(folder), [site_body(s) for s in SITES], keeper=MemoryKeeper(), apart=apart
         ) as service,
     ):
-        begun = service.compositions.apply(composition_from_data(BEGINNING), DONE)
-        assert begun.body["state"] == "done"
+        started = service.compositions.apply(composition_from_data(BEGINNING), DONE)
+        assert started.body["state"] == "done"
         witness = DuplicateMonitor(service)
         yield service, witness
         assert witness.twice == []
@@ -281,16 +281,16 @@ def said_so(service: Service) -> bool:
     return any("; abandons" in o["reason"] for change in changes for o in change["operations"])
 
 
-def all_running(wanted: JsonObject) -> JsonObject:
-    return {**wanted, "jobs": [{**job, "state": "running"} for job in wanted["jobs"]]}
+def all_running(desired: JsonObject) -> JsonObject:
+    return {**desired, "jobs": [{**job, "state": "running"} for job in desired["jobs"]]}
 
 
 def arrived(witness: DuplicateMonitor) -> tuple[list[int], list[int]]:
     """The numbers that never came to the end of the chain, and those that came again."""
     World.current().pump()
-    got = Counter(int(payload) for payload in broker("cloud").take("checker"))
-    missing = [number for number in range(witness.sent) if number not in got]
-    return missing, [number for number, count in got.items() if count > 1]
+    payloads = Counter(int(payload) for payload in broker("cloud").take("checker"))
+    missing = [number for number in range(witness.sent) if number not in payloads]
+    return missing, [number for number, count in payloads.items() if count > 1]
 
 
 def abandoned() -> set[int]:

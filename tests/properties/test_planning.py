@@ -140,9 +140,9 @@ def test_applying_b_after_a_gives_b(a: CompositionDescription, b: CompositionDes
         assert again["operations"] == [], again["text"]
 
 
-def _check_is(service: Service, wanted: CompositionDescription) -> None:
+def _check_is(service: Service, desired: CompositionDescription) -> None:
     """Engines run exactly the wanted jobs once; brokers hold exactly their sessions."""
-    prepared = service.compositions._deployer.prepare(wanted)
+    prepared = service.compositions._deployer.prepare(desired)
     running = {}
     for address in (f"http://{name}.test:8081" for name in SITES):
         for incarnation in World.current().engine(address).running():
@@ -181,8 +181,8 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
     with folder, opened as service:
         _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
-        made = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
-        order = {o["id"]: set(o["after"]) for o in made["operations"]}
+        plan = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
+        order = {o["id"]: set(o["after"]) for o in plan["operations"]}
         list(TopologicalSorter(order).static_order())
         _apply(service, b)
         service.compositions.delete("c", 20)
@@ -271,8 +271,8 @@ def test_no_message_is_lost_or_repeated_that_comes_while_a_chain_is_rewired(
 
 def _check_arrived(sensor: Sensor) -> None:
     World.current().pump()
-    got = _broker("cloud").take("checker")
-    assert sorted(map(int, got)) == list(range(sensor.sent))
+    payloads = _broker("cloud").take("checker")
+    assert sorted(map(int, payloads)) == list(range(sensor.sent))
 
 
 class Sensor:

@@ -1,4 +1,4 @@
-"""Whatever a policy says: the graph stays, what is outside stays, and the YAML says so."""
+"""For any policy: the graph and all links to the outside stay, and the YAML says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.placement.problem import Condition, Question, load_name_of, pose_ques
 from speck.placement.rendering import lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
-from tests.analyses import analysis, measured, unmeasured
+from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 
 NAMES = ("cloud", "edge-a", "edge-b")
@@ -75,25 +75,25 @@ def compositions(draw: Any) -> CompositionDescription:
 
 @st.composite
 def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], dict[str, str]]:
-    """A composition, what was measured of it, links of others, and some policy's answer."""
+    """A composition, its measurements, links of others, and a policy's placement."""
     description = draw(compositions())
     foreign = draw(st.frozensets(st.builds(At, SITE, st.sampled_from(("x", "y", "w"))), max_size=3))
     wiring = wire(description, SITES, foreign)
     jobs = [
-        measured(job.name, job.site, float(draw(st.integers(1, 9))))
+        describe_measured(job.name, job.site, float(draw(st.integers(1, 9))))
         if draw(st.booleans())
-        else unmeasured(job.name, job.site)
+        else describe_unmeasured(job.name, job.site)
         for job in wiring.jobs
     ]
-    told = analysis(draw(st.permutations(jobs)))
+    analysis_body = analysis(draw(st.permutations(jobs)))
     conditions = {name: Condition(free=9) for name in NAMES}
-    asked = pose_question(wiring, "c", told, SITES, conditions, Limits())
+    question = pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
     placed = {
         load.name: load.pinned or draw(SITE)
-        for load in asked.problem.loads
+        for load in question.problem.loads
         if load.pinned or load.work is not None or draw(st.booleans())
     }
-    return description, asked, foreign, placed
+    return description, question, foreign, placed
 
 
 def edges(wiring: Wiring) -> set[tuple[str, str]]:
@@ -114,9 +114,9 @@ def ends(wiring: Wiring, link: At) -> tuple[set[str], set[str]]:
 def test_the_graph_and_what_is_outside_stay(
     case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
 ) -> None:
-    description, asked, foreign, placed = case
-    before = asked.wiring
-    layout = lay_out(asked, placed, foreign)
+    description, question, foreign, placed = case
+    before = question.wiring
+    layout = lay_out(question, placed, foreign)
     after = wire(render(description, before, layout, SITES), SITES, foreign)
 
     assert edges(after) == edges(before)
@@ -137,8 +137,8 @@ def test_the_graph_and_what_is_outside_stay(
 def test_yaml_loads_to_what_was_rendered(
     case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
 ) -> None:
-    description, asked, foreign, placed = case
-    rendered = render(description, asked.wiring, lay_out(asked, placed, foreign), SITES)
+    description, question, foreign, placed = case
+    rendered = render(description, question.wiring, lay_out(question, placed, foreign), SITES)
     assert load_composition(render_yaml(rendered).encode(), None) == rendered
     assert [job.job_name for job in rendered.jobs] == [job.job_name for job in description.jobs]
 
@@ -148,15 +148,15 @@ def test_applied_once_there_is_nothing_left_to_do(
     case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
 ) -> None:
     """The same answer again, to what was rendered, changes nothing; nor does staying."""
-    description, asked, foreign, placed = case
-    layout = lay_out(asked, placed, foreign)
+    description, question, foreign, placed = case
+    layout = lay_out(question, placed, foreign)
     assume(not layout.notes)  # else a name that was taken may be free now
-    once = render(description, asked.wiring, layout, SITES)
-    told = analysis(
-        measured(load.name, layout.jobs[load.name], load.rate)
+    once = render(description, question.wiring, layout, SITES)
+    analysis_body = analysis(
+        describe_measured(load.name, layout.jobs[load.name], load.rate)
         if load.rate is not None
-        else unmeasured(load.name, layout.jobs[load.name])
-        for load in asked.whole.loads
+        else describe_unmeasured(load.name, layout.jobs[load.name])
+        for load in question.whole.loads
         if load.name in layout.jobs
     )
     wiring = wire(once, SITES, foreign)
@@ -165,7 +165,7 @@ def test_applied_once_there_is_nothing_left_to_do(
         for link, site in layout.links.items()
         if load_name_of(link) in placed
     }
-    anew = pose_question(wiring, "c", told, SITES, {}, Limits())
+    anew = pose_question(wiring, "c", analysis_body, SITES, {}, Limits())
     again = lay_out(anew, {**layout.jobs, **links}, foreign)
     assert render(once, wiring, again, SITES) == once
 
@@ -174,9 +174,9 @@ def test_applied_once_there_is_nothing_left_to_do(
 def test_no_more_crosses_than_the_policy_counted_unless_it_is_told(
     case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
 ) -> None:
-    _, asked, foreign, some = case
-    placed = {load.name: some.get(load.name, load.site or "") for load in asked.problem.loads}
-    layout = lay_out(asked, placed, foreign)
-    counted = evaluate(asked.problem, placed).wan_bytes_per_s
-    rendered = evaluate(asked.whole, {**asked.today(), **layout.loads()}).wan_bytes_per_s
+    _, question, foreign, some = case
+    placed = {load.name: some.get(load.name, load.site or "") for load in question.problem.loads}
+    layout = lay_out(question, placed, foreign)
+    counted = evaluate(question.problem, placed).wan_bytes_per_s
+    rendered = evaluate(question.whole, {**question.today(), **layout.loads()}).wan_bytes_per_s
     assert rendered <= counted * (1 + 1e-9) or layout.notes

@@ -87,7 +87,7 @@ class Trial:
         return self.service.changes.get(body["change"])["state"] if body["change"] else "done"
 
     def apply_with(self, trouble: str, composition: JsonObject) -> None:
-        """Apply; what comes of it is left open."""
+        """Apply; the outcome is left open."""
         if trouble == "cancel":
             self.cancel_at = self.calls + self.dice.randint(1, 40)
         else:
@@ -113,22 +113,22 @@ class Trial:
             engine(site).before = broker(site).before = self.called
 
     def wrong(self) -> dict[str, tuple[list[int], list[int]]]:
-        """What was lost and what came twice, by output."""
+        """The lost and repeated messages, by output."""
         for site in SITES:
             engine(site).before = broker(site).before = None
         World.current().pump()
-        found = {}
+        faults = {}
         for site, topic in (OUT, OUT2):
-            came = Counter(int(payload) for payload in broker(site).take(f"out-{topic}"))
-            lost = [n for n in range(self.sent) if n not in came]
-            twice = sorted(n for n, count in came.items() if count > 1)
+            payloads = Counter(int(payload) for payload in broker(site).take(f"out-{topic}"))
+            lost = [n for n in range(self.sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
             if lost or twice:
-                found[topic] = (lost, twice)
-        return found
+                faults[topic] = (lost, twice)
+        return faults
 
 
-def rewired(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:
-    """What is wrong after two changes of a composition."""
+def rewire(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:
+    """The faults after two changes of a composition."""
     dice = random.Random(seed)
     folder.mkdir()
     with memory_service(folder, [site_body(site) for site in SITES]) as service:
@@ -148,7 +148,7 @@ def rewired(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, o
 @pytest.mark.parametrize("first", range(0, 60, FIRST_SEEDS))
 def test_every_record_comes_out_once_whatever_is_rewired(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + FIRST_SEEDS):
-        assert rewired(tmp_path / str(seed), seed, "", back=False) == {}, seed
+        assert rewire(tmp_path / str(seed), seed, "", back=False) == {}, seed
 
 
 @pytest.mark.parametrize("first", range(0, 24, FIRST_SEEDS))
@@ -157,7 +157,7 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_made_again(
     tmp_path: Path, trouble: str, first: int
 ) -> None:
     for seed in range(first, first + FIRST_SEEDS):
-        assert rewired(tmp_path / str(seed), seed, trouble, back=False) == {}, seed
+        assert rewire(tmp_path / str(seed), seed, trouble, back=False) == {}, seed
 
 
 @pytest.mark.parametrize("first", range(0, 24, FIRST_SEEDS))
@@ -167,7 +167,7 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_rolled_back(
 ) -> None:
     for seed in range(first, first + FIRST_SEEDS):
         if (trouble, seed) not in KNOWN:
-            assert rewired(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
+            assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
 
 
 @pytest.mark.xfail(
@@ -177,4 +177,4 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_rolled_back(
 )
 def test_a_reader_between_two_branches_that_never_started_is_rolled_back(tmp_path: Path) -> None:
     for trouble, seed in KNOWN:
-        assert rewired(tmp_path / str(seed), seed, trouble, back=True) == {}
+        assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}

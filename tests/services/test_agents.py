@@ -16,7 +16,7 @@ import requests
 from speck.agent.listener import CONNECTIONS_MOST
 from speck.agent.web import Caller
 from speck.fog.service import serving
-from tests.agents import Field, carried, fields, large, transfer, write_state
+from tests.agents import Field, await_transfer, fields, large, transfer, write_state
 from tests.certificates import Authority
 from tests.memory_fog import site_body
 from tests.waiting import wait_for
@@ -24,8 +24,8 @@ from tests.waiting import wait_for
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Field]:
-    with fields(tmp_path) as made:
-        yield made
+    with fields(tmp_path) as pair:
+        yield pair
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
@@ -33,7 +33,7 @@ def test_a_state_travels(sites: Field, direct: bool) -> None:
     sites.start_both(direct=direct)
     files = {"state-1": large(3), "state-2": b""}
     origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9, files)
-    progress = carried(sites.service, transfer(origin))
+    progress = await_transfer(sites.service, transfer(origin))
     assert progress.failure is None
     arrived = Path(str(progress.location).removeprefix("file://"))
     assert arrived.is_relative_to(sites.state("edge-b"))
@@ -60,19 +60,19 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
             ended.wait(float(answer["again"]))
         caller.close()
 
-    with serving(tmp_path / "home", []) as served:
+    with serving(tmp_path / "home", []) as server:
         for name in names:
             body = {**site_body(name), "labels": {}}
-            assert requests.post(f"{served.url}/sites", json=body, timeout=30).status_code == 201
+            assert requests.post(f"{server.url}/sites", json=body, timeout=30).status_code == 201
         threads = [
-            threading.Thread(target=poll, args=(served.url, name), daemon=True) for name in names
+            threading.Thread(target=poll, args=(server.url, name), daemon=True) for name in names
         ]
         for thread in threads:
             thread.start()
         wait_for(lambda: len(answers) > 300, "agents that were sent away and came again")
         for _ in range(20):
             for path in ("/livez", "/readyz", "/jobs"):
-                assert requests.get(served.url + path, timeout=5).status_code == 200
+                assert requests.get(server.url + path, timeout=5).status_code == 200
         assert set(answers) == {200}
         ended.set()
 
@@ -99,7 +99,7 @@ def test_strangers_take_neither_threads_nor_the_way_of_a_state(sites: Field) -> 
             strangers.append(stranger)
         assert process.num_threads() <= threads + CONNECTIONS_MOST
         origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9)
-        assert carried(sites.service, transfer(origin)).failure is None
+        assert await_transfer(sites.service, transfer(origin)).failure is None
         for stranger in strangers:  # each is closed, the last after its deadline
             with suppress(ConnectionError):
                 assert stranger.recv(1) == b""
@@ -145,7 +145,7 @@ def test_a_state_travels_over_tls(sites: Field, tmp_path: Path, trusted: bool) -
     assert str(sites.service.agents.beat("edge-b")["listen"]).startswith("https://127.7.7.2:")
     origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9)
 
-    progress = carried(sites.service, transfer(origin))
+    progress = await_transfer(sites.service, transfer(origin))
 
     assert progress.failure is None
     (event,) = [e for e in sites.service.records.events() if "carried" in e["message"]]

@@ -17,7 +17,7 @@ from tests.agents import (
     AgentProcess,
     Field,
     answering,
-    carried,
+    await_transfer,
     fields,
     heard,
     large,
@@ -34,8 +34,8 @@ MEMORY_MB = 60.0
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Field]:
-    with fields(tmp_path) as made:
-        yield made
+    with fields(tmp_path) as pair:
+        yield pair
 
 
 class Spoiler:
@@ -141,7 +141,7 @@ def test_a_byte_that_flips_on_the_way_is_noticed_and_it_is_sent_again(sites: Fie
 def test_a_cut_connection_goes_on_where_it_was_cut(sites: Field) -> None:
     spoiler = _behind(sites, cut_at=6_000_000)
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, {"f": large(10)})
-    assert _same(origin, carried(sites.service, transfer(origin)).location)
+    assert _same(origin, await_transfer(sites.service, transfer(origin)).location)
     assert spoiler.passed < 13_000_000, "it was sent again from the start"
     spoiler.close()
 
@@ -153,12 +153,12 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
 ) -> None:
     sites.start_both(direct=direct)
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, {"f": large(100)})
-    wanted = transfer(origin)
-    wait_for(lambda: sites.service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
+    move = transfer(origin)
+    wait_for(lambda: sites.service.agents.carry(move).bytes > 1 << 20, "the first bytes")
     sites.agents[victim].kill()
     assert not list((sites.state("edge-b") / "carried").glob("counter/*"))
     sites.agents[victim].start()
-    assert _same(origin, carried(sites.service, wanted).location)
+    assert _same(origin, await_transfer(sites.service, move).location)
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
 
 
@@ -169,17 +169,17 @@ def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: 
     bodies = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     agents: list[AgentProcess] = []
     origin = write_state(tmp_path / "edge-a/savepoints/s/1", 9, {"f": large(32)})
-    wanted = transfer(origin)
+    move = transfer(origin)
     try:
         with memory_service(tmp_path, bodies) as service, answering(service) as url:
             agents.append(AgentProcess("edge-a", url, tmp_path / "edge-a"))
             options = ["--listen", "127.7.7.2:0"] if direct else []
             agents.append(AgentProcess("edge-b", url, tmp_path / "edge-b", options))
             heard(service, "edge-a", "edge-b")
-            wait_for(lambda: service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
+            wait_for(lambda: service.agents.carry(move).bytes > 1 << 20, "the first bytes")
         again = Service(service.config, bounds=FAST, patience=HASTY)
         with closing(again), answering(again, int(url.rpartition(":")[2])):
-            assert _same(origin, carried(again, wanted).location)
+            assert _same(origin, await_transfer(again, move).location)
             assert list((tmp_path / "edge-b/carried/.arriving").iterdir()) == []
     finally:
         for agent in agents:
@@ -201,16 +201,16 @@ def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
             sites.heard("edge-a", "edge-b")
         content = {"f": large(1)[:300_000]}
         origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, content)
-        seen: set[int] = set()
+        positions: set[int] = set()
 
         def done() -> str | None:
             progress = sites.service.agents.carry(transfer(origin))
-            seen.add(progress.bytes)
+            positions.add(progress.bytes)
             return progress.location
 
         wait_for(done, "the state", 180)
         assert _same(origin, done())
-        assert len(seen) > 5
+        assert len(positions) > 5
         proxy.close()
 
 
@@ -218,7 +218,7 @@ def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
 def test_a_large_state_needs_little_memory(sites: Field, direct: bool) -> None:
     sites.start_both(direct=direct)
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, {"f": large(LARGE_MB)})
-    progress = carried(sites.service, transfer(origin))
+    progress = await_transfer(sites.service, transfer(origin))
     assert progress.bytes >= LARGE_MB << 20
     peaks = {name: agent.peak_mb for name, agent in sites.agents.items()}
     assert max(peaks.values()) < MEMORY_MB, peaks
@@ -227,16 +227,16 @@ def test_a_large_state_needs_little_memory(sites: Field, direct: bool) -> None:
 def test_asking_again_after_it_is_done_sends_nothing(sites: Field) -> None:
     sites.start_both()
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9)
-    first = carried(sites.service, transfer(origin))
+    first = await_transfer(sites.service, transfer(origin))
     (origin / "_metadata").unlink()
     sites.service.agents._carriages.clear()  # as after a restart of the service
-    assert carried(sites.service, transfer(origin)).location == first.location
+    assert await_transfer(sites.service, transfer(origin)).location == first.location
 
 
 def test_a_state_that_is_gone_is_a_failure_for_good(sites: Field) -> None:
     sites.start_both()
-    gone = sites.state("edge-a") / "savepoints/s/1"
-    failure = carried(sites.service, transfer(gone)).failure
+    path = sites.state("edge-a") / "savepoints/s/1"
+    failure = await_transfer(sites.service, transfer(path)).failure
     assert failure is not None
     assert "the agent of edge-a says: cannot find a complete state at file://" in failure
 
@@ -268,7 +268,7 @@ def test_nothing_outside_the_state_folder_is_touched(sites: Field, path: str) ->
     sites.start_both()
     with pytest.raises(PermanentError, match="not a state below"):
         sites.service.agents.drop("edge-a", path)
-    failure = carried(sites.service, transfer(Path(path))).failure
+    failure = await_transfer(sites.service, transfer(Path(path))).failure
     assert failure is not None
     assert "cannot use" in failure
 
@@ -279,11 +279,11 @@ def test_a_silent_agent_is_unreachable(sites: Field) -> None:
     sites.start_both()
     sites.agents["edge-a"].kill()
     sites.service.agents.silent_s = 0.5
-    wanted = transfer(write_state(sites.state("edge-a") / "savepoints/s/1", 9))
+    move = transfer(write_state(sites.state("edge-a") / "savepoints/s/1", 9))
 
     def unreachable() -> bool:
         try:
-            sites.service.agents.carry(wanted)
+            sites.service.agents.carry(move)
         except UnreachableError as error:
             return "agent of edge-a" in str(error)
         return False
@@ -294,17 +294,17 @@ def test_a_silent_agent_is_unreachable(sites: Field) -> None:
     assert finding["found"].startswith("silent since")
     sites.service.agents.silent_s = 15.0
     sites.agents["edge-a"].start()
-    assert carried(sites.service, wanted).location
+    assert await_transfer(sites.service, move).location
 
 
 def test_a_listener_takes_only_what_was_bidden_with_its_secret(sites: Field) -> None:
     sites.start_both()
     listen = sites.service.agents.beat("edge-b")["listen"]
-    wanted = transfer(sites.state("edge-a") / "savepoints/s/1")
+    move = transfer(sites.state("edge-a") / "savepoints/s/1")
     secrets = {None, "wrong", "ä".encode().decode("latin-1")}
     for secret in secrets:
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
-        for name in (wanted.id, "../../etc/passwd", ""):
+        for name in (move.id, "../../etc/passwd", ""):
             answer = requests.put(
                 f"{listen}/transfers/{name}?offset=0&total=5",
                 data=b"12345",
@@ -326,7 +326,7 @@ def test_a_sites_token_moves_only_what_is_its_own(sites: Field) -> None:
         sites.start(name, "--token-file", str(file))
     sites.heard("edge-a", "edge-b")
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, {"f": large(1)})
-    assert carried(sites.service, transfer(origin)).location
+    assert await_transfer(sites.service, transfer(origin)).location
     for agent in sites.agents.values():
         agent.kill()
     sites.service.agents.carry(transfer(origin, "t-2"))

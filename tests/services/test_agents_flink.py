@@ -19,7 +19,7 @@ from speck.fog.flink import Flink, FlinkSettings
 from speck.fog.process import Command, Process, spawn
 from speck.model.observation import RunState
 from speck.service import Service
-from tests.agents import AgentProcess, answering, carried, heard
+from tests.agents import AgentProcess, answering, await_transfer, heard
 from tests.apart import hiding, sees
 from tests.flink_server import JOB_CLASS, sha256_of
 from tests.memory_fog import memory_service, site_body
@@ -43,7 +43,7 @@ class Place:
     jar: Path
 
     def run(self, savepoint: str | None = None) -> str:
-        wanted = Submission(
+        desired = Submission(
             engine_job_id=uuid4().hex,
             job_name="trial",
             jar=sha256_of(self.jar),
@@ -52,15 +52,15 @@ class Place:
             args=("--job-name", "trial"),
             savepoint=savepoint,
         )
-        self.engine.submit(wanted)
-        job = wanted.engine_job_id
+        self.engine.submit(desired)
+        job = desired.engine_job_id
         wait_for(lambda: self.engine.status(job) is RunState.RUNNING, "the job")
         return job
 
     def counted(self, job: str) -> int:
         """How many numbers the source has given out, restored ones included: the next split."""
-        found = requests.get(f"{self.server.url}/jobs/{job}/checkpoints", timeout=20).json()
-        restored = found["latest"]["restored"]
+        checkpoints = requests.get(f"{self.server.url}/jobs/{job}/checkpoints", timeout=20).json()
+        restored = checkpoints["latest"]["restored"]
         return int(restored["id"]) if restored else 0
 
     def checkpointed(self, job: str, more: int = 1) -> int:
@@ -78,8 +78,8 @@ class Two:
     there: Place
 
     def carry(self, job: str, path: str) -> str:
-        wanted = Transfer(uuid4().hex, "trial", job, self.here.name, self.there.name, path)
-        progress = carried(self.service, wanted)
+        move = Transfer(uuid4().hex, "trial", job, self.here.name, self.there.name, path)
+        progress = await_transfer(self.service, move)
         assert progress.failure is None
         assert progress.location is not None
         return progress.location
@@ -125,21 +125,21 @@ def test_a_retained_checkpoint_is_restored_at_another_site(two: Two) -> None:
     two.here.checkpointed(job, 3)
     two.here.engine.cancel(job)
     wait_for(lambda: two.here.engine.status(job) is RunState.CANCELED, "its end")
-    told = two.here.engine.newest_state(job)
-    listed = two.service.agents.newest("edge-a", job)
-    assert told is not None
-    assert listed is not None
-    assert not listed.is_savepoint
-    assert listed.checkpoint_id == told.checkpoint_id
-    assert listed.path.removeprefix("file://") == told.path.removeprefix("file:")
-    files = [f.name for f in Path(listed.path.removeprefix("file://")).iterdir()]
+    state = two.here.engine.newest_state(job)
+    state_file = two.service.agents.newest("edge-a", job)
+    assert state is not None
+    assert state_file is not None
+    assert not state_file.is_savepoint
+    assert state_file.checkpoint_id == state.checkpoint_id
+    assert state_file.path.removeprefix("file://") == state.path.removeprefix("file:")
+    files = [f.name for f in Path(state_file.path.removeprefix("file://")).iterdir()]
     assert len(files) > 1, "the state is not in files of its own: the test shows nothing"
     assert sees(two.there.server.processes["engine"], two.here.server.state) == []
 
-    location = two.carry(job, listed.path)
+    location = two.carry(job, state_file.path)
     again = two.there.run(location)
-    assert two.there.counted(again) == listed.checkpoint_id
-    two.there.checkpointed(again, listed.checkpoint_id + 2)
+    assert two.there.counted(again) == state_file.checkpoint_id
+    two.there.checkpointed(again, state_file.checkpoint_id + 2)
     two.there.engine.cancel(again)
 
 
@@ -153,26 +153,26 @@ def test_a_stops_savepoint_is_newer_than_the_checkpoints_before(two: Two) -> Non
         "the savepoint",
     )
     assert progress.location is not None
-    listed = two.service.agents.newest("edge-a", job)
-    assert listed is not None
-    assert listed.is_savepoint
-    assert listed.checkpoint_id > before
-    assert listed.path.removeprefix("file://") == progress.location.removeprefix("file:")
+    state_file = two.service.agents.newest("edge-a", job)
+    assert state_file is not None
+    assert state_file.is_savepoint
+    assert state_file.checkpoint_id > before
+    assert state_file.path.removeprefix("file://") == progress.location.removeprefix("file:")
 
-    again = two.there.run(two.carry(job, listed.path))
-    two.there.checkpointed(again, listed.checkpoint_id + 1)
+    again = two.there.run(two.carry(job, state_file.path))
+    two.there.checkpointed(again, state_file.checkpoint_id + 1)
     two.there.engine.cancel(again)
 
 
 def test_after_kill_9_of_the_jobmanager_the_site_still_knows_the_newest_state(two: Two) -> None:
     job = two.here.run()
-    seen = two.here.checkpointed(job, 2)
+    number = two.here.checkpointed(job, 2)
     two.here.server.processes["engine"].kill()
-    listed = two.service.agents.newest("edge-a", job)
-    assert listed is not None
-    assert listed.checkpoint_id >= seen
-    again = two.there.run(two.carry(job, listed.path))
-    assert two.there.counted(again) == listed.checkpoint_id
-    assert re.fullmatch(r"file:///.*/carried/trial/[0-9a-f]{32}", two.carry(job, listed.path))
-    found = StateFolder(two.here.server.state).states(job)
-    assert found[0].checkpoint_id == listed.checkpoint_id
+    state_file = two.service.agents.newest("edge-a", job)
+    assert state_file is not None
+    assert state_file.checkpoint_id >= number
+    again = two.there.run(two.carry(job, state_file.path))
+    assert two.there.counted(again) == state_file.checkpoint_id
+    assert re.fullmatch(r"file:///.*/carried/trial/[0-9a-f]{32}", two.carry(job, state_file.path))
+    states = StateFolder(two.here.server.state).states(job)
+    assert states[0].checkpoint_id == state_file.checkpoint_id

@@ -20,16 +20,16 @@ from tests.waiting import wait_for
 def url(fog: Fog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service that knows the cloud alone."""
     home = tmp_path_factory.mktemp("calibration")
-    with serving(home, [edge_jar("speck-jobs.jar").parent]) as served:
+    with serving(home, [edge_jar("speck-jobs.jar").parent]) as server:
         for body in fog.site_bodies():
             if body["name"] == "cloud":
-                assert requests.post(f"{served.url}/sites", json=body, timeout=30).ok
-        yield served.url
+                assert requests.post(f"{server.url}/sites", json=body, timeout=30).ok
+        yield server.url
 
 
 def jobs(url: str) -> list[str]:
-    found = requests.get(f"{url}/jobs", timeout=30).json()["jobs"]
-    return [job["job_name"] for job in found]
+    rows = requests.get(f"{url}/jobs", timeout=30).json()["jobs"]
+    return [job["job_name"] for job in rows]
 
 
 @pytest.mark.long
@@ -45,15 +45,15 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     calibrate()  # a second one meanwhile
     first.join()
 
-    refused, answer = answers
-    assert refused.status_code == 409
-    assert "another calibration runs" in refused.json()["detail"]
+    refusal, answer = answers
+    assert refusal.status_code == 409
+    assert "another calibration runs" in refusal.json()["detail"]
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["pace"] == 1.0  # it is the reference
-    assert 0 < found["cores"] < 64
-    assert 1e-6 < found["unit_s"] <= found["detail"]["wall_s"] * 1.1
-    assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == found
+    result = answer.json()
+    assert result["pace"] == 1.0  # it is the reference
+    assert 0 < result["cores"] < 64
+    assert 1e-6 < result["unit_s"] <= result["detail"]["wall_s"] * 1.1
+    assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == result
     assert jobs(url) == []
 
 
@@ -70,22 +70,22 @@ def test_a_service_killed_in_the_middle_cleans_up_at_its_next_start(
 ) -> None:
     jars = [edge_jar("speck-jobs.jar").parent]
     home = tmp_path / "home"
-    with serving(home, jars) as served:
+    with serving(home, jars) as server:
         for body in fog.site_bodies():
-            requests.post(f"{served.url}/sites", json=body, timeout=30)
+            requests.post(f"{server.url}/sites", json=body, timeout=30)
 
         def calibrate() -> None:
             try:
-                requests.post(f"{served.url}/sites/cloud/calibration", timeout=120)
+                requests.post(f"{server.url}/sites/cloud/calibration", timeout=120)
             except requests.RequestException:
                 return  # its service is killed
 
         asking = threading.Thread(target=calibrate)
         asking.start()
-        wait_for(lambda: jobs(served.url), "the calibration's job")
-        served.process.kill()
+        wait_for(lambda: jobs(server.url), "the calibration's job")
+        server.process.kill()
         asking.join()
-    with serving(home, jars) as served:
-        wait_for(lambda: not jobs(served.url), "the job to be removed")
-        site = requests.get(f"{served.url}/sites/cloud", timeout=30).json()
+    with serving(home, jars) as server:
+        wait_for(lambda: not jobs(server.url), "the job to be removed")
+        site = requests.get(f"{server.url}/sites/cloud", timeout=30).json()
         assert site["calibration"] is None

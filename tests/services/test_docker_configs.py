@@ -17,6 +17,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from binders.mqtt.broker import MqttBroker
+from speck.binding import Target
+from speck.ca import Authority, write_truststore
+from speck.errors import SpeckError
+from speck.fog import flink
 from speck.fog.paths import flink_folder
 from speck.fog.ports import pick_port
+from speck.fog.tls import Identity
 from tests.waiting import wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"
@@ -87,7 +94,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def move_paths(config: Path, root: Path) -> None:
-    config.write_text(config.read_text().replace("/var/lib/speck", f"{root}/var/lib/speck"))
+    shipped = config.read_text().replace(f"{root}/var", "/var")
+    config.write_text(shipped.replace("/var/lib/speck", f"{root}/var/lib/speck"))
 
 
 class Running:
@@ -132,12 +140,16 @@ def listens(port: int, path: str | None = None) -> bool:
     return subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
 
-def start_broker(site: Installed) -> Running:
-    # Mosquitto started by root gives root up and could not read what root made for it.
+def stay_root(site: Installed) -> None:
+    """Mosquitto started by root gives root up and could not read what root made for it."""
     if os.geteuid() == 0:
         conf = site.root / "etc/speck/mosquitto/mosquitto.conf"
         if "\nuser root\n" not in conf.read_text():
             conf.write_text(conf.read_text() + "user root\n")
+
+
+def start_broker(site: Installed) -> Running:
+    stay_root(site)
     broker = Running(
         [site.root / "opt/speck/bin/broker.sh"], site.environment, site.root / "broker.log"
     )
@@ -153,7 +165,7 @@ def broker(site: Installed) -> Iterator[Running]:
 
 
 class Client:
-    """An MQTT 5 client with a queue of what came in."""
+    """An MQTT 5 client with a queue of received messages."""
 
     def __init__(self, site: Installed, client_id: str, login: tuple[str, str] | None) -> None:
         self.answers: queue.Queue[tuple[ReasonCode, Properties | None]] = queue.Queue()
@@ -163,8 +175,8 @@ class Client:
         self.client.max_inflight_messages_set(1000)
         if login:
             self.client.username_pw_set(*login)
-        self.client.on_connect = lambda *seen: self.answers.put((seen[3], seen[4]))
-        self.client.on_message = lambda *seen: self.messages.put(seen[2].payload)
+        self.client.on_connect = lambda *event: self.answers.put((event[3], event[4]))
+        self.client.on_message = lambda *event: self.messages.put(event[2].payload)
         expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry.SessionExpiryInterval = 3600
         expiry.ReceiveMaximum = 1000
@@ -220,8 +232,8 @@ def test_a_reader_gets_all_it_missed_even_across_a_restart(
     again = start_broker(site)
     try:
         reader = Client(site, "reader", login_of(site))
-        got = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
-        assert got == list(range(1, 2501))
+        payloads = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
+        assert payloads == list(range(1, 2501))
         reader.close()
     finally:
         again.end()
@@ -241,7 +253,7 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "broker").write_text(credentials.format(url=site.environment["SPECK_MQTT_URL"]))
-    done = subprocess.run(
+    process = subprocess.run(
         [site.root / "opt/speck/bin/broker.sh"],
         env=site.environment
         | {"SPECK_CREDENTIALS_DIR": str(folder), "SPECK_MQTT_RUN": str(tmp_path)},
@@ -249,8 +261,8 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
         text=True,
         timeout=DEADLINE_S,
     )
-    assert done.returncode == 1
-    assert message.format(folder=folder) in done.stderr
+    assert process.returncode == 1
+    assert message.format(folder=folder) in process.stderr
 
 
 def test_a_site_may_have_further_users(site: Installed) -> None:
@@ -301,14 +313,71 @@ def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
         engine.wait_for("the engine's slots", lambda: answers_with_slots(port, 3))
         assert listens(port, "/overview")
         assert not listens(port, "/nothing-of-this-name")
-        seen = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
-        assert seen["cluster.intercept-user-system-exit"] == "THROW"
-        assert seen["execution.checkpointing.interval"] == "1s"
-        assert seen["execution.checkpointing.num-retained"] == "5"
-        assert seen["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"
-        assert seen["rest.bind-address"] == HOST
+        config = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
+        assert config["cluster.intercept-user-system-exit"] == "THROW"
+        assert config["execution.checkpointing.interval"] == "1s"
+        assert config["execution.checkpointing.num-retained"] == "5"
+        assert config["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"
+        assert config["rest.bind-address"] == HOST
         engine.wait_for("its line", lambda: "speck-runtime ready" in engine.log.read_text())
         assert (site.root / "var/lib/speck/log/edge.log").stat().st_size > 0
+        assert engine.stop() == 0
+    finally:
+        engine.end()
+
+
+@pytest.fixture
+def certificates(site: Installed) -> Identity:
+    """In the site's credentials: its own certificate, and that of the service."""
+    folder = site.root / "etc/speck/credentials"
+    now = datetime.now(UTC)
+    authority = Authority.create(folder, now, force=True)
+    authority.issue("edge-q", now, hosts=[HOST], keystore=True, force=True)
+    authority.issue("service", now, client=True, force=True)
+    write_truststore(folder / "edge-q-clients.p12", folder / "service.crt")
+    return Identity(folder, "service")
+
+
+def test_the_broker_lets_in_certificates_in_place_of_passwords(
+    site: Installed, certificates: Identity, tmp_path: Path
+) -> None:
+    stay_root(site)
+    environment = site.environment | {"SPECK_TLS_NAME": "edge-q"}
+    port = environment["SPECK_MQTT_PORT"] = str(pick_port(HOST))
+    broker = Running([site.root / "opt/speck/bin/broker.sh"], environment, tmp_path / "broker.log")
+    try:
+        broker.wait_for("the broker", lambda: listens(int(port)))
+        target = Target(f"ssl://{HOST}:{port}", tmp_path / "login")
+        certificates.write_credentials(tmp_path / "login", [target.address])
+        assert MqttBroker(target).reserve("tls-1", "topic") is False  # its user may write
+        site_only = Identity(certificates.authority, "edge-q")
+        site_only.write_credentials(tmp_path / "login", [target.address])
+        assert MqttBroker(target).reserve("tls-1", "topic") is True
+        with pytest.raises(SpeckError):
+            MqttBroker(Target(target.address)).reach()
+    finally:
+        broker.end()
+
+
+def test_the_engine_obeys_certificates_only(
+    site: Installed, certificates: Identity, tmp_path: Path
+) -> None:
+    move_paths(site.root / "etc/speck/flink/config.yaml", site.root)
+    port = pick_port(HOST)
+    environment = site.environment | {"SPECK_TLS_NAME": "edge-q", "SPECK_ENGINE_PORT": str(port)}
+    engine = Running(
+        [site.root / "opt/speck/bin/engine.sh", "edge"], environment, tmp_path / "engine.out"
+    )
+    try:
+        engine.wait_for(
+            "the engine's slots",
+            lambda: (flink.overview(HOST, port, certificates) or {}).get("slots-total") == 3,
+        )
+        stranger = Identity(certificates.authority, "edge-q")  # not in its truststore
+        assert flink.overview(HOST, port, stranger) is None
+        healthy = {"SPECK_HEALTH_ADDRESS": HOST, "SPECK_TLS_NAME": "edge-q"}
+        command = [DOCKER / "bin/healthy.sh", str(port), "/overview"]
+        assert subprocess.run(command, env=os.environ | healthy).returncode == 0
         assert engine.stop() == 0
     finally:
         engine.end()
@@ -340,8 +409,8 @@ def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> N
             "the taskmanager's slots",
             lambda: worker.process.poll() is None and answers_with_slots(rest, 3),
         )
-        seen = {entry["key"]: entry["value"] for entry in get(rest, "/jobmanager/config")}
-        assert seen["heartbeat.timeout"] == "10000"
+        settings = {entry["key"]: entry["value"] for entry in get(rest, "/jobmanager/config")}
+        assert settings["heartbeat.timeout"] == "10000"
         assert listens(rest, "/overview")
     finally:
         worker.end()
@@ -354,11 +423,11 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     command = re.findall(r"^ExecStart=\S+ (.*)$", text, re.M)[0]
     token = tmp_path / "token"
     token.write_text("of-edge-q\n")
-    asked: queue.Queue[tuple[str, str | None]] = queue.Queue()
+    requests_queue: queue.Queue[tuple[str, str | None]] = queue.Queue()
 
     class Service(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.put((self.path, self.headers["Authorization"]))
+            requests_queue.put((self.path, self.headers["Authorization"]))
             self.send_error(503)
 
         do_GET = do_POST
@@ -369,6 +438,7 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
         "${SPECK_SITE}": "edge-q",
         "${SPECK_SERVER}": f"http://127.0.0.1:{server.server_port}",
         "${SPECK_AGENT_LISTEN}": f"{HOST}:0",
+        "$SPECK_AGENT_OPTIONS": "",
         "/var/lib/speck/state": str(tmp_path / "state"),
         "/etc/speck/credentials/agent-token": str(token),
     }
@@ -378,8 +448,8 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site.root / "opt/speck/python")}
     agent = Running([sys.executable, *command.split()], environment, tmp_path / "agent.out")
     try:
-        seen = {asked.get(timeout=DEADLINE_S) for _ in range(2)}
-        assert seen == {
+        heads = {requests_queue.get(timeout=DEADLINE_S) for _ in range(2)}
+        assert heads == {
             ("/sites/edge-q/commands?wait=25", "Bearer of-edge-q"),
             ("/sites/edge-q/heartbeat", "Bearer of-edge-q"),
         }

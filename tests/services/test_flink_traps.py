@@ -17,7 +17,13 @@ import requests
 
 from binders.flink.engine import FlinkEngine
 from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
-from speck.errors import DuplicateJobError, EngineRefusedError, TransientError
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    MainTimeoutError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of
 from tests.waiting import wait_for
@@ -46,9 +52,9 @@ class Site:
         )
 
     def start(self, *args: str, **options: Any) -> str:
-        wanted = self.submission(*args, **options)
-        self.engine.submit(wanted)
-        return wanted.engine_job_id
+        desired = self.submission(*args, **options)
+        self.engine.submit(desired)
+        return desired.engine_job_id
 
     def run(self, *args: str, **options: Any) -> str:
         job = self.start(*args, **options)
@@ -188,13 +194,13 @@ def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_jar_that_has_vanished_is_uploaded_again(site: Site) -> None:
-    gone = site.jar_id()
-    requests.delete(f"{site.server.url}/jars/{gone}", timeout=20)
-    answer = site.server.post(f"/jars/{gone}/run", {"entryClass": JOB_CLASS})
+    old_id = site.jar_id()
+    requests.delete(f"{site.server.url}/jars/{old_id}", timeout=20)
+    answer = site.server.post(f"/jars/{old_id}/run", {"entryClass": JOB_CLASS})
     assert answer.status_code == 500
     assert "does not exist" in answer.text
     site.engine.try_main(site.submission())
-    assert gone not in site.jar_ids()
+    assert old_id not in site.jar_ids()
     assert site.run()
 
 
@@ -216,21 +222,21 @@ def test_arguments_arrive_one_by_one(site: Site) -> None:
 
 
 def test_a_failing_main_is_told_in_one_line_and_burns_nothing(site: Site) -> None:
-    wanted = site.submission("--fail-main")
-    told = (
+    desired = site.submission("--fail-main")
+    message = (
         "ProgramInvocationException: The main method caused an error: cannot read the trial table"
     )
     for what, call in (("try main of", site.engine.try_main), ("start", site.engine.submit)):
-        with pytest.raises(EngineRefusedError) as refused:
-            call(wanted)
-        assert str(refused.value) == f"cannot {what} trial: {told}"
-    assert site.engine.status(wanted.engine_job_id) is None
-    assert site.run(job=wanted.engine_job_id)
+        with pytest.raises(EngineRefusedError) as error:
+            call(desired)
+        assert str(error.value) == f"cannot {what} trial: {message}"
+    assert site.engine.status(desired.engine_job_id) is None
+    assert site.run(job=desired.engine_job_id)
 
 
 def test_a_missing_entry_class_is_named(site: Site) -> None:
-    wanted = site.submission()
-    nowhere = Submission(wanted.engine_job_id, "trial", wanted.jar, wanted.jar_file, "a.B", ())
+    desired = site.submission()
+    nowhere = Submission(desired.engine_job_id, "trial", desired.jar, desired.jar_file, "a.B", ())
     with pytest.raises(EngineRefusedError, match=r"entry point class 'a\.B' was not found"):
         site.engine.try_main(nowhere)
 
@@ -269,6 +275,51 @@ def test_a_bad_savepoint_burns_the_id(site: Site) -> None:
     assert site.engine.status(job) is RunState.FAILED
     with pytest.raises(DuplicateJobError):
         site.engine.submit(site.submission(job=job))
+
+
+def test_a_main_that_does_not_return_is_reported_and_its_late_start_is_refused(
+    site: Site, tmp_path: Path
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    impatient = FlinkEngine(Target(site.server.url, main_timeout_s=1.0))
+    wanted = site.submission("--hold-main", str(hold))
+    site.engine.upload(site.jar, wanted.jar)
+    with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
+        impatient.try_main(wanted)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(site.engine.submit, wanted)
+        with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
+            impatient.submit(wanted)
+        assert site.engine.status(wanted.engine_job_id) is None
+        site.engine.fence(wanted.engine_job_id)
+        assert hold.exists(), "no code of the user was awaited"
+        hold.unlink()
+        with pytest.raises(DuplicateJobError):
+            late.result()
+    assert site.engine.status(wanted.engine_job_id) is RunState.FAILED
+
+
+def test_trials_that_hang_hold_threads_and_fencing_does_not_need_them(
+    tmp_path: Path, trial_jar: Path
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    with flink_cluster(tmp_path, slots=1, config={"rest.server.numThreads": "2"}) as server:
+        site = Site(server, trial_jar)
+        fenced = uuid4().hex
+        site.engine.fence(fenced)
+        target = Target(server.url, timeout_s=2.0, main_timeout_s=1.0)
+        impatient = FlinkEngine(target)
+        for _ in range(2):
+            with pytest.raises(MainTimeoutError):
+                impatient.try_main(site.submission("--hold-main", str(hold)))
+        with pytest.raises(UnreachableError, match="no answer in time"):
+            impatient.status(fenced)
+        site.engine.fence(uuid4().hex)
+        with pytest.raises(UnreachableError, match=r"takes no jar: .*; restart the engine"):
+            FlinkEngine(target).fence(uuid4().hex)
+        hold.unlink()  # or else the engine takes long to stop
 
 
 def test_state_that_does_not_fit_is_refused_not_dropped(site: Site) -> None:
@@ -331,8 +382,8 @@ def test_a_lost_answer_is_found_in_the_stops_own_folder(site: Site) -> None:
     job, folder, trigger = site.run(), site.folder(), uuid4().hex
     site.engine.stop(job, f"file://{folder}", trigger)
     site.becomes(job, RunState.FINISHED)
-    found = [path.parent for path in folder.glob("savepoint-*/_metadata")]
-    assert [f"file:{path}" for path in found] == [site.finished(job, trigger).location]
+    savepoints = [path.parent for path in folder.glob("savepoint-*/_metadata")]
+    assert [f"file:{path}" for path in savepoints] == [site.finished(job, trigger).location]
 
 
 def test_the_first_folder_of_a_trigger_counts(site: Site) -> None:
@@ -370,9 +421,9 @@ def test_a_stop_that_finds_no_running_tasks_fails_by_its_progress(site: Site) ->
 def test_a_savepoint_is_restored_after_its_folder_has_moved(site: Site, tmp_path: Path) -> None:
     location = site.stop(site.run()).location
     assert location is not None
-    moved = tmp_path / "elsewhere" / "savepoint"
-    shutil.move(location.removeprefix("file:"), moved)
-    assert site.run(savepoint=f"file://{moved}")
+    new_folder = tmp_path / "elsewhere" / "savepoint"
+    shutil.move(location.removeprefix("file:"), new_folder)
+    assert site.run(savepoint=f"file://{new_folder}")
 
 
 def test_checkpoints_of_a_job_that_finished_are_gone(site: Site) -> None:
@@ -411,9 +462,9 @@ def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> No
             return slow_views.engine.newest_state(job)
         return None
 
-    seen = wait_for(newest_known, "a checkpoint")
+    checkpoint = wait_for(newest_known, "a checkpoint")
     wait_for(
-        lambda: slow_views.newest_folder(job) > seen.checkpoint_id,
+        lambda: slow_views.newest_folder(job) > checkpoint.checkpoint_id,
         "a checkpoint that the engine's cache does not hold",
     )
     slow_views.engine.cancel(job)
@@ -462,8 +513,8 @@ def test_only_the_operators_own_counters_count_in_a_chained_job(site: Site) -> N
     job = site.run("--chained")
     metrics = wait_for(
         lambda: (
-            found
-            if (found := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
+            metrics
+            if (metrics := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
             else None
         ),
         "counters",
@@ -501,7 +552,7 @@ def test_a_task_tells_its_busy_time_once_its_operators_are_open(site: Site, tmp_
 
     wait_for(lambda: [it is None for it in busy()] == [False, True], "the source's task alone")
     hold.unlink()
-    wait_for(lambda: len(told := busy()) == 2 and None not in told, "both tasks")
+    wait_for(lambda: len(times := busy()) == 2 and None not in times, "both tasks")
 
 
 def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:

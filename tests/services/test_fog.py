@@ -129,10 +129,10 @@ def test_a_site_that_cannot_start_takes_the_others_along(small: Fog) -> None:
     small.down(keep=True)
     with (
         socket.create_server((cloud.host, cloud.engine_port)),
-        pytest.raises(PermanentError, match="cannot listen on") as caught,
+        pytest.raises(PermanentError, match="cannot listen on") as error,
     ):
         small.up(edges=1, slots=2, cloud_slots=2)
-    assert str(caught.value).startswith(f"cannot start Flink at {cloud.engine_address}: engine")
+    assert str(error.value).startswith(f"cannot start Flink at {cloud.engine_address}: engine")
     assert running_in(small.folder) == []
     assert StateFile(small.folder).load() is not None
     assert small.sites() == (edge, cloud)
@@ -158,9 +158,9 @@ def test_an_engine_gets_credentials_and_class_path(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_cannot_bind_says_why(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
         with pytest.raises(PermanentError, match=r"(?s)^cannot start mosq.*Address already in"):
             mosquitto.start(tmp_path, port=port)
 
@@ -183,8 +183,8 @@ def test_agents_are_part_of_their_sites(small: Fog) -> None:
     (status,) = small.status()
     assert {entry.what for entry in status.processes} == {"agent", "broker", "engine"}
     small.kill("edge-a")
-    left = {entry.what for entry in small.status()[0].processes if entry.running}
-    assert left == {"agent", "broker"}
+    running = {entry.what for entry in small.status()[0].processes if entry.running}
+    assert running == {"agent", "broker"}
     small.kill("edge-a", "agent")
     small.start("edge-a")
     (status,) = small.status()

@@ -43,7 +43,7 @@ def put_site(server: Server, **labels: str) -> requests.Response:
 
 
 def status(server: Server, path: str) -> int:
-    """Of a GET; 0 while nobody listens."""
+    """The status of a GET; 0 while there is no listener."""
     try:
         return requests.get(server.url + path, timeout=30).status_code
     except requests.RequestException:
@@ -58,7 +58,9 @@ def says_full(answer: requests.Response) -> bool:
     problem = answer.json()
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert int(answer.headers["Retry-After"]) > 0
-    assert problem["detail"].startswith("cannot write to the store at ")
+    # whoever waits for the store does not say where it is: anybody may ask there
+    at_work, waiting = "cannot write to the store at ", "cannot take requests: the store's disk is"
+    assert problem["detail"].startswith((at_work, waiting))
     assert "then speck goes on by itself" in problem["detail"]
     return True
 

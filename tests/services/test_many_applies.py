@@ -39,7 +39,7 @@ def served(folder: Path) -> Iterator[Server]:
 
 
 def description(name: str, note: int, jobs: int = 3) -> dict[str, Any]:
-    """A chain of small jobs; `note` tells revisions apart, jobs need no slot more for it."""
+    """A chain of small jobs; `note` distinguishes revisions and needs no further slot."""
     return {
         "name": name,
         "jobs": [
@@ -99,11 +99,11 @@ def settled(server: Server) -> list[dict[str, Any]]:
     """All changes, once none is under way."""
 
     def over() -> list[dict[str, Any]] | None:
-        found = requests.get(f"{server.url}/changes?limit=1000", timeout=60).json()["changes"]
-        return None if any(it["state"] in ("running", "blocked") for it in found) else found
+        changes = requests.get(f"{server.url}/changes?limit=1000", timeout=60).json()["changes"]
+        return None if any(it["state"] in ("running", "blocked") for it in changes) else changes
 
-    found: list[dict[str, Any]] = wait_for(over)
-    return found
+    changes: list[dict[str, Any]] = wait_for(over)
+    return changes
 
 
 def apply(server: Server, body: dict[str, Any], **headers: str) -> requests.Response:
@@ -118,9 +118,9 @@ def test_of_many_applies_with_the_same_if_match_one_wins(tmp_path: Path) -> None
         answers = at_once(
             MANY, lambda n: apply(server, description("c", n + 1), **{"If-Match": '"1"'})
         )
-        found = Counter(answer.status_code for answer in answers)
-        assert found[202] == 1
-        assert found[409] + found[412] == MANY - 1, found
+        counts = Counter(answer.status_code for answer in answers)
+        assert counts[202] == 1
+        assert counts[409] + counts[412] == MANY - 1, counts
         changes = settled(server)
         assert [it["state"] for it in changes] == ["done", "done"]
         winner = next(n + 1 for n, answer in enumerate(answers) if answer.status_code == 202)
@@ -133,17 +133,17 @@ def test_of_many_applies_with_the_same_if_match_one_wins(tmp_path: Path) -> None
 def test_many_applies_of_one_composition_run_one_after_the_other(tmp_path: Path) -> None:
     with served(tmp_path) as server, alive(server):
         answers = at_once(MANY, lambda n: apply(server, description("c", n)))
-        found = Counter(answer.status_code for answer in answers)
-        assert found[202] >= 1
-        assert found[202] + found[409] == MANY, found
+        counts = Counter(answer.status_code for answer in answers)
+        assert counts[202] >= 1
+        assert counts[202] + counts[409] == MANY, counts
         for answer in answers:
             if answer.status_code == 409:
                 assert answer.json()["change"], "it names the change in the way"
         changes = settled(server)
-        assert len(changes) == found[202]
+        assert len(changes) == counts[202]
         assert {it["state"] for it in changes} == {"done"}
         accepted = {answer.json()["revision"] for answer in answers if answer.status_code == 202}
-        assert accepted == set(range(1, found[202] + 1)), "no revision is given twice"
+        assert accepted == set(range(1, counts[202] + 1)), "no revision is given twice"
 
 
 def test_many_compositions_are_applied_at_the_same_time(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_many_compositions_are_applied_at_the_same_time(tmp_path: Path) -> None:
         assert len({answer.json()["change"] for answer in answers}) == MANY
         changes = settled(server)
         assert Counter(it["state"] for it in changes) == {"done": MANY}
-        found = requests.get(f"{server.url}/compositions", timeout=60).json()["compositions"]
-        assert {it["deployed_revision"] for it in found} == {1}
-        assert len(found) == MANY
+        compositions = requests.get(f"{server.url}/compositions", timeout=60).json()["compositions"]
+        assert {it["deployed_revision"] for it in compositions} == {1}
+        assert len(compositions) == MANY
 
 
 def test_many_with_one_idempotency_key_are_one_apply(tmp_path: Path) -> None:

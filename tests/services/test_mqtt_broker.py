@@ -18,10 +18,10 @@ import pytest
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
 from binders.mqtt.connection import Connection, Session
-from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
+from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 
 
@@ -63,10 +63,10 @@ def test_credentials_let_in_and_their_absence_does_not(tmp_path: Path) -> None:
         assert MqttBroker(Target(server.address, file)).reach() == "mqtt 5"
         with pytest.raises(BrokerRefusedError, match="without credentials"):
             MqttBroker(Target(server.address)).reach()
-        with pytest.raises(BrokerRefusedError, match="as user 'speck'") as refused:
+        with pytest.raises(BrokerRefusedError, match="as user 'speck'") as error:
             wrong = write_credentials(tmp_path, user="speck", password="guess")
             MqttBroker(Target(server.address, wrong)).reach()
-        assert "guess" not in str(refused.value)
+        assert "guess" not in str(error.value)
 
 
 def test_a_topic_that_may_not_be_written_or_read_is_named(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_tls_is_used_and_checked(tmp_path: Path) -> None:
         assert MqttBroker(Target(address, trusting)).reach() == "mqtt 5"
         MqttBroker(Target(address, trusting)).reserve("one", "t")
         assert MqttBroker(Target(address, trusting)).view().taken == {}
-        with pytest.raises(BrokerRefusedError, match=r"^cannot trust the broker .* `ca` line"):
+        with pytest.raises(BrokerRefusedError, match=r"^cannot trust the broker .* the CA file"):
             MqttBroker(Target(address)).reach()
 
 
@@ -123,16 +123,16 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
         port = server.port
 
     with mosquitto(tmp_path, port=port) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False, expiry_s=60),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             assert connection.session_present
-            connection.wait(lambda: came == [b"kept"], "read")
+            connection.wait(lambda: payloads == [b"kept"], "read")
 
 
 def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) -> None:
@@ -150,16 +150,16 @@ def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) ->
         port = server.port
 
     with mosquitto(tmp_path, port=port) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             reader,
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
-            connection.wait(lambda: len(came) == 3, "read")
-        assert came == [b"before", b"a1", b"after"]
+            connection.wait(lambda: len(payloads) == 3, "read")
+        assert payloads == [b"before", b"a1", b"after"]
 
 
 def test_a_mark_that_may_not_be_sent_is_refused(tmp_path: Path) -> None:
@@ -177,17 +177,17 @@ def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path)
 
         MqttBroker(Target(server.address)).reserve("reader", "t")
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             connection.publish("t", b"new")
-            connection.wait(lambda: bool(came), "read")
-        assert came == [b"new"]
+            connection.wait(lambda: bool(payloads), "read")
+        assert payloads == [b"new"]
 
 
 @pytest.mark.parametrize("ended", ["with a goodbye", "by a crash"])
@@ -242,20 +242,20 @@ def publish_numbers(server: Mosquitto, numbers: range) -> None:
 
 def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("live", clean=False, expiry_s=60),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as live:
             live.subscribe("t")
             broker = MqttBroker(Target(server.address))
             broker.reserve("another", "t")
             broker.release("another", "t", last_reader=False)
             live.publish("t", b"still here")
-            live.wait(lambda: came == [b"still here"], "read")
+            live.wait(lambda: payloads == [b"still here"], "read")
 
 
 def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
@@ -268,11 +268,11 @@ def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
         tell_numbers(server, "reader")
         back: list[Connection] = []
 
-        def come_back(connection: Connection, said: dict[str, bytes], *, retain: bool) -> None:
+        def come_back(connection: Connection, message: dict[str, bytes], *, retain: bool) -> None:
             if not back:  # throws out the connection that is about to say this
                 session = Session("reader", clean=False, expiry_s=60)
                 back.append(connect(server.address, session))
-            publish_all(connection, said, retain=retain)
+            publish_all(connection, message, retain=retain)
 
         publish_all = Connection.publish_all
         monkeypatch.setattr(Connection, "publish_all", come_back)
@@ -302,9 +302,9 @@ def test_what_a_deleted_job_leaves_is_cleared_on_two_connections(
     opened: list[str] = []
 
     class Counted(Connection):
-        def __init__(self, address: str, *given: Any, **named: Any) -> None:
+        def __init__(self, address: str, *args: Any, **named: Any) -> None:
             opened.append(address)
-            super().__init__(address, *given, **named)
+            super().__init__(address, *args, **named)
 
     with mosquitto(tmp_path) as server:
         tell_numbers(server, "reader", "sink", "former-sink")
@@ -388,10 +388,12 @@ def test_an_unreadable_retained_message_is_skipped_and_told(
 
 
 def test_view_reads_more_retained_messages_than_a_queue_may_hold(tmp_path: Path) -> None:
-    said = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
+    report = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path, **CARELESS) as server:
         with connect(server.address, Session("jobs")) as connection:
-            sent = [connection.send(f"speck/sent/{n}-out", said, retain=True) for n in range(2500)]
+            sent = [
+                connection.send(f"speck/sent/{n}-out", report, retain=True) for n in range(2500)
+            ]
             for mid in sent:
                 connection.await_puback(mid, "speck/sent")
 
@@ -560,16 +562,16 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
                 connection.publish("t", b"%d" % number)
         broker.reserve("reader", "t")
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
-            connection.wait(lambda: len(came) >= 50, "read")
-        assert came == [b"%d" % number for number in range(50)]
+            connection.wait(lambda: len(payloads) >= 50, "read")
+        assert payloads == [b"%d" % number for number in range(50)]
         assert broker.view().taken == {}
         assert broker.mark("reader", "a1"), "nobody listens, but that is not told"
         tell_numbers(server, "reader", "sink")
@@ -581,9 +583,9 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
 
 def test_check_says_that_a_3_1_1_broker_carries_no_numbers(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server, only_3_1_1(server) as address:
-        found = by_setting(MqttBroker(Target(address)).check())
+        findings_by_setting = by_setting(MqttBroker(Target(address)).check())
 
-    assert found["protocol"].found == "MQTT 3.1.1 only"
+    assert findings_by_setting["protocol"].found == "MQTT 3.1.1 only"
 
 
 # -- settings -----------------------------------------------------------------------------
@@ -606,23 +608,24 @@ def test_careless_settings_are_found_each_with_its_line(tmp_path: Path) -> None:
         findings = MqttBroker(Target(server.address)).check()
 
     assert findings[0].severity == "error"
-    found = by_setting(findings)
-    assert found["max_queued_messages"].severity == "error"
+    findings_by_setting = by_setting(findings)
+    assert findings_by_setting["max_queued_messages"].severity == "error"
     assert (
-        found["max_queued_messages"].found == f"a session kept 1000 of {check.PROBE_MESSAGES}"
+        findings_by_setting["max_queued_messages"].found
+        == f"a session kept 1000 of {check.PROBE_MESSAGES}"
         " messages"
     )
-    assert found["max_queued_messages"].mend.startswith("max_queued_messages 1000000")
-    assert found["max_inflight_messages"].mend == "max_inflight_messages 1000"
-    assert found["max_packet_size"].found == "2000 bytes"
-    assert found["persistence"].mend.startswith("persistence true")
+    assert findings_by_setting["max_queued_messages"].mend.startswith("max_queued_messages 1000000")
+    assert findings_by_setting["max_inflight_messages"].mend == "max_inflight_messages 1000"
+    assert findings_by_setting["max_packet_size"].found == "2000 bytes"
+    assert findings_by_setting["persistence"].mend.startswith("persistence true")
 
 
 def test_without_retained_messages_nothing_works_and_check_says_so(tmp_path: Path) -> None:
     with mosquitto(tmp_path, retain_available="false") as server:
-        found = by_setting(MqttBroker(Target(server.address)).check())
+        findings_by_setting = by_setting(MqttBroker(Target(server.address)).check())
 
-    assert found["retain_available"].severity == "error"
+    assert findings_by_setting["retain_available"].severity == "error"
 
 
 def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
@@ -634,32 +637,34 @@ def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
                 connection.publish("t", b"x")
         wait_for_drops(server)
 
-        told = [f for f in broker.check() if "dropped since" in f.found]
+        drops = [f for f in broker.check() if "dropped since" in f.found]
 
-    assert [finding.severity for finding in told] == ["error"]
+    assert [finding.severity for finding in drops] == ["error"]
 
 
 def wait_for_drops(server: Mosquitto) -> None:
     """Until the broker has counted: it publishes its counters once a second."""
-    came: list[bytes] = []
+    payloads: list[bytes] = []
     with Connection(
         server.address,
         Credentials(),
         Session("waits"),
         time.monotonic() + 120,
-        on_message=lambda message: came.append(bytes(message.payload)),
+        on_message=lambda message: payloads.append(bytes(message.payload)),
     ) as connection:
         connection.subscribe("$SYS/broker/publish/messages/dropped")
-        connection.wait(lambda: any(count != b"0" for count in came), "see drops")
+        connection.wait(lambda: any(count != b"0" for count in payloads), "see drops")
 
 
 def test_who_may_not_use_our_topics_is_told(tmp_path: Path) -> None:
     with guarded(tmp_path, acl="user speck\ntopic readwrite traffic/#") as server:
         file = write_credentials(tmp_path, user="speck", password="secret=1")
-        found = by_setting(MqttBroker(Target(server.address, file, timeout_s=2)).check())
+        findings_by_setting = by_setting(
+            MqttBroker(Target(server.address, file, timeout_s=2)).check()
+        )
 
-    assert found["acl_file"].severity == "error"
-    assert found["acl_file"].mend == "topic readwrite speck/#"
+    assert findings_by_setting["acl_file"].severity == "error"
+    assert findings_by_setting["acl_file"].mend == "topic readwrite speck/#"
 
 
 def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
@@ -668,13 +673,13 @@ def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
         broker.check()
         broker.check()
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("waits"),
             time.monotonic() + 120,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             connection.subscribe("$SYS/broker/clients/total")
-            connection.wait(lambda: came[-1:] == [b"1"], "see one client only")
+            connection.wait(lambda: payloads[-1:] == [b"1"], "see one client only")

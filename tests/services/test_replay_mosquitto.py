@@ -28,7 +28,7 @@ TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.
 
 @dataclass
 class Subscriber:
-    """One persistent session on `traffic/#` of one broker; keeps what comes, in order."""
+    """One persistent session on `traffic/#` of one broker; keeps all messages, in order."""
 
     broker: mosquitto.Mosquitto
     client_id: str = "reader"
@@ -116,12 +116,12 @@ def options(broker: mosquitto.Mosquitto, **changes: Any) -> ReplayOptions:
 
 def numbers(subscriber: Subscriber) -> dict[str, list[int]]:
     """The numbers of each stream in the order in which they came."""
-    found: dict[str, list[int]] = defaultdict(list)
+    by_stream: dict[str, list[int]] = defaultdict(list)
     for topic, header, _ in subscriber.received:
         producer, epoch, number = header.split("/")
         assert (producer, epoch) == (f"replay-r1-{topic.removeprefix('traffic/')}", "7")
-        found[topic.removeprefix("traffic/")].append(int(number))
-    return found
+        by_stream[topic.removeprefix("traffic/")].append(int(number))
+    return by_stream
 
 
 def totals(rows: list[Row], copies: int = 1) -> dict[str, int]:
@@ -135,7 +135,7 @@ def totals(rows: list[Row], copies: int = 1) -> dict[str, int]:
 def test_each_stream_arrives_at_its_own_site_in_order_and_ends(
     rows: list[Row], tmp_path: Path
 ) -> None:
-    seen: list[Mapping[str, StreamProgress]] = []
+    reports: list[Mapping[str, StreamProgress]] = []
     with (
         mosquitto.start(tmp_path / "a") as a,
         mosquitto.start(tmp_path / "b") as b,
@@ -146,7 +146,7 @@ def test_each_stream_arrives_at_its_own_site_in_order_and_ends(
     ):
         brokers = {"A": a.address, "B": b.address, "C": c.address}
         summary = replay(
-            rows, options(a, brokers=brokers, copies=2), on_progress=lambda it: seen.append(it)
+            rows, options(a, brokers=brokers, copies=2), on_progress=lambda it: reports.append(it)
         )
         expected = totals(rows, copies=2)
         for site, subscriber in (("A", at_a), ("B", at_b), ("C", at_c)):
@@ -162,7 +162,7 @@ def test_each_stream_arrives_at_its_own_site_in_order_and_ends(
         10,
     )
     assert (summary.refused, summary.resent, summary.cancelled) == (0, 0, False)
-    assert {s: p.acked for s, p in seen[-1].items()} == expected
+    assert {s: p.acked for s, p in reports[-1].items()} == expected
 
 
 def test_sites_that_share_a_broker_keep_the_traces_time_order(

@@ -17,6 +17,8 @@ import pytest
 import requests
 
 from speck.clock import SystemClock
+from speck.model.scopes import Scopes
+from speck.service.audit import read_entries, verify
 from speck.service.tokens import Tokens
 from speck.store.records import Records
 from tests.server_process import PATIENCE_S, serving, start
@@ -30,7 +32,7 @@ SITE = {
 }
 
 
-def refused(home: Path, **env: str) -> tuple[int, str]:
+def start_refused(home: Path, **env: str) -> tuple[int, str]:
     """Exit status and words of a server that cannot start."""
     process, log = start(home, **env)
     return process.wait(PATIENCE_S), log.whole()
@@ -93,14 +95,14 @@ def test_a_chunked_body_is_refused(home: Path) -> None:
 )
 def test_what_is_no_request_gets_a_problem(request_text: bytes, status: int, home: Path) -> None:
     with serving(home) as server:
-        found, headers, body = raw(server.url, request_text)
-    assert (found, headers["content-type"]) == (status, "application/problem+json")
+        code, headers, body = raw(server.url, request_text)
+    assert (code, headers["content-type"]) == (status, "application/problem+json")
     assert (body["status"], body["request_id"]) == (status, headers["x-request-id"])
 
 
 def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
     with serving(home):
-        status, words = refused(home)
+        status, words = start_refused(home)
     assert status == 1
     assert words == (
         f"cannot open the store at {home}/store: another speck holds it; stop that one first\n"
@@ -110,7 +112,7 @@ def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
 def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: Path) -> None:
     with serving(home) as server:
         port = server.url.rpartition(":")[2]
-        status, words = refused(tmp_path / "other", SPECK_PORT=port)
+        status, words = start_refused(tmp_path / "other", SPECK_PORT=port)
     assert status == 1
     assert words == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use;"
@@ -119,7 +121,7 @@ def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: P
 
 
 def test_past_loopback_it_needs_a_token(home: Path) -> None:
-    status, words = refused(home, SPECK_HOST="0.0.0.0")
+    status, words = start_refused(home, SPECK_HOST="0.0.0.0")
     assert status == 1
     assert words == (
         "cannot listen on 0.0.0.0, past loopback, before a token exists: make one with"
@@ -132,8 +134,8 @@ def test_past_loopback_it_needs_a_token(home: Path) -> None:
     with serving(home, SPECK_HOST="0.0.0.0") as server:
         headers = {"Authorization": f"Bearer {secret}"}
         assert requests.get(f"{server.url}/sites", timeout=10).status_code == 401
-        found = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
-        assert found.status_code == 200
+        answer = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGTTIN", "SIGUSR2"])
@@ -229,3 +231,66 @@ def _is_zombie(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def _make_tokens(home: Path) -> dict[str, str]:
+    """Tokens of an administrator, and of deployers a and b, each for what is its own."""
+    home.mkdir()
+    records = Records.at(home / "store", SystemClock())
+    tokens = Tokens(records, SystemClock())
+    secrets = {"root": tokens.add("root", "admin")}
+    for name in ("a", "b"):
+        scopes = Scopes(compositions=(f"{name}*",), topics=(f"{name}/#",))
+        secrets[name] = tokens.add(name, "deployer", scopes=scopes)
+    records.store.close()
+    return secrets
+
+
+def test_a_deployer_is_kept_from_anothers_and_the_log_outlives_the_process(
+    home: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "test.jar", "w") as jar:
+        jar.writestr("package/ExampleJob.class", b"")
+    secrets = _make_tokens(home)
+
+    def job(owner: str, source: str, sink: str) -> dict[str, str]:
+        about = {"job_name": f"{owner}-job", "site": "edge-a", "job_path": "test.jar"}
+        topics = {"source_topic": source, "sink_topic": sink}
+        return {**about, **topics, "entry_class": "package.ExampleJob"}
+
+    def ask(url: str, who: str, method: str, path: str, **more: Any) -> requests.Response:
+        headers = {"Authorization": f"Bearer {secrets[who]}"}
+        return requests.request(method, url + path, headers=headers, timeout=60, **more)
+
+    with serving(home, SPECK_JARS=str(tmp_path)) as server:
+        assert ask(server.url, "root", "POST", "/sites", json=SITE).status_code == 201
+        own = {"name": "a", "jobs": [job("a", "a/in", "a/out")]}
+        done = ask(server.url, "a", "POST", "/compositions?wait=60", json=own)
+        assert done.json()["state"] == "done"
+        for source, sink in (("a/out", "b/out"), ("b/in", "a/in")):
+            theirs = {"name": "b", "jobs": [job("b", source, sink)]}
+            answer = ask(server.url, "b", "POST", "/compositions", json=theirs)
+            assert answer.status_code == 403, "neither reads nor feeds what is another's"
+        for method, path in (("GET", "/compositions/a"), ("DELETE", "/compositions/a")):
+            assert ask(server.url, "b", method, path).status_code == 404
+        assert ask(server.url, "b", "GET", "/jobs").json() == {"jobs": []}
+        os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait(PATIENCE_S)
+    recorded = [(e["token"], e["verb"], e["object"], e["outcome"]) for e in _audit(home)]
+    assert recorded == [
+        ("root", "POST", "/sites/edge-a", 201),
+        ("a", "POST", "/compositions/a", 200),
+        ("b", "POST", "/compositions/b", 403),
+        ("b", "POST", "/compositions/b", 403),
+        ("b", "GET", "/compositions/a", 404),
+        ("b", "DELETE", "/compositions/a", 404),
+    ]
+    with serving(home, SPECK_JARS=str(tmp_path)) as again:
+        assert ask(again.url, "b", "GET", "/compositions/a").status_code == 404
+        assert again.end() == 0
+    assert len(_audit(home)) == 7
+    assert verify(home / "audit").faults == ()
+
+
+def _audit(home: Path) -> list[dict[str, Any]]:
+    return list(read_entries(home / "audit"))

@@ -45,7 +45,7 @@ def _daemon(log: Path, *arguments: str) -> Iterator[None]:
             process.wait()
 
 
-def _told(log: Path, pattern: str) -> str:
+def _find_in_log(log: Path, pattern: str) -> str:
     def text() -> str:
         return log.read_text(errors="replace")
 
@@ -59,10 +59,10 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     package = "org.apache.spark.deploy"
     with _daemon(log, f"{package}.master.Master", *ports):
-        master = _told(log, r"Starting Spark master at (spark://\S+)")
+        master = _find_in_log(log, r"Starting Spark master at (spark://\S+)")
         room = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
         with _daemon(worker, f"{package}.worker.Worker", *ports, *room, master):
-            _told(worker, r"(Successfully registered)")
+            _find_in_log(worker, r"(Successfully registered)")
             yield master
 
 

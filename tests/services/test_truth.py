@@ -1,4 +1,4 @@
-"""`bench-truth` for a shorter time: what is measured is what was set, and the advice is right."""
+"""`bench-truth` for a shorter time: measurements match the settings, and the advice is right."""
 
 from __future__ import annotations
 

@@ -26,21 +26,21 @@ UDP = 14 + 20 + 8  # bytes of headers: Ethernet, IP, UDP
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
     needs_namespaces()
-    made = Trial(tmp_path / "fog", SITES, Wan(AWAY))
-    made.build()
-    yield made
-    made.network.remove()
+    network = Trial(tmp_path / "fog", SITES, Wan(AWAY))
+    network.build()
+    yield network
+    network.network.remove()
 
 
 def one_way_s(near: socket.socket, far: socket.socket) -> float:
     """The least of a few: what the network adds, not the scheduler."""
-    took = []
+    times = []
     for _ in range(5):
         began = time.monotonic()
         near.sendto(b"?", far.getsockname())
         far.recv(9)
-        took.append(time.monotonic() - began)
-    return min(took)
+        times.append(time.monotonic() - began)
+    return min(times)
 
 
 def test_sites_are_as_far_apart_as_was_set(trial: Trial) -> None:
@@ -69,11 +69,11 @@ def test_every_byte_is_counted_once(trial: Trial) -> None:
     assert (edge.packets, other.packets, core.packets, edge.dropped) == (11, 0, 11, 0)
 
 
-def received_s(far: socket.socket, wanted: int) -> float:
+def received_s(far: socket.socket, length: int) -> float:
     """How long `wanted` bytes take, from the first on."""
     first = len(far.recv(4096))
     began = time.monotonic()
-    while first < wanted:
+    while first < length:
         first += len(far.recv(65536))
     return time.monotonic() - began
 
@@ -154,15 +154,15 @@ def test_nothing_is_left_whatever_happened(trial: Trial) -> None:
 def test_a_network_that_cannot_be_made_is_not_made_by_half(tmp_path: Path) -> None:
     needs_namespaces()
     trial = Trial(tmp_path / "fog", SITES, Wan(AWAY))
-    taken = f"{trial.layout.address('edge-b')}/32"
-    subprocess.run(["ip", "route", "add", taken, "dev", "lo"], check=True)
+    address = f"{trial.layout.address('edge-b')}/32"
+    subprocess.run(["ip", "route", "add", address, "dev", "lo"], check=True)
     try:
         with pytest.raises(PermanentError, match=r"^cannot set up the WAN: .*File exists"):
             trial.build()
         assert left_behind(trial.network) == []
         assert trial.network.pick() != trial.layout.state.network
     finally:
-        subprocess.run(["ip", "route", "del", taken, "dev", "lo"], check=True)
+        subprocess.run(["ip", "route", "del", address, "dev", "lo"], check=True)
 
 
 def test_sites_reach_a_service_on_loopback(trial: Trial, tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ WAN = Wan({"edge-a": Uplink(2, 10, 9.3), "cloud": Uplink(latency_ms=1)})
 
 @pytest.fixture
 def fog(tmp_path: Path) -> Iterator[Fog]:
-    made = Fog(tmp_path / "fog")
-    yield made
-    made.down()
-    assert left_behind(made._network) == []
+    wan_fog = Fog(tmp_path / "fog")
+    yield wan_fog
+    wan_fog.down()
+    assert left_behind(wan_fog._network) == []
 
 
-def call(served: Served, method: str, path: str, **more: object) -> JsonObject:
-    answer = requests.request(method, served.url + path, timeout=300, **more)  # type: ignore[arg-type]
+def call(server: Served, method: str, path: str, **more: object) -> JsonObject:
+    answer = requests.request(method, server.url + path, timeout=300, **more)  # type: ignore[arg-type]
     assert answer.ok, answer.text
     return dict(answer.json())
 
@@ -67,9 +67,9 @@ def chain(count_at: str) -> JsonObject:
     }
 
 
-def apply(served: Served, composition: JsonObject) -> None:
-    answer = call(served, "POST", "/compositions", json=composition, params={"wait": 250})
-    assert answer["state"] == "done", call(served, "GET", f"/changes/{answer['change']}")
+def apply(server: Served, composition: JsonObject) -> None:
+    answer = call(server, "POST", "/compositions", json=composition, params={"wait": 250})
+    assert answer["state"] == "done", call(server, "GET", f"/changes/{answer['change']}")
 
 
 @pytest.mark.long
@@ -91,15 +91,15 @@ def test_nothing_is_lost_across_a_wan(
     shape |= {"wan": wan, "wan_mode": mode}
     fog.up(**shape)  # type: ignore[arg-type]
     brokers = {site.name: site.broker_address for site in fog.sites()}
-    with serving(tmp_path / "home", [edge_jar("speck-jobs.jar").parent]) as served:
+    with serving(tmp_path / "home", [edge_jar("speck-jobs.jar").parent]) as server:
         for body in fog.site_bodies():
-            call(served, "POST", "/sites", json=body)
-        fog.start_agents(served.url)
+            call(server, "POST", "/sites", json=body)
+        fog.start_agents(server.url)
         agents = lambda: all(  # noqa: E731
-            it.get("last_seen") for it in call(served, "GET", "/sites")["sites"]
+            it.get("last_seen") for it in call(server, "GET", "/sites")["sites"]
         )
         wait_for(agents, "an agent at each site")
-        apply(served, chain("cloud"))
+        apply(server, chain("cloud"))
         with (
             Checker(brokers["cloud"], "wan/out", "wan-end") as end,
             Feed(brokers["edge-a"], "wan/in", rate=100, run="wan") as feed,
@@ -124,7 +124,7 @@ def test_nothing_is_lost_across_a_wan(
             assert [link.up for link in fog.links()] == [True, True]
             end.await_past(feed.sent + 100)
 
-            apply(served, chain("edge-a"))  # its state crosses the WAN
+            apply(server, chain("edge-a"))  # its state crosses the WAN
             end.await_past(feed.sent + 100)
             published = feed.end()
             count = end.await_all(published)

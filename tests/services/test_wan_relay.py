@@ -63,10 +63,10 @@ class Relayed:
 
 @pytest.fixture
 def relayed(tmp_path: Path) -> Iterator[Relayed]:
-    made = Relayed(tmp_path)
-    yield made
-    made.process.kill()
-    made.server.close()
+    pair = Relayed(tmp_path)
+    yield pair
+    pair.process.kill()
+    pair.server.close()
 
 
 def test_bytes_pass_and_are_counted(relayed: Relayed) -> None:
@@ -90,11 +90,11 @@ def test_a_transfer_comes_whole(relayed: Relayed, upwards: bool) -> None:
     sent = bytes(range(250)) * 500
     sender = threading.Thread(target=source.sendall, args=(sent,))
     sender.start()
-    came = b""
-    while len(came) < len(sent):
-        came += end.recv(65536)
+    payloads = b""
+    while len(payloads) < len(sent):
+        payloads += end.recv(65536)
     sender.join()
-    assert came == sent
+    assert payloads == sent
 
 
 def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relayed) -> None:

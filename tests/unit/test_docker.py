@@ -28,18 +28,18 @@ TOOLS = Path(sys.executable).parent
 
 
 def run(*command: str | Path, **options: Any) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=60, **options
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return str(process.stdout)
 
 
 def services() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for path in COMPOSE:
-        found |= yaml.safe_load(path.read_text()).get("services", {})
-    return found
+        by_name |= yaml.safe_load(path.read_text()).get("services", {})
+    return by_name
 
 
 def stages() -> set[str]:
@@ -120,16 +120,16 @@ def test_a_service_builds_a_stage_of_the_dockerfile(name: str) -> None:
 
 
 def test_the_readme_lists_every_variable_of_the_compose_files() -> None:
-    used: set[tuple[str, str]] = set()
+    variables: set[tuple[str, str]] = set()
     for path in COMPOSE:
-        used |= set(re.findall(r"\$\{(SPECK_\w+):-([^}]*)\}", path.read_text()))
+        variables |= set(re.findall(r"\$\{(SPECK_\w+):-([^}]*)\}", path.read_text()))
     documented: set[tuple[str, str]] = set()
     rows = re.findall(r"^\| (`SPECK.*?) \| (`.*?) \|", (DOCKER / "README.md").read_text(), re.M)
     for names, defaults in rows:
         values = re.findall(r"`([^`]*)`", defaults)
         for index, name in enumerate(re.findall(r"`([^`]*)`", names)):
             documented.add((name, values[min(index, len(values) - 1)]))
-    assert used == documented
+    assert variables == documented
 
 
 def test_no_image_runs_as_root() -> None:
@@ -239,14 +239,14 @@ def test_new_credentials_are_readable_for_their_owner_only(tmp_path: Path) -> No
 def test_a_script_that_cannot_go_on_says_why(
     script: str, arguments: list[str], message: str
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [DOCKER / script, *arguments],
         env={"PATH": "/usr/sbin:/usr/bin:/bin", "SPECK_LIB": "/nowhere"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert message in done.stderr
+    assert process.returncode == 1
+    assert message in process.stderr
 
 
 def test_the_units_start_what_the_images_start() -> None:
@@ -266,27 +266,27 @@ def test_the_units_start_what_the_images_start() -> None:
 def _agents_options() -> dict[str, list[str]]:
     """The words after `speck agent` in the unit and in the compose files."""
     agent = unit(DOCKER / "systemd" / "speck-agent.service")
-    found = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
+    options = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
     for name in ("edge-agent", "cloud-agent"):
-        found[name] = services()[name]["command"].split()
-    return found
+        options[name] = services()[name]["command"].split()
+    return options
 
 
 @pytest.mark.parametrize("where", _agents_options())
 def test_agents_are_started_with_options_that_they_know(where: str) -> None:
-    known = {option for parameter in agent.params for option in parameter.opts}
-    given = [word for word in _agents_options()[where] if word.startswith("--")]
-    assert set(given) <= known
-    assert {"--site", "--state-folder", "--listen"} <= set(given)
+    agent_options = {option for parameter in agent.params for option in parameter.opts}
+    options = [word for word in _agents_options()[where] if word.startswith("--")]
+    assert set(options) <= agent_options
+    assert {"--site", "--state-folder", "--listen"} <= set(options)
 
 
 def test_an_agent_needs_nothing_but_click(tmp_path: Path) -> None:
     """So that its image and a Pi's Debian packages are enough."""
-    wanted = {"flask", "marshmallow", "yaml", "requests", "plyvel", "rich", "paho", "gunicorn"}
+    expected = {"flask", "marshmallow", "yaml", "requests", "plyvel", "rich", "paho", "gunicorn"}
     script = (
         "import sys\n"
         "import speck.cli.main, speck.cli.commands.agent, speck.agent.agent\n"
-        f"print(sorted({wanted!r} & set(sys.modules)))"
+        f"print(sorted({expected!r} & set(sys.modules)))"
     )
     assert run(sys.executable, "-c", script).strip() == "[]"
 
@@ -304,16 +304,16 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     if analyze:
         local = tmp_path / f"{name}.service"
         local.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
-        done = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
-        assert name not in done.stderr, done.stderr
+        process = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
+        assert name not in process.stderr, process.stderr
 
 
 @pytest.mark.parametrize("name", ["edge", "cloud"])
 def test_the_bodies_that_register_the_sites_fit_the_compose_files(name: str) -> None:
     body = json.loads((DOCKER / "sites" / f"{name}.json").read_text())
     assert site_from_data(body).name == name
-    known = services()
-    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in known  # type: ignore[index]
-    assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in known  # type: ignore[index]
-    environment = known[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
+    by_name = services()
+    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in by_name  # type: ignore[index]
+    assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in by_name  # type: ignore[index]
+    environment = by_name[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
     assert body["broker"]["address"] in environment

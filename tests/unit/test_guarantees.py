@@ -1,4 +1,4 @@
-"""docs/guarantees.md shows what was measured."""
+"""docs/guarantees.md shows the measurements."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from speck.api.shapes.compositions import (
     GraphShape,
     RollbackShape,
 )
+from speck.api.shapes.forgetting import ForgottenShape
 from speck.api.shapes.jobs import (
     EXCEPTIONS,
     JOB_STATES,
@@ -31,6 +32,7 @@ from speck.api.shapes.jobs import (
 )
 from speck.api.shapes.metrics import ImportedShape, JobMetricsShape, RatesListShape
 from speck.api.shapes.placements import PLACEMENTS, PlacementRequestShape, PlacementShape
+from speck.api.shapes.restored import AdoptedShape, RestoredShape
 from speck.api.shapes.sites import (
     SITE_STATES,
     SITES,
@@ -43,6 +45,7 @@ from speck.api.shapes.sites import (
 )
 from speck.api.shapes.system import (
     ARTIFACTS,
+    AUDIT,
     EVENTS,
     TOKENS,
     ArtifactShape,
@@ -50,13 +53,16 @@ from speck.api.shapes.system import (
     HealthShape,
     NewTokenShape,
     ProblemShape,
+    RotationShape,
     TokenMadeShape,
+    TokenShape,
 )
 
 __all__ = [
     "ANALYSES",
     "ANALYSIS_STATES",
     "ARTIFACTS",
+    "AUDIT",
     "CHANGES",
     "CHANGE_STATES",
     "COMPOSITIONS",
@@ -71,6 +77,7 @@ __all__ = [
     "SITE_STATES",
     "TOKENS",
     "AcceptedShape",
+    "AdoptedShape",
     "AnalysisHeadShape",
     "AnalysisRequestShape",
     "AnalysisShape",
@@ -82,6 +89,7 @@ __all__ = [
     "CollectedListShape",
     "CommandsShape",
     "CompositionShape",
+    "ForgottenShape",
     "GraphShape",
     "HealthShape",
     "HeartbeatShape",
@@ -96,9 +104,12 @@ __all__ = [
     "PlanShape",
     "ProblemShape",
     "RatesListShape",
+    "RestoredShape",
     "RollbackShape",
+    "RotationShape",
     "SavepointShape",
     "SiteCheckShape",
     "SiteShape",
     "TokenMadeShape",
+    "TokenShape",
 ]

@@ -29,7 +29,10 @@ class SpeShape(Shape):
 class BrokerShape(Shape):
     kind = text()
     address = text()
-    credentials = optional_text("name of the credentials file, if the broker requires one")
+    credentials = optional_text(
+        "name of the file with the site's user, password and certificates, if its broker, or its"
+        " engine at an https address, requires them"
+    )
 
 
 class SlotsShape(Shape):
@@ -95,7 +98,7 @@ class PieceShape(Shape):
 
 class FindingShape(Shape):
     part = one_of(("engine", "broker", "agent"))
-    severity = one_of(("error", "warning"))
+    severity = one_of(("error", "warning", "note"))
     setting = text()
     found = text()
     why = text()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from marshmallow import fields
+from typing import Any
+
+from marshmallow import INCLUDE, Schema, fields
 
 from speck.api.shapes.base import (
     Shape,
@@ -16,6 +18,7 @@ from speck.api.shapes.base import (
 )
 from speck.service.tokens import Role
 from speck.spec.fields import Choice
+from speck.spec.strict_schema import StrictSchema
 
 
 class ArtifactUseShape(Shape):
@@ -48,32 +51,72 @@ class EventShape(Shape):
     job_name = optional_text()
     composition = optional_text()
     change = optional_text()
+    by = optional_text("who asked for it")
 
 
-class NewTokenShape(Shape):
+def _patterns(description: str) -> fields.List[Any]:
+    return fields.List(fields.String(), allow_none=True, metadata={"description": description})
+
+
+class _ScopesShape(Schema):
+    compositions = _patterns("globs of compositions and of jobs posted alone; null: all")
+    topics = _patterns("MQTT filters of topics; null: all")
+    sites = _patterns("globs of sites; null: all")
+
+
+class NewTokenShape(_ScopesShape, StrictSchema):
     name = text()
     role = Choice(Role, required=True)
     site = fields.String(
-        metadata={"description": "for role site: the site that the token is bound to"}
+        allow_none=True,
+        metadata={"description": "for role site: the site that the token is bound to"},
+    )
+    expires_in = fields.String(
+        allow_none=True, metadata={"description": "like 90d: a number and s, m, h, d or w"}
     )
 
 
-class TokenShape(Shape):
+class RotationShape(StrictSchema):
+    expires_in = fields.String(
+        allow_none=True, metadata={"description": "a new time of expiry, like 90d"}
+    )
+
+
+class _TokenShape(_ScopesShape, Shape):
     name = text()
     role = Choice(Role, required=True)
     site = nullable_text()
-    at = text()
+    at = nullable_text("when it was added")
+    by = nullable_text("who added it")
+    expires = nullable_text()
 
 
-class TokenMadeShape(Shape):
-    name = text()
-    role = Choice(Role, required=True)
-    site = nullable_text()
+class TokenShape(_TokenShape):
+    last_used = nullable_text()
+
+
+class TokenMadeShape(_TokenShape):
     token = text("the secret, shown only here")
 
 
+class AuditEntryShape(Shape):
+    """A line of the audit log; what it says beyond these fields depends on its kind."""
+
+    class Meta:
+        unknown = INCLUDE
+
+    n = integer("numbers the lines")
+    at = text()
+    token = nullable_text()
+    address = nullable_text()
+    verb = text("an HTTP method, or a command")
+    object = text("a path")
+    outcome = fields.Raw(required=True, metadata={"description": "an HTTP status, or a word"})
+    previous = text("SHA-256 of the line before")
+
+
 class HealthShape(Shape):
-    status = one_of(("ok", "ready"))
+    status = one_of(("ok", "ready", "restored"))
 
 
 class FaultShape(Shape):
@@ -99,4 +142,5 @@ class ProblemShape(Shape):
 
 ARTIFACTS = list_shape("artifacts", ArtifactShape)
 EVENTS = list_shape("events", EventShape)
+AUDIT = list_shape("entries", AuditEntryShape)
 TOKENS = list_shape("tokens", TokenShape)

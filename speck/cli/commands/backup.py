@@ -76,15 +76,19 @@ def _write(out: BinaryIO, pieces: Iterable[bytes], advance: Callable[[int], None
 def restore(file: Path, home: str | None) -> None:
     """Create a store from a backup.
 
-    FILE was saved by `speck backup`. No service may run in the home.
+    FILE was saved by `speck backup`. No service may run in the home. A service that is started
+    with this store starts nothing until `speck adopt`: what has been started, moved or removed
+    since the backup is unknown to it.
     """
     from speck.cli.messages import say
     from speck.cli.offline import config_at
+    from speck.clock import SystemClock
     from speck.errors import NotFoundError
-    from speck.store.leveldb import Store
+    from speck.store.records import Records
 
     if not file.is_file():
         raise NotFoundError(f"cannot restore {file}: no such file")
     config = config_at(home)
-    records = Store.restore(config.store, file)
+    records = Records.restore(config.store, file, SystemClock())
     say(f"restored {records} records to {config.store}")
+    say("next: `speck serve`, then `speck status` shows what runs and `speck adopt` takes it over")

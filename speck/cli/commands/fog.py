@@ -84,6 +84,12 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     help="Network namespaces (the default), or a proxy between the sites, without root.",
 )
 @click.option(
+    "--tls",
+    is_flag=True,
+    help="Encrypt every leg and ask for client certificates, with the authority of `speck ca`"
+    " (made if there is none).",
+)
+@click.option(
     "--restart/--no-restart",
     default=True,
     help="Whether to restart an engine, broker or agent 2 s after it dies.",
@@ -104,6 +110,7 @@ def up(
     speeds: tuple[str, ...],
     wan_file: Path | None,
     wan_mode: Literal["namespaces", "proxy"] | None,
+    tls: bool,
     restart: bool,
     register: bool,
     folder: Path | None,
@@ -116,6 +123,7 @@ def up(
 
     from speck.cli.bars import count_bar
     from speck.cli.messages import say
+    from speck.cli.offline import config_at
     from speck.fog.sites import Fog
     from speck.fog.wan import load_wan
 
@@ -138,9 +146,11 @@ def up(
             speeds=_speeds(speeds),
             wan=load_wan(wan_file) if wan_file is not None else None,
             wan_mode=wan_mode,
+            authority=config_at(None).home / "ca" if tls else None,
             restart=restart,
             progress=progress,
         )
+    local_fog.write_credentials(config_at(None).credentials)
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
     _show(local_fog)
     if register:

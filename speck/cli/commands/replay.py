@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_connection_options, add_output_option, client, output, tls_files
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from speck.fog.publisher import Login, ReplayOptions
+    from speck.fog.publisher import ReplayOptions
     from speck.fog.reference import Row
     from speck.fog.replay import StreamProgress, Summary
+    from speck.sites.credentials import Credentials
 
 
 @click.command()
@@ -114,17 +115,17 @@ def _pairs(options: Sequence[str], option: str) -> dict[str, str]:
 
 def _brokers(
     by_letter: Mapping[str, str], letters: set[str]
-) -> tuple[dict[str, str], dict[str, Login]]:
+) -> tuple[dict[str, str], dict[str, Credentials]]:
     """Address and login of each site's broker; the service supplies those not given."""
     if letters <= by_letter.keys() and all("://" in address for address in by_letter.values()):
-        return dict(by_letter), {}
+        return dict(by_letter), {x: _own_login(by_letter[x]) for x in letters}
     sites = {site["name"]: site for site in client().sites()}
     addresses: dict[str, str] = {}
-    logins: dict[str, Login] = {}
+    logins: dict[str, Credentials] = {}
     for letter in sorted(letters):
         choice = by_letter.get(letter, f"edge-{letter.lower()}")
         if "://" in choice:
-            addresses[letter] = choice
+            addresses[letter], logins[letter] = choice, _own_login(choice)
         elif choice in sites:
             broker = sites[choice]["broker"]
             addresses[letter] = broker["address"]
@@ -138,14 +139,23 @@ def _brokers(
     return addresses, logins
 
 
-def _login(name: str, address: str) -> Login:
+def _own_login(address: str) -> Credentials:
+    """The login for a broker that is given by its address: over TLS, the files of --ca, --cert and
+    --key."""
+    from speck.sites.credentials import Credentials
+
+    if not address.startswith(("ssl:", "mqtts:")):
+        return Credentials()
+    files = tls_files()
+    return Credentials(ca=files.ca, cert=files.cert, key=files.key)
+
+
+def _login(name: str, address: str) -> Credentials:
     """The login for a broker, from the credentials file of that name in the service's home."""
     from speck.cli.offline import config_at
-    from speck.fog.publisher import Login
     from speck.sites.credentials import read_credentials
 
-    credentials = read_credentials(config_at(None).credentials / name, address)
-    return Login(credentials.user, credentials.password, credentials.ca)
+    return read_credentials(config_at(None).credentials / name, address)
 
 
 @contextmanager

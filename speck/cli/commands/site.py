@@ -298,6 +298,9 @@ def check(names: tuple[str, ...]) -> None:
         raise CommandFailed("; ".join(bad))
 
 
+_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+
+
 def _is_error(finding: JsonObject) -> bool:
     return bool(finding["severity"] == "error")
 
@@ -308,8 +311,8 @@ def _render_check(report: JsonObject) -> str:
     if not report["findings"]:
         return f"{report['name']}: fine"
     lines = [f"{report['name']}:"]
-    for finding in sorted(report["findings"], key=lambda f: not _is_error(f)):
-        mark = style(finding["severity"], fg="red" if _is_error(finding) else "yellow")
+    for finding in sorted(report["findings"], key=lambda f: list(_COLOURS).index(f["severity"])):
+        mark = style(finding["severity"], fg=_COLOURS[finding["severity"]])
         what = f"{finding['part']} {finding['setting']}: {finding['found']}; {finding['why']}"
         mend = clean(finding["mend"]).replace("\n", "\n          ")
         lines += [f"  {mark}: {clean(what)}", f"    mend: {mend}"]

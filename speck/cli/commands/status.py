@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.errors import PermanentError
 from speck.model.values import JsonObject
+
+if TYPE_CHECKING:
+    from speck.client import Client
 
 
 @click.command()
@@ -35,18 +41,29 @@ def status(composition: str | None) -> None:
                 "jobs": len(record["desired"]["jobs"]),
             }
         ]
-    sites = service.sites()
+    sites, restored = service.sites(), _read_restored(service)
     if composition is not None:
         used = {job["site"] for job in jobs}
         sites = [site for site in sites if site["name"] in used]
     output().show(
-        {"sites": sites, "compositions": heads, "jobs": jobs},
+        {"sites": sites, "compositions": heads, "jobs": jobs, **restored},
+        *tables.restored(restored.get("restored")),
         tables.sites(sites, title="Sites"),
         "",
         tables.compositions(heads, _states(jobs)),
         "",
         tables.jobs(jobs, title="Jobs"),
     )
+
+
+def _read_restored(service: Client) -> JsonObject:
+    """`{restored: ...}` while the service has not adopted what runs since its backup, else {}. A
+    limited token is not shown it."""
+    if service.readiness() != "restored":
+        return {}
+    with suppress(PermanentError):
+        return {"restored": service.restored()}
+    return {}
 
 
 def _states(jobs: list[JsonObject]) -> dict[str, Counter[str]]:

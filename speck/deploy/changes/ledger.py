@@ -104,4 +104,5 @@ class ChangeLedger:
             change=change.id,
             composition=composition,
             job_name=alone,
+            by=change.by,
         )

@@ -80,6 +80,11 @@ class Running:
         if execution is not None:
             execution.cancel()
 
+    def abandon(self) -> None:
+        """End at a safe point without waiting for engines: for what is to be forgotten."""
+        self.end_early()
+        self.halt()
+
     def halt(self) -> None:
         """Stop at a safe point, from which the change is continued at the next start of the
         service."""
@@ -201,9 +206,14 @@ class Changes:
             names |= _map_sites(running.change).get(site, set())
         return sorted(names)
 
+    def find_scopes_using(self, site: str) -> set[str]:
+        """The scopes of the changes under way that need a site."""
+        return {r.scope for r in self.all_under_way() if site in _map_sites(r.change)}
+
     def find_in_the_way(self, scope: str) -> Running | None:
         """The scope's change under way, if a newer request may end it: a repair, or a blocked
-        change. Raises ConflictError for any other."""
+        change. Raises ConflictError for any other, and while the store is `restored`."""
+        self._records.refuse_restored()
         running = self.under_way(scope)
         if running is None or running.change.cause is Cause.REPAIR:
             return running
@@ -301,6 +311,7 @@ class Changes:
 
     def add(self, running: Running, sites: Mapping[str, Site]) -> None:
         """Register a new change as under way. Raises like `ChangeRunner.start`."""
+        self._records.refuse_restored()
         scope = running.scope
         with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(running.change, sites)

@@ -23,6 +23,7 @@ from speck.store.tables import Batch
 
 _CLOSE_S = 30.0
 _CANCEL_S = 1.0
+_ABANDON_S = 30.0
 
 
 class ChangeRunner:
@@ -85,6 +86,25 @@ class ChangeRunner:
                 return self._changes.get(change_id)
         head = self._changes.get(change_id)
         raise ConflictError(f"cannot cancel change {change_id}: it is {head['state']}")
+
+    def abandon(self, scope: str) -> Change | None:
+        """End the change of a scope, whatever it is doing: only calls under way are awaited, not
+        what engines do. Returns it; None if there is none.
+
+        Raises ConflictError if a call takes long; the change then ends after it.
+        """
+        running = self._changes.under_way(scope)
+        if running is None:
+            return None
+        self._ledger.note_wish_to_end(running.change)
+        running.abandon()
+        if not running.over.wait(_ABANDON_S):
+            raise ConflictError(
+                f"cannot end change {running.change.id} yet: it waits for an answer of an engine"
+                " or a broker; try again",
+                change=running.change.id,
+            )
+        return running.change
 
     def begin_anew(self, running: Running, leave: frozenset[str]) -> None:
         """Extend a blocked change: it is planned again with fewer jobs to leave alone, and keeps
@@ -159,6 +179,8 @@ class ChangeRunner:
         An end that cannot be stored is not announced: the change continues at the next start.
         """
         try:
+            if running.ends_early and not running.change.state.over:
+                running.change.abandon()
             if running.change.state.over:
                 self._ledger.end(running.change)
             else:

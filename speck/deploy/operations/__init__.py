@@ -12,7 +12,7 @@ from pathlib import Path
 from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
-from speck.deploy.operations.context import Context
+from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
 from speck.deploy.operations.refilling import Refills
@@ -100,6 +100,8 @@ class Operations:
         return Done()
 
     def _try(self, operation: TryMain) -> Outcome:
-        submission = self._context.submission(operation, sink_has_readers=True, savepoint=None)
-        self._context.connections.engine(operation.site).try_main(submission)
+        secrets = self._context.read_secrets(operation.job)
+        submission = self._context.submission(operation, True, None, secrets)
+        with hiding(secrets):
+            self._context.connections.engine(operation.site).try_main(submission)
         return Done()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -11,11 +12,13 @@ from speck.binding import StateKeeper, Submission
 from speck.clock import Clock
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
-from speck.model.ids import source_client_id
+from speck.errors import SpeckError
+from speck.model.ids import producer_epoch, source_client_id
 from speck.model.incarnation import Incarnation
+from speck.model.job import Job
 from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
-from speck.spec.job_contract import render_args
+from speck.spec.job_contract import list_secrets, render_args
 from speck.store.records import Records
 
 
@@ -37,11 +40,12 @@ class Context:
 
     def submission(
         self,
-        operation: Start | TryMain | Incarnation,
+        operation: Start | TryMain,
         sink_has_readers: bool,
         savepoint: str | None,
+        secrets: Mapping[str, str] | None = None,
     ) -> Submission:
-        """The submission of a job to its engine."""
+        """The submission of a job to its engine; without `secrets` for one that is never run."""
         job = operation.job
         client_id = source_client_id(self.records.installation, job.job_name, job.source)
         session = self.records.session(self.scope, client_id, job.source_site)
@@ -53,12 +57,36 @@ class Context:
             jar_file=self.jar_file(job.jar),
             entry_class=job.entry_class,
             args=render_args(
-                job, self.records.installation, operation.attempt, sink_has_readers, skip
+                job,
+                self.records.installation,
+                producer_epoch(self.records.generation, operation.attempt),
+                sink_has_readers,
+                skip,
+                secrets,
             ),
             parallelism=job.parallelism,
             savepoint=savepoint,
         )
 
+    def read_secrets(self, job: Job) -> dict[str, str]:
+        """The secrets that a job's arguments refer to, as they are now at its site."""
+        return self.connections.secrets(job.site, list_secrets(job.args))
+
     def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
         return self.records.incarnation(self.scope, job_name)
+
+
+@contextmanager
+def hiding(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Keep the values of secrets out of the errors of an engine, which are stored and shown."""
+    try:
+        yield
+    except SpeckError as error:
+        message = str(error)
+        for name, value in secrets.items():
+            message = message.replace(value, f"{{secret:{name}}}") if value else message
+        if message == str(error):
+            raise
+        error.args = (message,)
+        raise error from None  # what caused it may hold them, too

@@ -43,7 +43,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
     engine = context.connections.engine(operation.site)
     if engine.status(operation.engine_job_id) is None:
         with suppress(DuplicateJobError):  # it has arrived just now
-            engine.fence(context.submission(incarnation, sink_has_readers=True, savepoint=None))
+            engine.fence(operation.engine_job_id)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.put_incarnation(context.scope, void))
     return cancel(context, operation)

@@ -122,7 +122,7 @@ def note_owed(
     """Store with the sessions of `readers` the numbers that `sinks` have reported and they have not
     taken. When a reader leaves the link later, it is drained by these numbers, since no sink
     reports them any more."""
-    if not readers:
+    if not readers or _is_forgotten(context, site):
         return
     view = context.connections.broker(site).view()
     reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
@@ -148,5 +148,12 @@ def _note(
         context.records.write(batch)
 
 
+def _is_forgotten(context: Context, site: str) -> bool:
+    """Whether a site is not registered any more, by force: there is nothing to tidy up then."""
+    return site not in context.records.sites()
+
+
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:
+    if _is_forgotten(context, site):
+        return
     context.connections.broker(site).forget(*sinks)

@@ -59,9 +59,8 @@ def _fence(context: Context, newest: Incarnation) -> None:
     incarnation = replace(newest, savepoint=state.path) if state else newest
     if state is not None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))
-    submission = context.submission(newest, sink_has_readers=True, savepoint=None)
     with suppress(DuplicateJobError):
-        context.connections.engine(site).fence(submission)
+        context.connections.engine(site).fence(newest.engine_job_id)
         _note_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
     context.records.write(context.records.put_incarnation(context.scope, newest))

@@ -7,12 +7,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.deploy.operations.connecting import source_connected
-from speck.deploy.operations.context import Context
+from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
-from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    MainTimeoutError,
+    PermanentError,
+    SpeckError,
+)
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, StartState, UsedState
+from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
 from speck.store.tables import Batch
@@ -103,6 +109,7 @@ def _submit(
     `old` is the incarnation with the newest state; `savepoint` is the path from which the site
     reads it.
     """
+    secrets = context.read_secrets(operation.job)
     while old is not None and old.void:
         old = old.base
     incarnation = Incarnation(
@@ -119,10 +126,13 @@ def _submit(
         context.records.put_incarnation(context.scope, incarnation),
         _reads_again(context, operation),
     )
-    submission = context.submission(operation, operation.sink_has_readers, savepoint)
+    submission = context.submission(operation, operation.sink_has_readers, savepoint, secrets)
     try:
-        with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
+        # a duplicate: an earlier try of this start arrived, and is adopted
+        with suppress(DuplicateJobError), hiding(secrets):
             context.connections.engine(operation.site).submit(submission)
+    except MainTimeoutError as error:
+        _refuse_late_start(context, incarnation, error)
     except EngineRefusedError:
         if not _runs(context, incarnation):
             note_if_void(context, incarnation)
@@ -131,6 +141,25 @@ def _submit(
     incarnation = replace(incarnation, start=StartState.ACCEPTED)
     context.records.write(context.records.put_incarnation(context.scope, incarnation))
     return incarnation
+
+
+def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTimeoutError) -> None:
+    """Raise the error of a `main` that has not returned, after its id was used up: whenever it
+    returns, the engine refuses its job.
+
+    The incarnation counts as ended by speck, so that no repair runs this `main` again: each would
+    hold one more thread of the engine. If the id cannot be fenced now, the start may still arrive,
+    and the next plan fences it. Returns if the start has arrived just now.
+    """
+    try:
+        context.connections.engine(incarnation.job.site).fence(incarnation.engine_job_id)
+    except DuplicateJobError:
+        return
+    except SpeckError:
+        raise error from None
+    void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
+    context.records.write(context.records.put_incarnation(context.scope, void))
+    raise error
 
 
 def _reads_again(context: Context, operation: Start) -> Batch:

@@ -97,7 +97,7 @@ def is_lost(draft: Draft, old: Incarnation) -> bool:
 
 def explain_not_live(draft: Draft, old: Incarnation) -> str:
     if old.ended:
-        return "state stopped -> running"
+        return "its last start was fenced" if old.void else "state stopped -> running"
     if old.job.site not in draft.observation.engines:
         return f"not known to run: {old.job.site} does not answer"
     engine_job = draft.observation.job(old.job.site, old.engine_job_id)

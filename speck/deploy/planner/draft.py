@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from speck.model.composition import Composition
+from speck.model.ids import engine_job_id
 from speck.model.incarnation import Incarnation, Inventory, Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -104,6 +105,11 @@ class Draft:
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
+
+    def engine_job_id(self, job_name: str, attempt: int) -> str:
+        """The id under which the engine is to run an attempt of a job."""
+        generation = self.inventory.generation
+        return engine_job_id(self.installation, self.desired.name, job_name, generation, attempt)
 
     def add(
         self,

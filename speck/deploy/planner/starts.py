@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sessions import is_still_fed
 from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
-from speck.model.ids import engine_job_id, sink_client_id, source_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
 from speck.model.link import Link
@@ -43,7 +43,7 @@ def try_main(draft: Draft, decision: Decision) -> int:
 
 def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     attempt = draft.inventory.attempts.get(name, 0) + 1
-    return attempt, engine_job_id(draft.installation, draft.desired.name, name, attempt)
+    return attempt, draft.engine_job_id(name, attempt)
 
 
 def find_new_readers_downstream(
@@ -258,7 +258,7 @@ def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
     operation = Return(
         old.job,
         attempt,
-        engine_job_id(draft.installation, draft.desired.name, decision.job_name, attempt),
+        draft.engine_job_id(decision.job_name, attempt),
         old.job.sink in draft.links_read,
         failed_start.engine_job_id,
         keeps_state=old.job.site not in draft.cannot_save,

@@ -1,4 +1,4 @@
-"""An analysis beside the compaction of what it reads."""
+"""An analysis during the compaction of the files it reads."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_no_file_disappears_while_an_analysis_reads(
     monkeypatch.setattr(state, "choose_newest_plans", last_step)
     with pytest.raises(EnoughError):
         analyse(spark, tmp_path, Span(NOON, NOON + timedelta(minutes=1)))
-    assert [done.busy for done in outcomes] == [True]
+    assert [outcome.busy for outcome in outcomes] == [True]
     assert maintain(tmp_path, later, 30).dropped_days

@@ -32,14 +32,14 @@ SPAN = Span(at(0), at(SPAN_S))
 
 
 def _restarted() -> list[Row]:
-    """Its engine restarts it in the middle: all counters begin anew."""
+    """Its engine restarts it in the middle: all counters restart."""
     before = running("restarted", looks=31)
     after = running("restarted", looks=29, begin=320.0, restarts=1)
     return before + after
 
 
 def _stale() -> list[Row]:
-    """The engine tells every other time what it told before."""
+    """Every other time the engine repeats its last report."""
     rows = running("stale")
     for number in range(1, LOOKS, 2):
         rows[number] = {**rows[number - 1], "at": rows[number]["at"]}
@@ -80,8 +80,8 @@ def _silent(name: str, **nothing: object) -> list[Row]:
 
 
 def _fell_behind() -> list[Row]:
-    left = {"job_name": "left", "client_id": "left"}
-    return [{**row, **left} for row in _lagging()[:30]] + _lagging()
+    reader = {"job_name": "left", "client_id": "left"}
+    return [{**row, **reader} for row in _lagging()[:30]] + _lagging()
 
 
 def _lagging() -> list[Row]:
@@ -154,22 +154,22 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
 
 
 def job(analysis: JsonObject, name: str) -> JsonObject:
-    (found,) = [job for job in analysis["jobs"] if job["job_name"] == name]
-    return dict(found)
+    (row,) = [job for job in analysis["jobs"] if job["job_name"] == name]
+    return dict(row)
 
 
 @pytest.mark.parametrize(
     "name", ["even", "twice", "restarted", "gap", "stale", "moved", "fresh", "crowded", "alone"]
 )
 def test_the_cost_is_right_whatever_became_of_the_rows(analysis: JsonObject, name: str) -> None:
-    found = job(analysis, name)
-    assert found["evidence"] == "sufficient", found["why"]
-    assert found["in_rate"] == pytest.approx(100)
-    assert found["core_s_per_record"] == pytest.approx(0.002)
-    assert found["selectivity"] == pytest.approx(0.5)
-    assert found["true_processing_rate"] == pytest.approx(500)
-    assert found["true_output_rate"] == pytest.approx(250)
-    assert found["utilisation"] == pytest.approx(0.2)
+    row = job(analysis, name)
+    assert row["evidence"] == "sufficient", row["why"]
+    assert row["in_rate"] == pytest.approx(100)
+    assert row["core_s_per_record"] == pytest.approx(0.002)
+    assert row["selectivity"] == pytest.approx(0.5)
+    assert row["true_processing_rate"] == pytest.approx(500)
+    assert row["true_output_rate"] == pytest.approx(250)
+    assert row["utilisation"] == pytest.approx(0.2)
 
 
 def test_faults_are_counted(analysis: JsonObject) -> None:
@@ -197,13 +197,13 @@ def test_a_job_is_what_its_newest_incarnation_is_where_it_is_now(analysis: JsonO
 def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
     analysis: JsonObject,
 ) -> None:
-    found = job(analysis, "parallel")
-    assert (found["in_rate"], found["out_rate"]) == (pytest.approx(100), pytest.approx(50))
-    assert found["core_s_per_record"] == pytest.approx(0.009)
+    row = job(analysis, "parallel")
+    assert (row["in_rate"], row["out_rate"]) == (pytest.approx(100), pytest.approx(50))
+    assert row["core_s_per_record"] == pytest.approx(0.009)
     # Its slowest task would take 250/s, two cores do 2 / 0.009.
-    assert found["true_processing_rate"] == pytest.approx(2 / 0.009)
-    assert found["utilisation"] == pytest.approx(0.4)
-    assert (found["subtasks"], found["stateful"]) == (2, True)
+    assert row["true_processing_rate"] == pytest.approx(2 / 0.009)
+    assert row["utilisation"] == pytest.approx(0.4)
+    assert (row["subtasks"], row["stateful"]) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -221,40 +221,40 @@ def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
 def test_what_the_evidence_does_not_carry_is_no_number(
     analysis: JsonObject, name: str, why: str
 ) -> None:
-    found = job(analysis, name)
-    assert found["evidence"] == "insufficient"
-    assert why in found["why"]
-    assert found["core_s_per_record"] is found["reference_core_s_per_record"] is None
+    row = job(analysis, name)
+    assert row["evidence"] == "insufficient"
+    assert why in row["why"]
+    assert row["core_s_per_record"] is row["reference_core_s_per_record"] is None
     if name != "unheard":
-        assert found["true_processing_rate"] is None
-        assert not found["lower_bound"]
+        assert row["true_processing_rate"] is None
+        assert not row["lower_bound"]
 
 
 def test_without_busy_time_the_observed_rate_is_a_lower_bound(analysis: JsonObject) -> None:
-    found = job(analysis, "unheard")
-    assert found["true_processing_rate"] == pytest.approx(100)
-    assert found["lower_bound"]
+    row = job(analysis, "unheard")
+    assert row["true_processing_rate"] == pytest.approx(100)
+    assert row["lower_bound"]
 
 
 def test_a_contended_machine_is_told(analysis: JsonObject) -> None:
-    found = job(analysis, "crowded")
-    assert found["contended"] == pytest.approx(1)
-    assert found["confidence"] == "low"
-    assert "the machine was contended for 100 % of its time" in found["why"]
+    row = job(analysis, "crowded")
+    assert row["contended"] == pytest.approx(1)
+    assert row["confidence"] == "low"
+    assert "the machine was contended for 100 % of its time" in row["why"]
 
 
 def test_the_reference_cost_is_of_a_core_as_fast_as_the_clouds(analysis: JsonObject) -> None:
-    found = job(analysis, "slow")
-    assert found["core_s_per_record"] == pytest.approx(0.008)
-    assert found["reference_core_s_per_record"] == pytest.approx(0.002)
-    assert found["true_processing_rate"] == pytest.approx(1 / 0.008)
+    row = job(analysis, "slow")
+    assert row["core_s_per_record"] == pytest.approx(0.008)
+    assert row["reference_core_s_per_record"] == pytest.approx(0.002)
+    assert row["true_processing_rate"] == pytest.approx(1 / 0.008)
 
 
 def test_waiting_for_a_quota_is_no_work(analysis: JsonObject) -> None:
     """Busy for 9.6 ms a record by wall time, of which a core was had for a quarter."""
-    found = job(analysis, "choked")
-    assert found["core_s_per_record"] == pytest.approx(0.0024)
-    assert found["true_processing_rate"] == pytest.approx(0.25 / 0.0024)
+    row = job(analysis, "choked")
+    assert row["core_s_per_record"] == pytest.approx(0.0024)
+    assert row["true_processing_rate"] == pytest.approx(0.25 / 0.0024)
 
 
 @pytest.mark.parametrize(
@@ -268,33 +268,33 @@ def test_waiting_for_a_quota_is_no_work(analysis: JsonObject) -> None:
 def test_the_cost_is_cpu_time_where_that_is_told(
     analysis: JsonObject, name: str, cost: float, rate: float
 ) -> None:
-    found = job(analysis, name)
-    assert found["core_s_per_record"] == pytest.approx(cost)
-    assert found["true_processing_rate"] == pytest.approx(rate)
+    row = job(analysis, name)
+    assert row["core_s_per_record"] == pytest.approx(cost)
+    assert row["true_processing_rate"] == pytest.approx(rate)
 
 
 def test_cpu_time_is_not_compared_with_busy_time(analysis: JsonObject) -> None:
     """Neither in the part of the window where the first row lies, which tells no difference."""
-    found = job(analysis, "mostly-waits")
-    assert found["evidence"] == "sufficient", found["why"]
-    assert found["core_s_per_record"] == pytest.approx(0.0002)
+    row = job(analysis, "mostly-waits")
+    assert row["evidence"] == "sufficient", row["why"]
+    assert row["core_s_per_record"] == pytest.approx(0.0002)
 
 
 def test_a_source_with_a_backlog_is_no_faster_than_it_was_seen(analysis: JsonObject) -> None:
-    found = job(analysis, "backlog")
-    assert found["true_processing_rate"] == pytest.approx(100)
-    assert any("backlog" in why for why in found["why"])
+    row = job(analysis, "backlog")
+    assert row["true_processing_rate"] == pytest.approx(100)
+    assert any("backlog" in why for why in row["why"])
     (bottleneck,) = [b for b in analysis["bottlenecks"] if b["kind"] == "link"]
     assert bottleneck["name"] == "edge-a/backlog-in"
     assert bottleneck["value"] == pytest.approx(50)
 
 
 def test_bottlenecks_are_named(analysis: JsonObject) -> None:
-    found = {(each["kind"], each["name"]) for each in analysis["bottlenecks"]}
-    assert ("job", "choked") in found
-    assert ("job", "stuck") in found
-    assert ("job", "even") not in found
-    assert ("site", "edge-quota") in found
+    bottlenecks = {(each["kind"], each["name"]) for each in analysis["bottlenecks"]}
+    assert ("job", "choked") in bottlenecks
+    assert ("job", "stuck") in bottlenecks
+    assert ("job", "even") not in bottlenecks
+    assert ("site", "edge-quota") in bottlenecks
 
 
 def test_whether_a_job_keeps_state_is_told_by_its_plan(analysis: JsonObject) -> None:

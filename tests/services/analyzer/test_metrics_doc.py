@@ -77,6 +77,6 @@ def test_the_commands_are_there() -> None:
     (block,) = re.findall(r"```\n(speck metrics.*?)```", DOC, re.S)
     for line in block.splitlines():
         _, *words = line.split()
-        told = CliRunner().invoke(root, [*words[:2], "--help"], prog_name="speck").output
-        assert all(word in told for word in words if word.startswith("--"))
-        assert told.startswith(f"Usage: speck {' '.join(words[:2])}")
+        output = CliRunner().invoke(root, [*words[:2], "--help"], prog_name="speck").output
+        assert all(word in output for word in words if word.startswith("--"))
+        assert output.startswith(f"Usage: speck {' '.join(words[:2])}")

@@ -1,4 +1,4 @@
-"""The order of jobs for the edge, and what is against each."""
+"""The order of jobs for the edge, and the objections to each."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def job(name: str, saved: float = 1000.0, cost: float = 0.001, **more: Any) -> R
 
 def site(name: str, **more: Any) -> Row:
     tier = "cloud" if name == "cloud" else "edge"
-    told = {"site": name, "tier": tier, "cores": 4.0, "pace": 0.5, "slots_free": 2, "load": 0.0}
-    return {**told, **more}
+    fields = {"site": name, "tier": tier, "cores": 4.0, "pace": 0.5, "slots_free": 2, "load": 0.0}
+    return {**fields, **more}
 
 
-def ranked(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
+def rank(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
     of_jobs = frame(spark, JOBS, jobs)
     places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
-    found = find_origins(of_jobs, SITES_USED.select(places, "test"))
-    return sorted(rank_jobs(of_jobs, places, found).collect(), key=lambda row: row["rank"])
+    origins = find_origins(of_jobs, SITES_USED.select(places, "test"))
+    return sorted(rank_jobs(of_jobs, places, origins).collect(), key=lambda row: row["rank"])
 
 
 def names(rows: list[Any]) -> list[str]:
@@ -65,19 +65,19 @@ def names(rows: list[Any]) -> list[str]:
 
 
 def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> None:
-    found = ranked(
+    ranking = rank(
         few,
         [job("dear", saved=4000, cost=0.01), job("cheap", saved=1000), job("wider", saved=-200)],
     )
-    assert names(found) == ["cheap", "dear", "wider"]
+    assert names(ranking) == ["cheap", "dear", "wider"]
     # 1 ms of the reference's core, 100 times a second, at half its pace
-    assert found[0].edge_core_s_per_s == pytest.approx(0.2)
-    assert found[0].score == pytest.approx(1000 / 0.2)
-    assert found[2].against == ["it sends 200 B/s more than it receives"]
+    assert ranking[0].edge_core_s_per_s == pytest.approx(0.2)
+    assert ranking[0].score == pytest.approx(1000 / 0.2)
+    assert ranking[2].against == ["it sends 200 B/s more than it receives"]
 
 
 def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
-    found = ranked(
+    ranking = rank(
         few,
         [
             job("keeps", saved=1005, stateful=True, state_bytes=7),
@@ -87,12 +87,12 @@ def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
             job("much-more", saved=2000, stateful=True),
         ],
     )
-    assert names(found) == ["much-more", "keeps-not", "unknown", "keeps", "less"]
-    assert found[3].against == ["stateful: a move transfers 7 bytes"]
+    assert names(ranking) == ["much-more", "keeps-not", "unknown", "keeps", "less"]
+    assert ranking[3].against == ["stateful: a move transfers 7 bytes"]
 
 
 def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
-    found = ranked(
+    ranking = rank(
         few,
         [
             job("fixed", pinned=True),
@@ -105,7 +105,7 @@ def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
         ],
         [site("edge-a", load=0.1), site("cloud")],
     )  # fmt: skip
-    against = {row.job_name: row.against for row in found}
+    against = {row.job_name: row.against for row in ranking}
     assert against["fixed"] == ["pinned"]
     assert against["large"] == ["edge-a has 2 free slots"]
     assert against["heavy"] == [
@@ -114,7 +114,7 @@ def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
     assert against["fed-by-cloud"] == ["its input does not come from an edge"]
     assert against["unknown"] == ["insufficient: busy for 0.2 s, less than 1 s"]
     assert against["there"] == []
-    assert found[-1].score is None
+    assert ranking[-1].score is None
 
 
 def test_a_job_is_fed_by_the_edge_that_the_jobs_before_it_read(few: SparkSession) -> None:
@@ -123,8 +123,8 @@ def test_a_job_is_fed_by_the_edge_that_the_jobs_before_it_read(few: SparkSession
         job("second", source_site="cloud", source_topic="first-out"),
         job("other", source_site="edge-b", sink_topic="first-out", bytes_out_rate=1.0),
     ]
-    found = ranked(few, chain, [site("edge-a"), site("edge-b"), site("cloud")])
-    edges = {row.job_name: row.edge for row in found}
+    ranking = rank(few, chain, [site("edge-a"), site("edge-b"), site("cloud")])
+    edges = {row.job_name: row.edge for row in ranking}
     assert edges == {"first": "edge-a", "second": "edge-a", "other": "edge-b"}
 
 
@@ -136,11 +136,11 @@ def test_a_job_fed_by_several_edges_saves_what_its_own_edge_feeds(few: SparkSess
     ]
     merge = job("merge", saved=4900, source_site="cloud", source_topic="mid")
     places = [site(f"edge-{e}") for e in "abc"] + [site("cloud")]
-    found = next(row for row in ranked(few, [*clean, merge], places) if row.job_name == "merge")
-    assert found.edge == "edge-a"
-    assert found.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
-    assert found.against == ["only 40 % of its input comes from edge-a"]
-    assert "sends 100 B/s of the 2000 B/s that it receives from edge-a" in found.reasons
+    ranking = next(row for row in rank(few, [*clean, merge], places) if row.job_name == "merge")
+    assert ranking.edge == "edge-a"
+    assert ranking.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
+    assert ranking.against == ["only 40 % of its input comes from edge-a"]
+    assert "sends 100 B/s of the 2000 B/s that it receives from edge-a" in ranking.reasons
 
 
 def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> None:
@@ -149,9 +149,9 @@ def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> 
         job("made-up", source_site="cloud", sink_topic="mid", bytes_out_rate=4000.0),
         job("merge", saved=4900, source_site="cloud", source_topic="mid"),
     ]
-    found = next(row for row in ranked(few, jobs) if row.job_name == "merge")
-    assert found.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
-    assert found.against[1] == "3100 B/s more would cross between sites"
+    ranking = next(row for row in rank(few, jobs) if row.job_name == "merge")
+    assert ranking.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
+    assert ranking.against[1] == "3100 B/s more would cross between sites"
 
 
 def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: SparkSession) -> None:
@@ -161,14 +161,14 @@ def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: Spar
         job("merge", source_site="cloud", source_topic="mid"),
     ]
     places = [site("edge-a"), site("edge-b"), site("cloud")]
-    found = next(row for row in ranked(few, jobs, places) if row.job_name == "merge")
-    assert (found.wan_bytes_saved_per_s, found.score) == (None, None)
-    assert found.against == ["the shares of sites in its input are unknown"]
+    ranking = next(row for row in rank(few, jobs, places) if row.job_name == "merge")
+    assert (ranking.wan_bytes_saved_per_s, ranking.score) == (None, None)
+    assert ranking.against == ["the shares of sites in its input are unknown"]
 
 
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:
-    (found,) = ranked(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
-    assert found.confidence == "medium"
+    (ranking,) = rank(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
+    assert ranking.confidence == "medium"
 
 
 def test_a_frame_that_breaks_the_contract_is_refused_by_its_step(few: SparkSession) -> None:

@@ -43,7 +43,7 @@ def _no_records_out() -> list[Row]:
 
 
 def _parallel() -> list[Row]:
-    """Two subtasks of one source: their rates add up, the one that waits more is told."""
+    """Two subtasks of one source: their rates add up, and the one that waits more is reported."""
     both = (("back", 0.1), ("back", 0.4))
     return [
         row
@@ -73,9 +73,9 @@ def test_both_make_the_same_of_the_same_samples(
 ) -> None:
     samples = rows()
     analysed = _of_analyzer(few, tmp_path, samples)
-    told = _of_service(samples)
+    rates = _of_service(samples)
     for name in COMPARED:
-        assert told[name] == pytest.approx(analysed[name]), name
+        assert rates[name] == pytest.approx(analysed[name]), name
 
 
 def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
@@ -92,22 +92,22 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
 
 def _of_service(rows: Sequence[Row]) -> JsonObject:
     """The same keys; `busy` of all subtasks, as the analyzer has it."""
-    told = compute_job_metrics(
+    metrics = compute_job_metrics(
         [
             tuple(_sample(row) for row in rows if row["subtask"] == subtask)  # type: ignore[misc]
             for subtask in sorted({row["subtask"] for row in rows})
         ]
     )
-    busy = [task["busy"] for task in told["tasks"]]
-    back = [task["back_pressured"] for task in told["tasks"]]
+    busy = [task["busy"] for task in metrics["tasks"]]
+    back = [task["back_pressured"] for task in metrics["tasks"]]
     return {
-        **told,
+        **metrics,
         "busy": None if None in busy else sum(busy),
         "back_pressured": None if None in back else max(back),
     }
 
 
 def _sample(row: Row) -> Sample:
-    known = {field.name for field in fields(TaskMeasure)}
-    task = TaskMeasure(**{"name": "x"} | {k: v for k, v in row.items() if k in known})
+    names = {field.name for field in fields(TaskMeasure)}
+    task = TaskMeasure(**{"name": "x"} | {k: v for k, v in row.items() if k in names})
     return Sample(row["at"], JobMeasure("j", (task,), restarts=row["restarts"]), task)

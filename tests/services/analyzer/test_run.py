@@ -1,4 +1,4 @@
-"""A whole analysis of a small dataset, against figures told by hand."""
+"""A whole analysis of a small dataset, against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SPAN = Span(moment(0), moment(SPAN_S))
 
 
 def job(analysis: JsonObject, name: str) -> JsonObject:
-    (found,) = [job for job in analysis["jobs"] if job["job_name"] == name]
-    return found
+    (row,) = [job for job in analysis["jobs"] if job["job_name"] == name]
+    return row
 
 
 def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
@@ -29,17 +29,17 @@ def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
 
     analysis = analyse(spark, tmp_path, SPAN)
 
-    found = job(analysis, "A")
-    assert found["evidence"] == "sufficient", found["why"]
-    assert found["why"] == []
-    assert found["in_rate"] == pytest.approx(100)
-    assert found["out_rate"] == pytest.approx(50)
-    assert found["selectivity"] == pytest.approx(0.5)
-    assert found["core_s_per_record"] == pytest.approx(0.002)
-    assert found["true_processing_rate"] == pytest.approx(500)
-    assert found["true_output_rate"] == pytest.approx(250)
-    assert found["utilisation"] == pytest.approx(0.2)
-    assert found["bytes_out_per_record"] == pytest.approx(100)
+    row = job(analysis, "A")
+    assert row["evidence"] == "sufficient", row["why"]
+    assert row["why"] == []
+    assert row["in_rate"] == pytest.approx(100)
+    assert row["out_rate"] == pytest.approx(50)
+    assert row["selectivity"] == pytest.approx(0.5)
+    assert row["core_s_per_record"] == pytest.approx(0.002)
+    assert row["true_processing_rate"] == pytest.approx(500)
+    assert row["true_output_rate"] == pytest.approx(250)
+    assert row["utilisation"] == pytest.approx(0.2)
+    assert row["bytes_out_per_record"] == pytest.approx(100)
     assert analysis["samples"] == {
         "rows": 61,
         "duplicates": 0,
@@ -92,13 +92,13 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     trace.write_text("\n".join(lines))
     import_file(tmp_path / "metrics", trace, trace.name, "csv")
 
-    found = analyse(spark, tmp_path / "metrics", SPAN)
+    analysis = analyse(spark, tmp_path / "metrics", SPAN)
 
-    (imported,) = [job for job in found["jobs"] if job["job_name"] == "A"]
+    (imported,) = [job for job in analysis["jobs"] if job["job_name"] == "A"]
     assert (imported["evidence"], imported["site"]) == ("sufficient", None)
     assert imported["core_s_per_record"] == pytest.approx(0.002)
     assert imported["true_processing_rate"] == pytest.approx(500)
     assert imported["selectivity"] == pytest.approx(0.5)
-    (unclear,) = [job for job in found["jobs"] if job["job_name"] == "B"]
+    (unclear,) = [job for job in analysis["jobs"] if job["job_name"] == "B"]
     assert (unclear["evidence"], unclear["in_rate"]) == ("insufficient", None)
     assert "input records are not reported" in unclear["why"]

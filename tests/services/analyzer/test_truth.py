@@ -1,4 +1,4 @@
-"""Samples with all faults: told as the truth they were made from, however they lie in files."""
+"""From samples with all faults the analyzer computes their truth, however they lie in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPEC = Spec(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     root = tmp_path_factory.mktemp("metrics")
     return root, generate(root, SPEC)
 
@@ -46,17 +46,17 @@ def analysed(spark: SparkSession, root: Path) -> JsonObject:
 
 
 @pytest.fixture(scope="module")
-def analysis(spark: SparkSession, made: tuple[Path, Truth]) -> JsonObject:
-    return analysed(spark, made[0])
+def analysis(spark: SparkSession, generated: tuple[Path, Truth]) -> JsonObject:
+    return analysed(spark, generated[0])
 
 
-def test_jobs_are_told_as_they_are(analysis: JsonObject, made: tuple[Path, Truth]) -> None:
-    truths = made[1].jobs
-    found = {job["job_name"]: job for job in analysis["jobs"]}
-    assert found.keys() == truths.keys()
+def test_jobs_are_told_as_they_are(analysis: JsonObject, generated: tuple[Path, Truth]) -> None:
+    truths = generated[1].jobs
+    jobs = {job["job_name"]: job for job in analysis["jobs"]}
+    assert jobs.keys() == truths.keys()
     assert {truth.told_busy for truth in truths.values()} == {True, False}
     for name, truth in truths.items():
-        _check(found[name], truth)
+        _check(jobs[name], truth)
 
 
 def _check(job: JsonObject, truth: JobTruth) -> None:
@@ -80,9 +80,9 @@ def _check(job: JsonObject, truth: JobTruth) -> None:
 
 
 def test_faults_are_counted_as_they_were_made(
-    analysis: JsonObject, made: tuple[Path, Truth]
+    analysis: JsonObject, generated: tuple[Path, Truth]
 ) -> None:
-    truth, counted = made[1], analysis["samples"]
+    truth, counted = generated[1], analysis["samples"]
     assert counted["rows"] == truth.rows["tasks"]
     assert counted["duplicates"] == truth.faults["duplicates"] > 0
     assert counted["contended"] == 0
@@ -91,15 +91,15 @@ def test_faults_are_counted_as_they_were_made(
 
 
 def test_the_ranking_is_by_the_score_that_the_truth_has(
-    analysis: JsonObject, made: tuple[Path, Truth]
+    analysis: JsonObject, generated: tuple[Path, Truth]
 ) -> None:
     scored = [job for job in analysis["ranking"] if job["score"] is not None]
     assert len(scored) > 5
     for one, next_one in pairwise(scored):
         assert one["score"] > next_one["score"] * (0.98 if next_one["score"] > 0 else 1.02)
-    paces = made[1].sites
+    paces = generated[1].sites
     for ranked in scored:
-        job = made[1].jobs[ranked["job_name"]]
+        job = generated[1].jobs[ranked["job_name"]]
         out = job.selectivity * job.bytes_out_per_record
         cost = job.reference_core_s_per_record / paces[ranked["edge"]].pace
         score = (job.bytes_in_per_record - out) / cost
@@ -109,10 +109,10 @@ def test_the_ranking_is_by_the_score_that_the_truth_has(
 
 @pytest.mark.long
 def test_how_the_rows_lie_in_files_changes_nothing(
-    spark: SparkSession, analysis: JsonObject, made: tuple[Path, Truth], tmp_path: Path
+    spark: SparkSession, analysis: JsonObject, generated: tuple[Path, Truth], tmp_path: Path
 ) -> None:
     """Any split over files, any order within them, and rows that a compaction has written again."""
-    _rearranged(made[0], tmp_path, random.Random(7))
+    _rearranged(generated[0], tmp_path, random.Random(7))
 
     again = analysed(spark, tmp_path)
 

@@ -21,7 +21,7 @@ JOB = "ab" * 16
 
 
 class Service:
-    """Answers polls with what `commands` holds, one list for each; keeps what it was told."""
+    """Answers polls from `commands`, one list for each; keeps the posts that it receives."""
 
     def __init__(self) -> None:
         self.commands: queue.Queue[list[dict[str, Any]]] = queue.Queue()
@@ -60,11 +60,11 @@ class Service:
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def told(self, path: str) -> dict[str, Any]:
+    def next_post(self, path: str) -> dict[str, Any]:
         """The next body that was posted to `path`."""
         while True:
-            found, body = self.posts.get(timeout=LIMIT_S)
-            if found == path:
+            posted_path, body = self.posts.get(timeout=LIMIT_S)
+            if posted_path == path:
                 return body
 
     def next_poll(self) -> str:
@@ -73,10 +73,10 @@ class Service:
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    made = Service()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    server = Service()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
 
 
 def run(settings: Settings) -> Agent:
@@ -92,7 +92,7 @@ def settings(service: Service, folder: Path, **more: Any) -> Settings:
 def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path) -> None:
     write_state(tmp_path / "state/checkpoints" / JOB / "chk-4", 4)
     agent = run(settings(service, tmp_path, listen=("127.0.0.1", 0)))
-    beat = service.told("/sites/edge-a/heartbeat")
+    beat = service.next_post("/sites/edge-a/heartbeat")
     assert beat["state_folder"] == str(tmp_path / "state")
     assert beat["free_bytes"] > 0
     assert beat["cores"] >= 1
@@ -100,7 +100,7 @@ def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path)
     assert beat["listen"].startswith("http://127.0.0.1:")
     assert "known" not in service.next_poll()
     service.commands.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB}])
-    answer = service.told("/sites/edge-a/commands/b-1")
+    answer = service.next_post("/sites/edge-a/commands/b-1")
     assert answer["state"] == "done"
     assert [state["checkpoint_id"] for state in answer["states"]] == [4]
     agent.stop()
@@ -112,7 +112,7 @@ def test_what_is_given_up_is_not_called_known(service: Service, tmp_path: Path) 
     service.next_poll()
     command = {"id": "b-1", "kind": "receive", "transfer": "t", "job_name": "j", "secret": "s"}
     service.commands.put([command])
-    assert service.told("/sites/edge-a/commands/b-1") == {"state": "ready", "bytes": 0}
+    assert service.next_post("/sites/edge-a/commands/b-1") == {"state": "ready", "bytes": 0}
     assert service.next_poll().endswith("&known=b-1")
     service.commands.put([])
     assert "known" not in service.next_poll()
@@ -127,11 +127,11 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
         for n in range(12)
     ]
     service.commands.put(many)
-    known = service.next_poll().partition("&known=")[2].split(",")
-    assert len(known) == 8
-    service.commands.put([command for command in many if command["id"] not in known[:3]])
+    command_ids = service.next_poll().partition("&known=")[2].split(",")
+    assert len(command_ids) == 8
+    service.commands.put([command for command in many if command["id"] not in command_ids[:3]])
     while "b-8" not in service.next_poll():
-        service.commands.put([command for command in many if command["id"] not in known[:3]])
+        service.commands.put([command for command in many if command["id"] not in command_ids[:3]])
     agent.stop()
 
 
@@ -151,7 +151,7 @@ def test_what_it_cannot_do_it_says(
 ) -> None:
     agent = run(settings(service, tmp_path))
     service.commands.put([{"id": "b-1", **command}])
-    answer = service.told("/sites/edge-a/commands/b-1")
+    answer = service.next_post("/sites/edge-a/commands/b-1")
     assert (answer["state"], answer["again"]) == ("failed", again)
     assert error in answer["error"]
     agent.stop()
@@ -159,15 +159,19 @@ def test_what_it_cannot_do_it_says(
 
 def test_it_registers_its_site(service: Service, tmp_path: Path) -> None:
     service.known_site = False
-    given = {"engine": "http://127.0.0.1:9", "broker": "tcp://127.0.0.1:9", "credentials": "edge-a"}
-    agent = run(settings(service, tmp_path, tier="cloud", **given))
-    assert service.told("/sites") == {
+    addresses = {
+        "engine": "http://127.0.0.1:9",
+        "broker": "tcp://127.0.0.1:9",
+        "credentials": "edge-a",
+    }
+    agent = run(settings(service, tmp_path, tier="cloud", **addresses))
+    assert service.next_post("/sites") == {
         "name": "edge-a",
         "tier": "cloud",
         "spe": {"kind": "flink", "address": "http://127.0.0.1:9"},
         "broker": {"kind": "mqtt", "address": "tcp://127.0.0.1:9", "credentials": "edge-a"},
     }
-    service.told("/sites/edge-a/heartbeat")
+    service.next_post("/sites/edge-a/heartbeat")
     agent.stop()
 
 
@@ -177,7 +181,7 @@ def test_without_addresses_it_says_how_to_register(
     service.known_site = False
     agent = run(settings(service, tmp_path, beat_s=0.01))
     for _ in range(3):
-        service.told("/sites/edge-a/heartbeat")
+        service.next_post("/sites/edge-a/heartbeat")
     agent.stop()
     assert "register it with `speck site add`" in capsys.readouterr().err
 

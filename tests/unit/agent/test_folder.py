@@ -48,11 +48,11 @@ def test_nothing_outside_the_rooms_is_a_state(name: str, folder: StateFolder) ->
     outside = write_state(folder.root.with_name("state2") / "savepoints" / "x")
     (folder.root / "savepoints").mkdir()
     (folder.root / "savepoints" / "link").symlink_to(outside)
-    given = name.replace("{root}", str(folder.root))
+    path = name.replace("{root}", str(folder.root))
     with pytest.raises(PermanentError, match=r"^cannot use "):
-        folder.locate(given)
+        folder.locate(path)
     with pytest.raises(PermanentError):
-        folder.drop(given)
+        folder.drop(path)
     assert (outside / "_metadata").exists()
 
 
@@ -63,8 +63,8 @@ def test_states_newest_first_by_the_engines_own_number(folder: StateFolder) -> N
         os.utime(chk / f"chk-{number}" / "_metadata", (1e9 - number, 1e9 - number))
     write_state(folder.root / "savepoints" / "job" / JOB / "savepoint-ab-1", 11)
     write_state(folder.root / "savepoints" / "job" / ("cd" * 16) / "savepoint-cd-1", 99)
-    found = folder.states(JOB)
-    assert [(s.checkpoint_id, s.is_savepoint) for s in found] == [
+    states = folder.states(JOB)
+    assert [(s.checkpoint_id, s.is_savepoint) for s in states] == [
         (11, True),
         (10, False),
         (9, False),

@@ -21,10 +21,10 @@ def stream_of(folder: Path, contents: Contents) -> Stream:
 
 
 def read_all(stream: Stream, most: int = 1000) -> bytes:
-    found = b""
-    while piece := stream.read(len(found), most):
-        found += piece
-    return found
+    content = b""
+    while piece := stream.read(len(content), most):
+        content += piece
+    return content
 
 
 def found_in(folder: Path) -> Contents:

@@ -24,7 +24,7 @@ def whole(tmp_path: Path) -> bytes:
     return stream.read(0, stream.size)
 
 
-def begun(inbox: Inbox, secret: str = "s") -> Arrival:
+def begin(inbox: Inbox, secret: str = "s") -> Arrival:
     arrival = inbox.begin("t-1", "counter", secret)
     assert isinstance(arrival, Arrival)
     return arrival
@@ -33,7 +33,7 @@ def begun(inbox: Inbox, secret: str = "s") -> Arrival:
 def test_pieces_become_a_state_at_once_and_whole(
     inbox: Inbox, whole: bytes, tmp_path: Path
 ) -> None:
-    arrival = begun(inbox)
+    arrival = begin(inbox)
     final = tmp_path / "state/carried/counter/t-1"
     for at in range(0, len(whole), 100):
         assert not final.exists()
@@ -47,20 +47,20 @@ def test_pieces_become_a_state_at_once_and_whole(
 
 
 def test_pieces_out_of_order_are_told_where_to_go_on(inbox: Inbox, whole: bytes) -> None:
-    arrival = begun(inbox)
+    arrival = begin(inbox)
     inbox.append(arrival, 0, len(whole), whole[:100])
     for offset, total in ((0, len(whole)), (101, len(whole)), (100, len(whole) + 1)):
-        with pytest.raises(GapError) as caught:
+        with pytest.raises(GapError) as error:
             inbox.append(arrival, offset, total, b"x")
-        assert caught.value.received == 100
+        assert error.value.received == 100
     with pytest.raises(PermanentError, match="more bytes than were announced"):
         inbox.append(arrival, 100, len(whole), whole)
 
 
 def test_what_has_come_survives_the_agent(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
-    inbox.append(begun(inbox), 0, len(whole), whole[:300])
+    inbox.append(begin(inbox), 0, len(whole), whole[:300])
     again = Inbox(StateFolder(tmp_path / "state"))
-    arrival = begun(again)
+    arrival = begin(again)
     assert arrival.received == 300
     again.append(arrival, 300, len(whole), whole[300:])
     assert (again.finish(arrival) / "_metadata").read_bytes() == b"state" * 100
@@ -69,7 +69,7 @@ def test_what_has_come_survives_the_agent(inbox: Inbox, whole: bytes, tmp_path: 
 def test_all_of_it_was_there_when_the_agent_died(
     inbox: Inbox, whole: bytes, tmp_path: Path
 ) -> None:
-    inbox.append(begun(inbox), 0, len(whole), whole)
+    inbox.append(begin(inbox), 0, len(whole), whole)
     again = Inbox(StateFolder(tmp_path / "state"))
     arrival = again.begin("t-1", "counter", "s", total=len(whole))
     assert isinstance(arrival, Arrival)
@@ -77,7 +77,7 @@ def test_all_of_it_was_there_when_the_agent_died(
 
 
 def test_damage_makes_it_begin_anew(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
-    arrival = begun(inbox)
+    arrival = begin(inbox)
     inbox.append(arrival, 0, len(whole), whole[:-200] + bytes(200))
     with pytest.raises(CorruptError):
         inbox.finish(arrival)
@@ -88,7 +88,7 @@ def test_damage_makes_it_begin_anew(inbox: Inbox, whole: bytes, tmp_path: Path) 
 
 
 def test_only_its_secret_opens_an_arrival(inbox: Inbox) -> None:
-    arrival = begun(inbox)
+    arrival = begin(inbox)
     assert inbox.find("t-1", "s") is arrival
     assert inbox.find("t-1", "") is None
     assert inbox.find("t-2", "s") is None
@@ -97,8 +97,8 @@ def test_only_its_secret_opens_an_arrival(inbox: Inbox) -> None:
 
 
 def test_a_piece_for_an_arrival_that_was_begun_again_is_refused(inbox: Inbox, whole: bytes) -> None:
-    old = begun(inbox)
-    new = begun(inbox, "other")
+    old = begin(inbox)
+    new = begin(inbox, "other")
     with pytest.raises(GapError):
         inbox.append(old, 0, len(whole), whole[:10])
     inbox.append(new, 0, len(whole), whole[:10])
@@ -111,7 +111,7 @@ def test_names_lead_nowhere_else(inbox: Inbox, transfer: str, job: str) -> None:
 
 
 def test_a_full_disk_is_told_before_anything_is_written(inbox: Inbox) -> None:
-    arrival = begun(inbox)
+    arrival = begin(inbox)
     with pytest.raises(TransientError, match="free some space there"):
         inbox.append(arrival, 0, 1 << 60, b"1")
     assert not arrival.part.exists()
@@ -125,7 +125,7 @@ def test_so_it_is_when_the_length_was_known_before(inbox: Inbox) -> None:
 
 
 def test_only_what_is_old_is_cleared(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
-    inbox.append(begun(inbox), 0, len(whole), whole[:10])
+    inbox.append(begin(inbox), 0, len(whole), whole[:10])
     arriving = tmp_path / "state/carried/.arriving"
     (arriving / "t-0.new").mkdir()
     (arriving / "t-2").write_bytes(b"x")

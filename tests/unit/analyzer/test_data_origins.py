@@ -1,4 +1,4 @@
-"""Where what comes over links arises."""
+"""The sites at which the data of links arises."""
 
 from __future__ import annotations
 

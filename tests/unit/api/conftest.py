@@ -103,7 +103,7 @@ def open_bench(folder: Path) -> Iterator[Bench]:
     jar = jars / "test-1.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("package/ExampleJob.class", b"")
-    config = Config(home=folder / "home", jar_folders=(jars,), threads=8)
+    config = Config(home=folder / "home", jar_folders=(jars,), threads=8, simulated=True)
     service = Service(config, bounds=Bounds(poll_s=0.005, retry_first_s=0.01, retry_for_s=0.05))
     app = create_app(service)
     yield Bench(world, service, app.test_client(), jar)

@@ -1,4 +1,4 @@
-"""Who may do what: the table covers every route, and every route holds to it."""
+"""Roles: the table covers every route, and every route obeys it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ import pytest
 from flask.testing import FlaskClient
 
 from speck.api.access import ACCESS
+from speck.config import Config
+from speck.errors import StoreFullError
+from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
+from speck.service.sites import Sites
 from speck.service.tokens import Role
 from speck.sites.networks import SiteNetworks
 from tests.unit.api.conftest import Bench, site
+from tests.waiting import wait_for
 
 RANKS = [Role.VIEWER, Role.DEPLOYER, Role.ADMIN]
 
@@ -267,9 +272,9 @@ def test_a_sites_token_names_no_credentials_of_another_site(
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     path = "/sites/edge-a" if method == "PUT" else "/sites"
     theirs = site("edge-a", **_broker("attacker", "cloud"))
-    refused = bench.client.open(path, method=method, json=theirs, headers=headers)
-    assert refused.status_code == 403
-    assert refused.json["detail"] == (
+    refusal = bench.client.open(path, method=method, json=theirs, headers=headers)
+    assert refusal.status_code == 403
+    assert refusal.json["detail"] == (
         "cannot give site 'edge-a' the credentials 'cloud': its token may name only 'edge-a';"
         " an admin may name others"
     )
@@ -283,10 +288,10 @@ def test_a_sites_token_keeps_what_an_admin_gave_its_site(
     admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     put = bench.client.put
-    given = _broker("edge-a", "shared")
-    assert put("/sites/edge-a", json=site("edge-a", **given), headers=admin).status_code == 201
-    kept = site("edge-a", **given, uplink_mbps=5)
-    assert put("/sites/edge-a", json=kept, headers=headers).status_code == 200
+    broker = _broker("edge-a", "shared")
+    assert put("/sites/edge-a", json=site("edge-a", **broker), headers=admin).status_code == 201
+    expected = site("edge-a", **broker, uplink_mbps=5)
+    assert put("/sites/edge-a", json=expected, headers=headers).status_code == 200
     lured = site("edge-a", **_broker("attacker", "shared"))
     answer = put("/sites/edge-a", json=lured, headers=headers)
     assert answer.status_code == 403, "a shared secret goes to no other host"
@@ -350,3 +355,73 @@ def test_pages_of_others_change_nothing(origin: str, status: int, bench: Bench) 
     headers = {"Origin": origin}
     assert bench.client.post("/changes/x/cancel", headers=headers).status_code == status
     assert bench.client.get("/sites", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://localhost"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_others_check_no_site(headers: dict[str, str], status: int, bench: Bench) -> None:
+    bench.add_sites()
+    assert bench.client.get("/sites/edge-a/check", headers=headers).status_code == status
+    assert bench.client.get("/sites", headers=headers).status_code == 200
+
+
+def test_an_expired_token_is_told_so(bench: Bench) -> None:
+    bench.service.tokens.add("root", "admin")
+    secret = bench.service.tokens.add("guest", "viewer", expires_in="1s")
+    wait_for(lambda: _ask(bench.client, "GET", "/sites", secret).status_code == 401)
+    answer = _ask(bench.client, "GET", "/sites", secret)
+    assert "cannot use token 'guest': it expired at " in answer.json["detail"]
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_rotated_token_works_with_both_secrets_over_http(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    rotated = _ask(bench.client, "POST", "/tokens/<name>/rotate", tokens[Role.ADMIN], name="viewer")
+    assert rotated.headers["Cache-Control"] == "no-store"
+    for secret in (tokens[Role.VIEWER], rotated.json["token"]):
+        own = _ask(bench.client, "GET", "/tokens/self", secret)
+        assert (own.json["name"], own.json["role"]) == ("viewer", "viewer")
+
+
+def test_what_exists_in_memory_only_is_registered_for_trials_only(bench: Bench) -> None:
+    service = bench.service
+    service.sites = Sites(
+        service.records,
+        service.connections,
+        service.status,
+        service.polls,
+        service.changes,
+        service.agents,
+        OwnSite(SiteNetworks((), ())),
+        Legs(service.config, service.connections, service.agents, service.clock),
+        simulated=Config(home=service.config.home).simulated,
+    )
+    answer = bench.client.post("/sites", json=site("edge-a"))
+    assert answer.status_code == 422
+    assert [problem["path"] for problem in answer.json["errors"]] == ["spe.kind", "broker.kind"]
+    assert "SPECK_SIMULATED=1" in answer.text
+
+
+def test_who_is_not_ready_does_not_say_where_its_store_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise StoreFullError(f"cannot write to the store at {bench.service.config.store}: full")
+
+    monkeypatch.setattr(bench.service.records.store, "check_writable", refuse)
+    answer = bench.client.get("/readyz")
+    assert answer.status_code == 507 and answer.headers["Retry-After"]
+    assert str(bench.service.config.home) not in answer.text
+    assert "disk is full" in answer.json["detail"]

@@ -112,9 +112,9 @@ def test_removing_most_jobs_needs_force(bench: Bench) -> None:
     client = bench.client
     three = composition(job("A"), job("B"), job("C"))
     assert client.post("/compositions?wait=10", json=three).json["state"] == "done"
-    refused = client.post("/compositions", json=composition(job("A")))
-    assert refused.status_code == 409
-    assert "(B, C)" in refused.json["detail"] and "?force=true" in refused.json["detail"]
+    refusal = client.post("/compositions", json=composition(job("A")))
+    assert refusal.status_code == 409
+    assert "(B, C)" in refusal.json["detail"] and "?force=true" in refusal.json["detail"]
     forced = client.post("/compositions?force=true&drain=false&wait=10", json=composition(job("A")))
     assert forced.json["state"] == "done"
     change = client.get(f"/changes/{forced.json['change']}").json
@@ -156,8 +156,8 @@ def test_a_revision_tells_who_made_it(bench: Bench) -> None:
     secret = bench.service.tokens.add("ana", "deployer")
     headers = {"Authorization": f"Bearer {secret}"}
     bench.client.post("/compositions?wait=30", json=composition(job("A")), headers=headers)
-    found = bench.client.get("/compositions/demo/revisions", headers=headers).json["revisions"]
-    assert [revision["by"] for revision in found] == ["ana"]
+    revisions = bench.client.get("/compositions/demo/revisions", headers=headers).json["revisions"]
+    assert [revision["by"] for revision in revisions] == ["ana"]
 
 
 def home(bench: Bench) -> dict[str, bytes]:
@@ -182,7 +182,7 @@ def test_a_dry_run_writes_no_byte(bench: Bench) -> None:
 
 
 def late_start(bench: Bench) -> None:
-    """A's start is said to have failed; it runs by now."""
+    """A's start is recorded as failed, although the job runs by now."""
     engine = bench.world.engine("http://edge-a:8081")
     engine.hold_starts = True
     bench.service.executions.patience = Patience(start_s=0.05)
@@ -225,31 +225,31 @@ def test_a_job_that_the_engine_refuses_leaves_nothing_behind(bench: Bench) -> No
     bench.add_sites()
     engine = bench.world.engine("http://edge-a:8081")
     engine.refuse("submit", 1, EngineRefusedError("cannot start new: main fails"))
-    refused = bench.client.post("/jobs", json=job("new"))
-    assert refused.status_code == 502
-    assert refused.json["detail"] == "cannot start new: main fails (site edge-a)"
+    refusal = bench.client.post("/jobs", json=job("new"))
+    assert refusal.status_code == 502
+    assert refusal.json["detail"] == "cannot start new: main fails (site edge-a)"
     assert bench.client.get("/jobs/new").status_code == 404
     assert bench.client.post("/jobs", json=job("new")).status_code == 201
 
 
 def test_pages_follow_each_other_by_the_header_link(bench: Bench) -> None:
     bench.add_sites()
-    seen = []
+    pages = []
     path: str | None = "/sites?limit=2"
     while path:
         answer = bench.client.get(path)
-        seen.append([found["name"] for found in answer.json["sites"]])
+        pages.append([site_body["name"] for site_body in answer.json["sites"]])
         link = answer.headers.get("Link")
         path = link.split(">")[0].lstrip("<") if link else None
-    assert seen == [["cloud", "edge-a"], ["edge-b"]]
+    assert pages == [["cloud", "edge-a"], ["edge-b"]]
 
 
 def test_changes_come_newest_first_and_after_goes_back(deployed: Bench) -> None:
     deployed.client.post("/compositions?wait=30", json=composition(job("A")))
     newest, oldest = (c["id"] for c in deployed.client.get("/changes").json["changes"])
     assert newest > oldest
-    left = deployed.client.get(f"/changes?after={newest}").json["changes"]
-    assert [change["id"] for change in left] == [oldest]
+    older = deployed.client.get(f"/changes?after={newest}").json["changes"]
+    assert [change["id"] for change in older] == [oldest]
 
 
 def test_lists_are_filtered(deployed: Bench) -> None:
@@ -280,9 +280,9 @@ def test_events_stream_and_end_when_the_service_stops(bench: Bench) -> None:
     assert answer.mimetype == "text/event-stream"
     parts = answer.iter_encoded()
     assert next(parts) == b": speck\n\n"
-    told = next(parts).decode()
-    assert told.startswith("id: 2\nevent: site\ndata: {")
-    assert json.loads(told.partition("data: ")[2])["site"] == "cloud"
+    text = next(parts).decode()
+    assert text.startswith("id: 2\nevent: site\ndata: {")
+    assert json.loads(text.partition("data: ")[2])["site"] == "cloud"
     _context(bench).stopping.set()
     assert list(parts) == []
     answer.close()
@@ -291,9 +291,9 @@ def test_events_stream_and_end_when_the_service_stops(bench: Bench) -> None:
 def test_streams_never_take_all_threads(bench: Bench) -> None:
     headers = {"Accept": "text/event-stream"}
     open_streams = [bench.client.get("/events", headers=headers) for _ in range(2)]
-    refused = bench.client.get("/events", headers=headers)
-    assert refused.status_code == 503
-    assert refused.headers["Retry-After"]
+    refusal = bench.client.get("/events", headers=headers)
+    assert refusal.status_code == 503
+    assert refusal.headers["Retry-After"]
     open_streams[0].close()
     again = bench.client.get("/events", headers=headers)
     assert again.status_code == 200
@@ -305,13 +305,13 @@ def test_waiting_requests_never_take_all_threads(bench: Bench) -> None:
     bench.add_sites()
     bench.world.engine("http://edge-a:8081").hold_starts = True
     waits = _context(bench).waits
-    taken = 0
+    count = 0
     while waits.acquire(blocking=False):
-        taken += 1
-    assert taken == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
+        count += 1
+    assert count == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
     answer = bench.client.post("/jobs?wait=3000", json=job("new"))
     assert answer.status_code == 202
-    for _ in range(taken):
+    for _ in range(count):
         waits.release()
 
 
@@ -399,11 +399,11 @@ def test_backup_is_the_whole_store(deployed: Bench) -> None:
 
 
 def test_a_token_is_shown_once(bench: Bench) -> None:
-    made = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
-    secret = made.json["token"]
-    assert made.headers["Cache-Control"] == "no-store"
-    listed = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
-    assert secret not in listed.text and "sha256" not in listed.text
+    answer = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
+    secret = answer.json["token"]
+    assert answer.headers["Cache-Control"] == "no-store"
+    answer_to_list = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
+    assert secret not in answer_to_list.text and "sha256" not in answer_to_list.text
 
 
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
@@ -471,13 +471,13 @@ def test_every_reference_in_the_openapi_document_leads_somewhere(bench: Bench) -
     references = set(re.findall(r'"\$ref":\s*"#/([^"]+)"', answer.text))
     assert len(references) > 20
     for reference in references:
-        found: Any = answer.json
+        node: Any = answer.json
         for step in reference.split("/"):
-            assert step in found, reference
-            found = found[step]
-        assert found, reference
+            assert step in node, reference
+            node = node[step]
+        assert node, reference
 
 
 def _context(bench: Bench) -> Context:
-    found: Context = bench.client.application.extensions[EXTENSION]
-    return found
+    context: Context = bench.client.application.extensions[EXTENSION]
+    return context

@@ -20,7 +20,7 @@ from speck.api.app import ROUTES
 from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
-from tests.analyses import Given, analysis, measured
+from tests.analyses import Given, analysis, describe_measured
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
@@ -76,7 +76,7 @@ def _artifact(bench: Bench) -> None:
 
 
 def _full(bench: Bench) -> None:
-    """The disk has less room than is left to what is under way."""
+    """The disk has less space than is reserved for work in progress."""
 
     def refuse() -> None:
         raise StoreFullError("cannot write to the store: free space until it has 5 bytes")
@@ -115,7 +115,8 @@ def _calibrating(bench: Bench) -> None:
 
 def _measured(bench: Bench) -> None:
     jobs = [
-        measured(name, site, composition="demo") for name, site in (("A", "edge-a"), ("B", "cloud"))
+        describe_measured(name, site, composition="demo")
+        for name, site in (("A", "edge-a"), ("B", "cloud"))
     ]
     bench.service.placements.analyses = Given(analysis(jobs, composition="demo"))
 
@@ -150,7 +151,7 @@ def _analysed(bench: Bench) -> None:
     bench.service.records.write({"analysis/a1": {**head, "follow": False}})
     file = bench.service.config.home / "analyses" / "a1.json"
     file.parent.mkdir()
-    file.write_text(json.dumps(analysis([measured("A", "edge-a")])))
+    file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,16 @@ YAML = {"Content-Type": "application/yaml"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 CASES = [
+    # -- a restored service
+    Case("GET", "/restored", 200, shapes.RestoredShape),
+    Case(
+        "POST",
+        "/restored/adopt?cancel=true&older_state=false",
+        200,
+        shapes.AdoptedShape,
+        before=lambda bench: setattr(bench.service.records, "restored", {"at": "then"}),
+    ),
+    Case("POST", "/restored/adopt", 409, says="the store was not restored"),
     # -- sites
     Case("GET", "/sites", 200, shapes.SITES),
     Case("GET", "/sites?state=up&site=cloud&limit=1&after=a", 200, shapes.SITES),
@@ -329,6 +340,16 @@ CASES = [
     Case("POST", "/changes/{running}/cancel", 202, shapes.ChangeShape, before=_held_change),
     Case("POST", "/changes/{running}/cancel", 200, shapes.ChangeShape, before=_blocked_change),
     Case("POST", "/changes/nothing/cancel", 404),
+    Case("POST", "/jobs/A/forget?force=true", 200, shapes.ForgottenShape),
+    Case("POST", "/jobs/alone/forget?force=true", 200, shapes.ForgottenShape),
+    Case("POST", "/jobs/alone/forget", 409, says="it leaves behind engine job"),
+    Case("POST", "/jobs/nobody/forget?force=true", 404),
+    Case("POST", "/compositions/demo/forget?force=true", 200, shapes.ForgottenShape),
+    Case("POST", "/compositions/demo/forget?force=false", 409, says="without --force"),
+    Case("POST", "/compositions/~alone/forget?force=true", 404),
+    Case("POST", "/sites/edge-a/forget?force=true", 200, shapes.ForgottenShape),
+    Case("POST", "/sites/edge-a/forget", 409, says="session"),
+    Case("POST", "/sites/nowhere/forget?force=true", 404),
     # -- analyses
     Case("GET", "/analyses", 200, shapes.ANALYSES, before=_analysed),
     Case("GET", "/analyses?state=done&limit=1", 200, shapes.ANALYSES, before=_analysed),
@@ -419,13 +440,27 @@ CASES = [
     Case("POST", "/tokens", 409, json={"name": "root", "role": "viewer"}, before=_token),
     Case("POST", "/tokens", 422, json={"name": "v", "role": "king"}),
     Case("POST", "/tokens", 422, json={"name": "v"}, says="role: missing"),
-    Case("DELETE", "/tokens/root", 204, before=_token),
+    Case("POST", "/tokens", 201, shapes.TokenMadeShape, before=_token,
+         json={"name": "v", "role": "viewer", "compositions": ["a*"], "expires_in": "90d"}),
+    Case("POST", "/tokens", 422, json={"name": "v", "role": "admin", "topics": ["a/#/b"]},
+         says="cannot add this token"),
+    Case("GET", "/tokens/self", 200, shapes.TokenShape),
+    Case("GET", "/tokens/self", 200, shapes.TokenShape, before=_token),
+    Case("POST", "/tokens/root/rotate", 200, shapes.TokenMadeShape, before=_token),
+    Case("POST", "/tokens/root/rotate", 200, shapes.TokenMadeShape, json={"expires_in": "1d"},
+         before=_token),
+    Case("POST", "/tokens/root/rotate", 422, json={"expires_in": "soon"}, before=_token),
+    Case("POST", "/tokens/nothing/rotate", 404),
+    Case("DELETE", "/tokens/root", 409, before=_token, says="(?open=true)"),
+    Case("DELETE", "/tokens/root?open=true", 204, before=_token),
     Case("DELETE", "/tokens/nothing", 404),
+    Case("GET", "/audit", 200, shapes.AUDIT),
+    Case("GET", "/audit?after=1&limit=2", 200, shapes.AUDIT),
     Case("GET", "/backup", 200, media="application/gzip"),
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),
     Case("GET", "/readyz", 503, before=lambda bench: bench.service.runner.close()),
-    Case("GET", "/readyz", 507, before=_full, says="free space until"),
+    Case("GET", "/readyz", 507, before=_full, says="the store's disk is full: free space on it"),
     Case("POST", "/compositions", 507, json=composition(job("X"), name="other"),
          before=_full, says="free space until"),
     Case("GET", "/metrics", 200, media="text/plain"),

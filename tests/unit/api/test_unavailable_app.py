@@ -22,15 +22,15 @@ class Opening:
     """Opens an application once it has `failed` so many times."""
 
     def __init__(self, failures: int, error: StoreError = FULL):
-        self.left = failures
+        self.failures_left = failures
         self.app = Flask("opened")
         self.app.extensions[EXTENSION] = SimpleNamespace(stopping=_Flag())
         self.app.add_url_rule("/sites", "sites", lambda: "sites")
         self._error = error
 
     def __call__(self) -> Flask:
-        if self.left:
-            self.left -= 1
+        if self.failures_left:
+            self.failures_left -= 1
             raise self._error
         return self.app
 
@@ -50,7 +50,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def get(standby: UnavailableApp, path: str) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of a GET."""
-    said: list[Any] = []
+    head: list[Any] = []
     environ = {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": path,
@@ -58,8 +58,8 @@ def get(standby: UnavailableApp, path: str) -> tuple[int, dict[str, str], bytes]
         "SERVER_PORT": "80",
         "wsgi.url_scheme": "http",
     }
-    body = b"".join(standby(environ, lambda *given: said.extend(given)))
-    return int(said[0].split()[0]), dict(said[1]), body
+    body = b"".join(standby(environ, lambda *parts: head.extend(parts)))
+    return int(head[0].split()[0]), dict(head[1]), body
 
 
 def test_a_store_that_opens_is_served_at_once() -> None:
@@ -79,7 +79,9 @@ def test_without_room_everything_but_livez_is_a_problem_that_says_so(
         assert status == 507
         assert headers["Content-Type"] == "application/problem+json"
         assert int(headers["Retry-After"]) > 0
-        assert json.loads(body)["detail"] == str(FULL)
+        detail = json.loads(body)["detail"]
+        assert "the store's disk is full: free space on it" in detail
+        assert "/x" not in detail, "anybody may ask: folders are named in the log only"
         assert json.loads(body)["request_id"] == headers["X-Request-Id"]
     assert get(standby, "/livez")[::2] == (200, b'{"status":"ok"}\n')
     standby.stop()
@@ -109,6 +111,6 @@ def test_after_a_stop_nothing_is_opened_any_more() -> None:
     opening = Opening(0)
     standby = UnavailableApp(opening)
     standby.stop()
-    opening.left = 1
+    opening.failures_left = 1
     standby.start()
-    assert opening.left == 1
+    assert opening.failures_left == 1

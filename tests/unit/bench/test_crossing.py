@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.instruments import crossing
-from bench.instruments.crossing import Connection, Crossings, connections
+from bench.instruments.crossing import Connection, Crossings, parse_connections
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
 from speck.fog.state import FogState, SiteRecord, StateFile
 
@@ -20,7 +20,7 @@ def line(local: str, peer: str, pid: int, acked: int, received: int) -> str:
 
 
 def test_what_ss_tells() -> None:
-    told = "\n".join(
+    output = "\n".join(
         [
             line("127.0.0.1:4000", EDGE, 11, 300, 20),
             f"0 0 127.0.0.1:4001 {EDGE} bbr bytes_acked:5",  # of a process that is not ours
@@ -30,7 +30,7 @@ def test_what_ss_tells() -> None:
             line("[::ffff:127.0.0.1]:4003", f"[::ffff:{EDGE.replace(':', ']:')}", 21, 1, 2),
         ]
     )
-    assert connections(told) == [
+    assert parse_connections(output) == [
         Connection("127.0.0.1:4000", EDGE, 11, 300, 20),
         Connection("127.0.0.1:4002", EDGE, 11, 0, 0),
         Connection("127.0.0.1:4003", EDGE, 21, 1, 2),
@@ -61,16 +61,16 @@ def fog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fog:
 def test_only_what_an_engine_exchanges_with_another_sites_broker(
     fog: Fog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = [
+    lines = [
         line("127.0.0.1:1", EDGE, 21, 10, 1000),  # the cloud's engine reads at the edge
         line("127.0.0.1:2", EDGE, 11, 10, 500),  # the edge's own
         line("127.0.0.1:3", CLOUD, 11, 200, 5),  # the edge's engine sends to the cloud
         line("127.0.0.1:4", EDGE, 99, 10, 500),  # a publisher
         line(EDGE, "127.0.0.1:1", 12, 1000, 10),  # the other end of the first
     ]
-    monkeypatch.setattr(crossing, "_listed", lambda: "\n".join(listed))
-    counted = Crossings(fog)
-    assert counted.poll() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
+    monkeypatch.setattr(crossing, "_list_connections", lambda: "\n".join(lines))
+    crossings = Crossings(fog)
+    assert crossings.poll() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
     # the first one closes, and another takes its place
-    listed[0] = line("127.0.0.1:9", EDGE, 21, 1, 2)
-    assert counted.poll() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}
+    lines[0] = line("127.0.0.1:9", EDGE, 21, 1, 2)
+    assert crossings.poll() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}

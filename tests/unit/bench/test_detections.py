@@ -8,34 +8,36 @@ from bench.detections import STREAMS, Log, all_streams, encode, templates
 from speck.fog.reference import Detection, compute_local
 
 
-def seen(time_ms: int) -> Detection:
+def make_detection(time_ms: int) -> Detection:
     return Detection(time_ms, "A1-01", "v1", 10.0, 4.5, "car")
 
 
 def log(*published: tuple[str, int, float]) -> Log:
     """(stream, event time in ms, moment) of each detection, windows of 500 ms."""
-    found = Log(500, [], {stream: {} for stream in STREAMS["A"]})
+    written_log = Log(500, [], {stream: {} for stream in STREAMS["A"]})
     for stream, time_ms, at in published:
-        found.note(stream, seen(time_ms), at)
-    return found
+        written_log.note(stream, make_detection(time_ms), at)
+    return written_log
 
 
 def test_a_window_is_complete_with_the_last_streams_first_message_past_its_end() -> None:
-    found = log(("A1", 400, 1.0), ("A2", 500, 2.0), ("A1", 501, 3.0), ("A3", 499, 4.0))
-    assert found.closed_at(STREAMS["A"], 500) is None
-    found.note("A3", seen(700), 5.0)
-    found.note("A1", seen(999), 6.0)
-    assert found.closed_at(STREAMS["A"], 500) == 5.0
-    assert found.closed_at(("A1",), 500) == 3.0
+    written_log = log(("A1", 400, 1.0), ("A2", 500, 2.0), ("A1", 501, 3.0), ("A3", 499, 4.0))
+    assert written_log.closed_at(STREAMS["A"], 500) is None
+    written_log.note("A3", make_detection(700), 5.0)
+    written_log.note("A1", make_detection(999), 6.0)
+    assert written_log.closed_at(STREAMS["A"], 500) == 5.0
+    assert written_log.closed_at(("A1",), 500) == 3.0
 
 
 def test_a_pause_of_a_stream_ends_all_windows_in_it_at_once() -> None:
-    found = log(("A1", 400, 1.0), ("A1", 1700, 2.0))
-    assert [found.closed_at(("A1",), end) for end in (500, 1000, 1500, 2000)] == [2.0] * 3 + [None]
+    written_log = log(("A1", 400, 1.0), ("A1", 1700, 2.0))
+    assert [written_log.closed_at(("A1",), end) for end in (500, 1000, 1500, 2000)] == [2.0] * 3 + [
+        None
+    ]
 
 
 def test_what_is_published_is_what_the_reference_counts() -> None:
-    record = json.loads(encode("A1", 7, seen(400)))
+    record = json.loads(encode("A1", 7, make_detection(400)))
     assert record == {
         "id": 7,
         "stream": "A1",
@@ -46,8 +48,8 @@ def test_what_is_published_is_what_the_reference_counts() -> None:
         "length_m": 4.5,
         "type": "car",
     }
-    found = log(("A1", 400, 1.0), ("A1", 499, 2.0), ("A1", 500, 3.0))
-    stats = compute_local(found.rows, window_ms=500)
+    written_log = log(("A1", 400, 1.0), ("A1", 499, 2.0), ("A1", 500, 3.0))
+    stats = compute_local(written_log.rows, window_ms=500)
     assert {key: stat.count for key, stat in stats.items()} == {
         ("A", "A1-01", 0): 2,
         ("A", "A1-01", 500): 1,
@@ -55,7 +57,7 @@ def test_what_is_published_is_what_the_reference_counts() -> None:
 
 
 def test_every_stream_has_vehicles_at_as_many_sensors_as_asked() -> None:
-    found = templates(2)
-    assert sorted(found) == sorted(all_streams())
-    assert all(len({each.sensor for each in like}) == 2 for like in found.values())
-    assert all(each.possible for like in found.values() for each in like)
+    by_stream = templates(2)
+    assert sorted(by_stream) == sorted(all_streams())
+    assert all(len({each.sensor for each in like}) == 2 for like in by_stream.values())
+    assert all(each.possible for like in by_stream.values() for each in like)

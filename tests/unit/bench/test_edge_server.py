@@ -1,4 +1,4 @@
-"""What is counted as lost, and which cells are judged."""
+"""Which messages count as lost, and which cells are judged."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench.edge_server import LIMITS, cell, judged, lost_of, passed
+from bench.edge_server import LIMITS, cell, count_passing, judge_cells, lost_of
 
 
 @pytest.mark.parametrize(("share", "out"), [(0.3, [4, 7, 10]), (0.7, [2, 3, 5, 6, 8, 9, 10])])
 def test_the_filter_passes_these_of_ten(share: float, out: list[int]) -> None:
     assert lost_of(range(1, 11), 0, share) == out
-    assert passed(10, share) == len(out)
+    assert count_passing(10, share) == len(out)
 
 
 def test_the_filter_goes_on_where_it_was() -> None:
@@ -33,8 +33,8 @@ def _rows(sink: float, share: float, cpu: float = 0.3) -> list[dict[str, Any]]:
 
 
 def _verdicts(edge: list[dict[str, Any]], server: list[dict[str, Any]]) -> dict[str, bool | None]:
-    found = judged([cell(LIMITS[2], 0.3, {"edge": edge, "server": server})])
-    return {check.name: check.ok for check in found}
+    checks = judge_cells([cell(LIMITS[2], 0.3, {"edge": edge, "server": server})])
+    return {check.name: check.ok for check in checks}
 
 
 RATIO = "sink rate edge/server, 500 kb/s, selectivity 0.3"
@@ -56,15 +56,15 @@ def test_a_repeat_on_a_busy_machine_does_not_spoil_the_others() -> None:
     edge, server = _rows(3.3, 0.98), _rows(1.0, 0.97)
     edge, server = [*edge, *_rows(1.0, 0.5, cpu=0.95)[:1]], [*server, server[0]]
     edge[2] = {**edge[2], "lost": 1}
-    found = cell(LIMITS[2], 0.3, {"edge": edge, "server": server})
-    assert (found["ratio"]["n"], found["saturated"], found["binds"]) == (2, False, True)
-    assert (found["repeats"], found["saturated_repeats"], found["lost"]) == (3, 1, 1)
+    result = cell(LIMITS[2], 0.3, {"edge": edge, "server": server})
+    assert (result["ratio"]["n"], result["saturated"], result["binds"]) == (2, False, True)
+    assert (result["repeats"], result["saturated_repeats"], result["lost"]) == (3, 1, 1)
 
 
 def test_nothing_at_the_server_is_no_ratio() -> None:
     silent = {**_rows(1.0, 0.97)[0], "sink_per_s": 0.0, "wan_bytes_per_record": None}
-    found = cell(LIMITS[2], 0.3, {"edge": _rows(3.3, 0.98), "server": [silent] * 2})
-    assert (found["ratio"]["mean"], found["wan_bytes_saved"]) == (None, None)
+    result = cell(LIMITS[2], 0.3, {"edge": _rows(3.3, 0.98), "server": [silent] * 2})
+    assert (result["ratio"]["mean"], result["wan_bytes_saved"]) == (None, None)
     assert _verdicts(_rows(3.3, 0.98), [silent] * 2)[RATIO] is False
 
 
@@ -73,7 +73,7 @@ def test_what_is_neither_is_a_fault_of_the_experiment() -> None:
 
 
 def test_a_busy_machine_is_not_judged_but_something_must_be() -> None:
-    found = _verdicts(_rows(3.3, 0.98, cpu=0.9), _rows(1.0, 0.97))
-    assert found[RATIO] is None
-    assert found["cells judged where the WAN binds"] is False
-    assert found["cells judged at 500 kb/s"] is False
+    verdicts = _verdicts(_rows(3.3, 0.98, cpu=0.9), _rows(1.0, 0.97))
+    assert verdicts[RATIO] is None
+    assert verdicts["cells judged where the WAN binds"] is False
+    assert verdicts["cells judged at 500 kb/s"] is False

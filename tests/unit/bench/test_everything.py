@@ -1,4 +1,4 @@
-"""All experiments are run, whatever comes of one."""
+"""All experiments run, whatever the outcome of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from bench.everything import MISSING, NOT_RUN, Outcome, run, run_all, table
 from bench.page.section import Section
-from bench.results_page import DOCS, sections
+from bench.results_page import DOCS, load_sections
 
 
 def _section(name: str, root: bool = False) -> Section:
@@ -17,9 +17,9 @@ def _section(name: str, root: bool = False) -> Section:
 
 
 def test_one_that_fails_hides_no_other() -> None:
-    ended = {"one": 0, "two": 3, "three": 0}
-    chosen = [_section(name) for name in ended]
-    outcomes = run_all(chosen, lambda name: Outcome(name, 1.0, ended[name]), root=True)
+    statuses = {"one": 0, "two": 3, "three": 0}
+    sections = [_section(name) for name in statuses]
+    outcomes = run_all(sections, lambda name: Outcome(name, 1.0, statuses[name]), root=True)
     assert [(it.name, it.failed) for it in outcomes] == [
         ("one", False),
         ("two", True),
@@ -43,8 +43,8 @@ def test_a_trial_runs_two_at_a_time_and_tells_of_them_in_order() -> None:
         together.wait()
         return Outcome(name, 1.0, 0)
 
-    chosen = [_section(name) for name in ("one", "two", "three", "four")]
-    outcomes = run_all(chosen, run, root=True, at_once=2)
+    sections = [_section(name) for name in ("one", "two", "three", "four")]
+    outcomes = run_all(sections, run, root=True, at_once=2)
     assert [it.name for it in outcomes] == ["one", "two", "three", "four"]
 
 
@@ -53,9 +53,9 @@ def test_an_experiment_that_is_not_there_is_a_failure() -> None:
     assert (outcome.why, outcome.failed) == (MISSING, True)
 
 
-@pytest.mark.parametrize("section", sections(), ids=lambda it: it.name)
+@pytest.mark.parametrize("section", load_sections(), ids=lambda it: it.name)
 def test_every_experiment_of_the_page_can_be_run(section: Section) -> None:
     assert importlib.util.find_spec(f"bench.{section.name}") is not None
-    made = (DOCS.parent / "Makefile").read_text()
-    assert f"\nbench-{section.target}: setup ## " in made
-    assert f"-m bench.{section.name}\n" in made
+    makefile = (DOCS.parent / "Makefile").read_text()
+    assert f"\nbench-{section.target}: setup ## " in makefile
+    assert f"-m bench.{section.name}\n" in makefile

@@ -27,10 +27,10 @@ def slow(ok: bool = False) -> Check:
 
 
 def test_it_goes_on_where_it_was_cut_short() -> None:
-    measured: list[str] = []
+    keys: list[str] = []
 
     def measure(key: str) -> dict[str, object]:
-        measured.append(key)
+        keys.append(key)
         return {"value": key}
 
     first = Experiment("speed", {"size": 1})
@@ -39,7 +39,7 @@ def test_it_goes_on_where_it_was_cut_short() -> None:
     assert [again.row(key, lambda key=key: measure(key))["value"] for key in "ab"] == ["a", "b"]
     other = Experiment("speed", {"size": 2})
     other.row("a", lambda: measure("other"))
-    assert measured == ["a", "b", "other"]
+    assert keys == ["a", "b", "other"]
 
 
 def test_a_failed_check_is_an_exit_status_and_is_kept(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_result_names_the_code_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(experiment, "_code", lambda: "then")
-    begun = Experiment("speed", {})
+    first = Experiment("speed", {})
     monkeypatch.setattr(experiment, "_code", lambda: "now")
-    begun.finish({}, [])
+    first.finish({}, [])
     assert json.loads((tmp_path / "results" / "speed.json").read_text())["code"] == "then"
 
 
@@ -112,15 +112,15 @@ def test_a_result_that_is_cut_off_leaves_the_one_before(
     assert json.loads(file.read_text())["summary"] == {"value": 1}
 
 
-@pytest.mark.parametrize("told", ["SIGTERM", "SIGINT"])
-def test_one_that_is_told_to_end_takes_down_what_it_started(told: str) -> None:
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT"])
+def test_one_that_is_told_to_end_takes_down_what_it_started(how: str) -> None:
     program = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # as in the background of a script
         "from bench.experiment import Experiment\n"
         "Experiment('speed', {})\n"
         "try:\n"
-        f"    os.kill(os.getpid(), signal.{told})\n"
+        f"    os.kill(os.getpid(), signal.{how})\n"
         "    time.sleep(5)\n"
         "    print('went on')\n"
         "finally:\n"
@@ -131,12 +131,12 @@ def test_one_that_is_told_to_end_takes_down_what_it_started(told: str) -> None:
 
 
 def test_the_rows_of_a_result_take_a_line_each(tmp_path: Path) -> None:
-    begun = Experiment("speed", {})
+    experiment = Experiment("speed", {})
     for key in "ab":
-        begun.row(key, lambda: {"values": list(range(100))})
-    begun.finish({}, [])
+        experiment.row(key, lambda: {"values": list(range(100))})
+    experiment.finish({}, [])
     text = (tmp_path / "results" / "speed.json").read_text()
-    assert json.loads(text)["rows"] == begun.rows
+    assert json.loads(text)["rows"] == experiment.rows
     assert sum('"values"' in line for line in text.splitlines()) == 2
     Experiment("nothing", {}).finish({}, [])
     assert json.loads((tmp_path / "results" / "nothing.json").read_text())["rows"] == []

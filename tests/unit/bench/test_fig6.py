@@ -22,22 +22,22 @@ def test_each_way_is_as_often_before_another_as_after_it() -> None:
 
 def test_one_slow_floor_makes_no_figure() -> None:
     rows = [
-        {"way": way, "round": n, "deploy_s": {str(MOST): took}}
+        {"way": way, "round": n, "deploy_s": {str(MOST): seconds}}
         for n, floor in enumerate((1.0, 1.0, 10.0))
-        for way, took in (("speck", 1.2), ("floor", floor))
+        for way, seconds in (("speck", 1.2), ("floor", floor))
     ]
-    found = _ratio(rows, "deploy")
-    assert found["median"] == 1.2
-    assert found["mean"] < 1.0
+    ratios = _ratio(rows, "deploy")
+    assert ratios["median"] == 1.2
+    assert ratios["mean"] < 1.0
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> Bare:
     monkeypatch.setattr(chains, "MOST_S", 0.2)
-    found = Bare.__new__(Bare)
-    found.engines = {"edge-a": "http://127.0.0.1:1"}
-    found.running = {"job-1": ("a1", {"site": "edge-a"})}
-    return found
+    driver = Bare.__new__(Bare)
+    driver.engines = {"edge-a": "http://127.0.0.1:1"}
+    driver.running = {"job-1": ("a1", {"site": "edge-a"})}
+    return driver
 
 
 def answers(bare: Bare, jobs: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Figure 8: which runs are judged, and what is claimed of them."""
+"""Figure 8: which runs are judged, and the claims about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is moved, what a camera sends, and what a series must show."""
+"""The expected moves, a camera's records, and the checks of a series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.cameras import CLOUD, camera, composition, expected_moves, laid_out
-from bench.in_action import judged
+from bench.in_action import judge
 from speck.fog.reference import Detection
 
 SEEN = Detection(1_000, "A1-01", "v1", 13.5, 4.5, "car")
@@ -34,29 +34,29 @@ def _row(**changed: Any) -> dict[str, Any]:
     after = {"sink_per_s": 1000.0, "wan_bytes_per_record": 210.0, "job3": soon, "job4": soon}
     before |= {"wan_bytes_per_s": 720_000.0, "machine_cpu": 0.5}
     after |= {"wan_bytes_per_s": 210_000.0, "machine_cpu": 0.6}
-    said = {
+    prediction = {
         "moves": expected_moves(),
         "records_per_s": 900.0,
         "today_bytes_per_s": 700_000.0,
         "proposed_bytes_per_s": 180_000.0,
     }
     sums = {"lost": 0, "repeated": 0, "different": 0}
-    return {"before": before, "after": after, "predicted": said, **sums, **changed}
+    return {"before": before, "after": after, "predicted": prediction, **sums, **changed}
 
 
 def test_a_series_that_shows_it_all() -> None:
-    assert all(check.ok for check in judged("by hand", _row(), 6.0))
+    assert all(check.ok for check in judge("by hand", _row(), 6.0))
 
 
 def test_on_a_saturated_machine_only_losses_are_judged() -> None:
     busy = _row(after={**_row()["after"], "machine_cpu": 0.71}, lost=1)
-    found = {check.name: check.ok for check in judged("by hand", busy, 6.0)}
-    assert {name for name, ok in found.items() if ok is not None} == {
+    verdicts = {check.name: check.ok for check in judge("by hand", busy, 6.0)}
+    assert {name for name, ok in verdicts.items() if ok is not None} == {
         "lost, by hand",
         "repeated, by hand",
         "different, by hand",
     }
-    assert found["lost, by hand"] is False
+    assert verdicts["lost, by hand"] is False
 
 
 @pytest.mark.parametrize(
@@ -76,5 +76,5 @@ def test_on_a_saturated_machine_only_losses_are_judged() -> None:
     ],
 )
 def test_what_is_missing_is_told(changed: dict[str, Any], name: str) -> None:
-    wrong = [check.name for check in judged("by hand", _row(**changed), 6.0) if check.ok is False]
+    wrong = [check.name for check in judge("by hand", _row(**changed), 6.0) if check.ok is False]
     assert name in wrong

@@ -28,8 +28,8 @@ def test_a_steady_flow_is_counted_from_the_lead_to_the_mark() -> None:
     flow = [word(at, at - 5, at) for at in range(0, 5001, 250)]
     mark = word(5010, 4995, 5010, marks=1, ms5=5010)
     end = word(11_000, 10_900, 5010 + RATED, marks=2, ms5=5010, ms7=RATED - 2, ms90=2)
-    found = rates([*flow, mark, end])
-    assert found == {
+    result = rates([*flow, mark, end])
+    assert result == {
         "records_per_s": 1000,
         "over_s": 3.76,
         "p50_ms": 7,
@@ -64,8 +64,8 @@ def test_what_waits_for_a_slow_reader_was_not_carried_when_it_was_made() -> None
 def test_latency_is_not_told_of_few_records() -> None:
     flow = [word(at, at, at) for at in range(0, 5001, 250)]
     mark, end = word(5000, 5000, 5000, marks=1), word(9000, 9000, 5081, marks=2, ms1975=81)
-    found = rates([*flow, mark, end])
-    assert (found["p50_ms"], found["p99_ms"], found["rated_records"]) == (None, None, 81)
+    result = rates([*flow, mark, end])
+    assert (result["p50_ms"], result["p99_ms"], result["rated_records"]) == (None, None, 81)
 
 
 def row(variant: Variant, per_s: float, link_bytes: float, **more: float | None) -> JsonObject:
@@ -94,13 +94,13 @@ def rows_of(**more: float | None) -> list[JsonObject]:
 
 
 def test_what_is_claimed_and_what_is_only_what_was_fed() -> None:
-    found = summarise(rows_of(), variants())
-    fed = {each["delivery"] for each in found if each["all_that_was_fed"]}
+    summaries = summarise(rows_of(), variants())
+    fed = {each["delivery"] for each in summaries if each["all_that_was_fed"]}
     assert fed == {"exactly_once"}
-    told = {check.name: check for check in checks(found)}
-    assert all(check.ok for check in told.values())
-    assert "all that was fed" in str(told["records/s at 100 B, exactly_once"].measured)
-    assert "all that was fed" not in str(told["records/s at 100 B, at_least_once"].measured)
+    verdicts = {check.name: check for check in checks(summaries)}
+    assert all(check.ok for check in verdicts.values())
+    assert "all that was fed" in str(verdicts["records/s at 100 B, exactly_once"].measured)
+    assert "all that was fed" not in str(verdicts["records/s at 100 B, at_least_once"].measured)
 
 
 @pytest.mark.parametrize("what", ["lost", "repeated"])
@@ -113,18 +113,18 @@ def test_one_record_lost_or_repeated_fails_a_trial_too(what: str) -> None:
 
 def test_runs_without_latencies_leave_a_gap() -> None:
     rows = rows_of(p50_ms=None)
-    found = summarise(rows, variants())
-    assert found[0]["added_p50_ms"] is None
-    assert found[0]["p50_ms"]["mean"] is None
-    assert found[0]["added_p99_ms"] == 0
+    summaries = summarise(rows, variants())
+    assert summaries[0]["added_p50_ms"] is None
+    assert summaries[0]["p50_ms"]["mean"] is None
+    assert summaries[0]["added_p99_ms"] == 0
 
 
 def test_no_line_is_twice_in_a_message() -> None:
     for size in (100, 1000):
-        made = lines(size)
-        most = min(10_000, (1 << 20) // (len(made[0]) + 30))
+        text_lines = lines(size)
+        most = min(10_000, (1 << 20) // (len(text_lines[0]) + 30))
         batch = max(v.batch_records for v in variants() if v.size == min(size, v.size))
-        assert len(made) > min(batch, most)
+        assert len(text_lines) > min(batch, most)
 
 
 def test_each_way_is_compared_with_the_same_records_one_by_one() -> None:

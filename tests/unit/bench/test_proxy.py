@@ -22,7 +22,7 @@ class Target(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        self.came: list[str] = []
+        self.paths: list[str] = []
         super().__init__((HOST, 0), Handler)
 
 
@@ -32,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Target
 
     def do_GET(self) -> None:
-        self.server.came.append(self.path)
+        self.server.paths.append(self.path)
         body = self.path.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -84,7 +84,7 @@ def test_refuses_old_and_new_connections_and_passes_again(proxy: Proxy, target: 
         get(proxy, "/new")
     proxy.set()
     assert get(proxy, "/again") == "/again"
-    assert target.came == ["/before", "/again"]
+    assert target.paths == ["/before", "/again"]
 
 
 def test_a_blackhole_keeps_connections_and_lets_through_later_what_it_held(
@@ -95,7 +95,7 @@ def test_a_blackhole_keeps_connections_and_lets_through_later_what_it_held(
     connection.request("GET", "/held")
     with pytest.raises(TimeoutError):
         connection.getresponse()
-    assert target.came == []
+    assert target.paths == []
     proxy.set()
     assert get(proxy, "/after") == "/after"
 
@@ -107,7 +107,7 @@ def test_a_lost_answer_is_to_a_request_that_arrived(proxy: Proxy, target: Target
     with pytest.raises((OSError, http.client.HTTPException)):
         get(proxy, "/run?2")
     assert trap.sprung.is_set()
-    assert target.came == ["/run?1", "/other", "/run?2"]
+    assert target.paths == ["/run?1", "/other", "/run?2"]
     assert get(proxy, "/run?3") == "/run?3"
 
 
@@ -117,7 +117,7 @@ def test_a_dropped_request_never_arrives(proxy: Proxy, target: Target) -> None:
         get(proxy, "/run?1")
     assert trap.sprung.is_set()
     assert get(proxy, "/run?2") == "/run?2"
-    assert target.came == ["/run?2"]
+    assert target.paths == ["/run?2"]
 
 
 def test_a_slow_line_takes_at_least_as_long_as_its_bits(proxy: Proxy) -> None:
@@ -149,9 +149,9 @@ def test_a_connection_is_known_whose_port_others_had_before(proxy: Proxy) -> Non
             connection = _from(address)
             connection.connect((f"127.31.8.{host}", server.getsockname()[1]))
             address = connection.getsockname()
-            taken, _ = server.accept()
+            accepted_end, _ = server.accept()
             connection.close()
-            taken.close()
+            accepted_end.close()
     proxy.disturb_only(os.getpid())
     proxy.set("refuse")
     connection = _from(address)
@@ -170,10 +170,10 @@ def _is_reset(connection: socket.socket) -> bool:
 
 
 def _from(address: tuple[str, int]) -> socket.socket:
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind(address)
-    return found
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    return sock
 
 
 def test_flapping_ends_when_it_is_set_again(proxy: Proxy) -> None:

@@ -1,4 +1,4 @@
-"""docs/results.md and its plots show what was measured last, and say what was not."""
+"""docs/results.md and its plots show the latest results, and name missing ones."""
 
 from __future__ import annotations
 
@@ -8,51 +8,60 @@ from pathlib import Path
 import pytest
 
 from bench.common import RESULTS
+from bench.page.result import ResultError, load
 from bench.page.section import Section
-from bench.page.told import ResultError, load
-from bench.results_page import DOCS, README, draw, mark_of, page, readme_with, results, sections
+from bench.results_page import (
+    DOCS,
+    README,
+    draw_plots,
+    load_results,
+    load_sections,
+    mark_of,
+    render_page,
+    render_readme,
+)
 
-SECTIONS = sections()
+SECTIONS = load_sections()
 
 
 def test_the_page_is_made_from_the_results() -> None:
-    assert (DOCS / "results.md").read_text() == page(SECTIONS, results(SECTIONS))
+    assert (DOCS / "results.md").read_text() == render_page(SECTIONS, load_results(SECTIONS))
 
 
 def test_the_readme_is_made_from_the_results() -> None:
     text = README.read_text()
-    assert text == readme_with(text, SECTIONS, results(SECTIONS))
+    assert text == render_readme(text, SECTIONS, load_results(SECTIONS))
 
 
 def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
-    wanted = {
+    expected = {
         plot.name: mark_of(f"{section.name}.json")
         for section in SECTIONS
         if (RESULTS / f"{section.name}.json").exists()
         for plot in section.plots
     }
-    found = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
-    assert set(found) == set(wanted)
-    assert [name for name, mark in wanted.items() if mark not in found[name]] == []
+    drawings = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
+    assert set(drawings) == set(expected)
+    assert [name for name, mark in expected.items() if mark not in drawings[name]] == []
 
 
 def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:
     some = [section for section in SECTIONS if section.name == "moves"]
-    found = results(some)
+    results = load_results(some)
     first, second = (
-        [path.read_bytes() for path in draw(some, found, tmp_path / folder, "svg")]
+        [path.read_bytes() for path in draw_plots(some, results, tmp_path / folder, "svg")]
         for folder in ("one", "other")
     )
     assert first == second and first
 
 
 def test_every_result_has_its_section() -> None:
-    shown = {section.name for section in SECTIONS}
-    assert {file.stem for file in RESULTS.glob("*.json")} <= shown
+    names = {section.name for section in SECTIONS}
+    assert {file.stem for file in RESULTS.glob("*.json")} <= names
 
 
 def _section(**more: object) -> Section:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "name": "speed",
         "title": "Speed",
         "question": "How fast?",
@@ -60,11 +69,11 @@ def _section(**more: object) -> Section:
         "target": "speed",
         "figures": lambda result: f"{result['summary']['rate_per_s']} a second",
     }
-    return Section(**{**told, **more})  # type: ignore[arg-type]
+    return Section(**{**fields, **more})  # type: ignore[arg-type]
 
 
 def test_what_was_not_measured_is_said_to_be_missing() -> None:
-    text = page([_section()], {})
+    text = render_page([_section()], {})
     assert "| [Speed](#speed) | How fast? | **missing** |" in text
     assert "**Missing: not measured yet.** `make bench-speed` measures it." in text
 
@@ -77,7 +86,7 @@ def test_a_failed_check_stands_out(tmp_path: Path) -> None:
     ]
     file = tmp_path / "speed.json"
     file.write_text(json.dumps({"summary": {"rate_per_s": 3}, "checks": checks}))
-    text = page([_section()], {"speed": load(file)})
+    text = render_page([_section()], {"speed": load(file)})
     assert "| [Speed](#speed) | How fast? | 1 | **1** | 1 |" in text
     assert "| [Speed](#speed) | rate | > 5 | 3 |" in text
     assert "> **1 of 3 checks failed:** rate." in text
@@ -90,7 +99,7 @@ def test_a_missing_key_is_named_with_its_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"summary": {"rates": [{"mean": 1}]}}))
     result = load(file)
     with pytest.raises(ResultError, match=r"cannot show speed\.json: it has no 'summary\.rate_per"):
-        page([_section()], {"speed": result})
+        render_page([_section()], {"speed": result})
     with pytest.raises(ResultError, match=r"no 'summary\.rates\[0\]\.low'"):
         result["summary"]["rates"][0]["low"]
 

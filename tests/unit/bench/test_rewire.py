@@ -1,4 +1,4 @@
-"""Rewirings are what they should be, and what is counted is put down to the right change."""
+"""Rewirings are as specified, and faults are attributed to the right change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from speck.spec.topology import Graph
 
 def _wirings(seed: int, count: int = 200) -> list[Wiring]:
     dice = random.Random(seed)
-    found = [first_wiring(dice)]
-    while len(found) < count:
-        found.append(next_wiring(dice, found[-1]))
-    return found
+    wirings = [first_wiring(dice)]
+    while len(wirings) < count:
+        wirings.append(next_wiring(dice, wirings[-1]))
+    return wirings
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -67,10 +67,10 @@ def test_all_that_may_change_does_change() -> None:
     assert {wiring.order[0] for wiring in wirings} == set(NAMES)
     assert {wiring.order[-1] for wiring in wirings} == set(NAMES)
     assert {link for wiring in wirings for link in wiring.links} == set(LINKS)
-    kept = Counter(
+    counts = Counter(
         (one.order == other.order, one.links == other.links) for one, other in pairwise(wirings)
     )
-    assert set(kept) == {(same, alike) for same in (False, True) for alike in (False, True)}
+    assert set(counts) == {(same, alike) for same in (False, True) for alike in (False, True)}
 
 
 def test_the_same_seed_gives_the_same_wirings() -> None:

@@ -54,21 +54,21 @@ def one(query: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     root = tmp_path_factory.mktemp("samples")
     return root, generate(root, SPEC)
 
 
-def test_differences_between_looks_give_the_truth(made: tuple[Path, Truth]) -> None:
-    root, truth = made
+def test_differences_between_looks_give_the_truth(generated: tuple[Path, Truth]) -> None:
+    root, truth = generated
     tasks = duckdb.sql(TASK_RATES.format(root=root)).fetchall()
-    found: dict[str, list[tuple]] = {}
+    by_job: dict[str, list[tuple]] = {}
     for name, *row in tasks:
-        found.setdefault(name, []).append(row)
-    told = {name for name, job in truth.jobs.items() if job.told_busy}
-    assert found.keys() == told < truth.jobs.keys()
+        by_job.setdefault(name, []).append(row)
+    with_busy_time = {name for name, job in truth.jobs.items() if job.told_busy}
+    assert by_job.keys() == with_busy_time < truth.jobs.keys()
     assert len({job.tasks for job in truth.jobs.values()}) == 3
-    for name, rows in found.items():
+    for name, rows in by_job.items():
         job = truth.jobs[name]
         source, sink = next(r for r in rows if r[0]), next(r for r in rows if r[1])
         busy = sum(row[3] / row[2] for row in rows) * source[2]
@@ -81,8 +81,8 @@ def test_differences_between_looks_give_the_truth(made: tuple[Path, Truth]) -> N
         assert all(row[8] == pytest.approx(1, rel=0.01) for row in rows)
 
 
-def test_the_faults_are_there_as_counted(made: tuple[Path, Truth]) -> None:
-    root, truth = made
+def test_the_faults_are_there_as_counted(generated: tuple[Path, Truth]) -> None:
+    root, truth = generated
     for name, table in TABLES.items():
         read = f"read_parquet('{root}/{name}/**/*.parquet', hive_partitioning=1)"
         rows = one(f"select count(*) from {read}")
@@ -102,8 +102,8 @@ def test_the_faults_are_there_as_counted(made: tuple[Path, Truth]) -> None:
     assert truth.faults["silences"] > 0
 
 
-def test_the_same_spec_gives_the_same_rows(made: tuple[Path, Truth], tmp_path: Path) -> None:
-    root, truth = made
+def test_the_same_spec_gives_the_same_rows(generated: tuple[Path, Truth], tmp_path: Path) -> None:
+    root, truth = generated
     again = generate(tmp_path, SPEC)
     assert again.jobs == truth.jobs
     ours, theirs = (
@@ -117,9 +117,9 @@ def test_files_have_the_types_of_their_tables(tmp_path: Path) -> None:
     generate(tmp_path, Spec(jobs=5, sites=2, hours=0.1))
     for table in TABLES.values():
         for file in (tmp_path / table.name).rglob("*.parquet"):
-            found = pq.read_schema(file)
+            schema = pq.read_schema(file)
             kinds = {
                 name: kind.value_type if pa.types.is_dictionary(kind) else kind
-                for name, kind in zip(found.names, found.types, strict=True)
+                for name, kind in zip(schema.names, schema.types, strict=True)
             }
             assert kinds == {field.name: field.type for field in table.schema}, file

@@ -1,4 +1,4 @@
-"""What the growth of the control plane is told by."""
+"""The figures that describe the growth of the control plane."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def row(sites: int, seconds: float, every_s: float) -> JsonObject:
 
 def test_growth_is_the_slope_on_logarithmic_axes() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 100.0, WATCH_S), row(1000, 100.0, WATCH_S)]
-    found = exponents(rows)
-    assert found["apply_s"] == [2.0, 0.0]
-    assert found["store_bytes"] == [1.0, 1.0]
-    assert found["GET jobs"] == [2.0, 0.0]
+    slopes = exponents(rows)
+    assert slopes["apply_s"] == [2.0, 0.0]
+    assert slopes["store_bytes"] == [1.0, 1.0]
+    assert slopes["GET jobs"] == [2.0, 0.0]
 
 
 @pytest.mark.parametrize(("power", "fine"), [(1.0, True), (STEEPEST + 0.2, False)])
 def test_what_grows_too_steeply_at_the_largest_size_fails(power: float, fine: bool) -> None:
-    told = checks([row(10, 1.0, 5.0), row(100, 10.0**power, 5.0)], LATENCIES)
-    assert {c.ok for c in told if "grows" in c.name} == {fine}
+    verdicts = checks([row(10, 1.0, 5.0), row(100, 10.0**power, 5.0)], LATENCIES)
+    assert {c.ok for c in verdicts if "grows" in c.name} == {fine}
 
 
 def test_a_machine_that_was_busy_while_flink_was_measured_fails() -> None:
     rows = [row(10, 1.0, 5.0), row(100, 10.0, 5.0)]
-    told = checks(rows, {"starting": [20.0] * 10})
-    assert [c.name for c in told if c.ok is False] == [
+    verdicts = checks(rows, {"starting": [20.0] * 10})
+    assert [c.name for c in verdicts if c.ok is False] == [
         "the real Flink was measured on a quiet machine"
     ]
 
 
 def test_where_it_broke_is_told_and_fails() -> None:
-    told = checks([row(10, 1.0, 5.0)], LATENCIES, "30 sites: cannot deploy")
-    assert [(c.name, c.measured, c.note) for c in told if c.ok is False] == [
+    verdicts = checks([row(10, 1.0, 5.0)], LATENCIES, "30 sites: cannot deploy")
+    assert [(c.name, c.measured, c.note) for c in verdicts if c.ok is False] == [
         ("measured up to", "10 sites", "30 sites: cannot deploy")
     ]
     assert all(c.ok for c in checks([], LATENCIES))
@@ -58,8 +58,8 @@ def test_where_it_broke_is_told_and_fails() -> None:
 def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
     assert keeps_up(rows) == 100
-    told = {c.name: c.ok for c in checks(rows, LATENCIES)}
-    assert told["each of 1000 sites is looked at every, s"] is False
+    verdicts = {c.name: c.ok for c in checks(rows, LATENCIES)}
+    assert verdicts["each of 1000 sites is looked at every, s"] is False
 
 
 def test_the_page_says_where_it_breaks() -> None:
@@ -75,11 +75,11 @@ def test_the_page_says_where_it_breaks() -> None:
 
     fine, late = at(10, 5.0, 0, 2.0), at(1000, 15.0, 75, 2200.0)
     assert where_it_breaks([fine], 5.0) == "It broke at none of these sizes."
-    told = where_it_breaks([fine, late], 5.0)
-    assert "at 1,000 sites the watch comes to a site every 15 s instead of 5 s" in told
+    text = where_it_breaks([fine, late], 5.0)
+    assert "at 1,000 sites the watch comes to a site every 15 s instead of 5 s" in text
     assert (
-        "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in told
+        "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in text
     )
-    assert "at 1,000 sites GET sites takes 2.2 s (p50)" in told
-    assert "at 1,000 sites GET sites takes 4.4 s (p99)" in told
-    assert "GET job takes" not in told
+    assert "at 1,000 sites GET sites takes 2.2 s (p50)" in text
+    assert "at 1,000 sites GET sites takes 4.4 s (p99)" in text
+    assert "GET job takes" not in text

@@ -20,7 +20,7 @@ def test_a_feed_begins_past_the_window_in_which_the_last_one_ended(
     monkeypatch.setattr(traffic_run, "DetectionFeed", lambda *_, **__: begun.append([*waited]))
     bench: Any = Bench.__new__(Bench)
     bench.brokers = {f"edge-{each}": "tcp://127.0.0.1:1" for each in "abc"}
-    bench.seen = {}
+    bench.templates = {}
     ended = time.monotonic()
     bench.feed(10.0)
     assert begun == [waited]

@@ -66,22 +66,22 @@ def test_savepoint_progress() -> None:
     assert answers.savepoint_progress({"status": {"id": "IN_PROGRESS"}, "operation": None}) == (
         SavepointProgress(done=False)
     )
-    done = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:/s/1"}}
-    assert answers.savepoint_progress(done) == SavepointProgress(True, "file:/s/1")
+    answer = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:/s/1"}}
+    assert answers.savepoint_progress(answer) == SavepointProgress(True, "file:/s/1")
 
 
 def test_a_savepoint_under_way_says_how_many_subtasks_have_given_their_part() -> None:
     none = SavepointProgress(done=False)
     entry = {"status": "IN_PROGRESS", "num_subtasks": 4, "num_acknowledged_subtasks": 3}
-    listed = [
+    checkpoint_list = [
         {**entry, "id": 8, "is_savepoint": True},
         {**entry, "id": 9, "is_savepoint": False, "num_acknowledged_subtasks": 1},
         {"id": 7, "status": "COMPLETED", "is_savepoint": True},
     ]
-    assert answers.with_subtasks(none, {"history": listed}) == SavepointProgress(
+    assert answers.with_subtasks(none, {"history": checkpoint_list}) == SavepointProgress(
         False, acknowledged=3, total=4
     )
-    assert answers.with_subtasks(none, {"history": listed[1:]}) == none
+    assert answers.with_subtasks(none, {"history": checkpoint_list[1:]}) == none
 
 
 def failed(trace: str) -> SavepointProgress:
@@ -132,8 +132,8 @@ def checkpoints(
     )
 
 
-def number(found: CheckpointInfo | None) -> int | None:
-    return found.checkpoint_id if found is not None else None
+def number(checkpoint: CheckpointInfo | None) -> int | None:
+    return checkpoint.checkpoint_id if checkpoint is not None else None
 
 
 RESTORED = {"id": 3, "restore_timestamp": 5, "is_savepoint": True, "external_path": "file:/c/3"}
@@ -172,8 +172,8 @@ def test_exceptions_come_newest_first() -> None:
     def entry(at: int) -> dict[str, Any]:
         return {"timestamp": at, "exceptionName": "a.B", "stacktrace": "a.B: c", "taskName": "t"}
 
-    found = answers.job_exceptions({"exceptionHistory": {"entries": [entry(1), entry(2)]}})
-    assert [each.at_ms for each in found] == [2, 1]
+    exceptions = answers.job_exceptions({"exceptionHistory": {"entries": [entry(1), entry(2)]}})
+    assert [each.at_ms for each in exceptions] == [2, 1]
     assert answers.job_exceptions({"exceptionHistory": None}) == []
 
 

@@ -1,4 +1,4 @@
-"""Flink's settings: durations and sizes as Flink writes them, and what is wrong with them."""
+"""Flink's settings: durations and sizes in Flink's notation, and the faults in them."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def test_the_fogs_own_settings_are_good(tmp_path: Path) -> None:
 
 
 def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
-    found = findings(Settings({}), IDLE)
-    assert [finding.setting for finding in found if finding.severity == "error"] == [
+    faults = findings(Settings({}), IDLE)
+    assert [finding.setting for finding in faults if finding.severity == "error"] == [
         "cluster.intercept-user-system-exit",
         "execution.checkpointing.dir",
         "execution.checkpointing.savepoint-dir",
         "execution.checkpointing.externalized-checkpoint-retention",
         "execution.checkpointing.interval",
     ]
-    assert [finding.setting for finding in found if finding.severity == "warning"] == [
+    assert [finding.setting for finding in faults if finding.severity == "warning"] == [
         "web.upload.dir",
         "execution.checkpointing.num-retained",
         "execution.checkpointing.data-inline-threshold",
@@ -81,7 +81,7 @@ def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
         "rest.cache.checkpoint-statistics.timeout",
         "rest.bind-address",
     ]
-    assert found[0] == Finding(
+    assert faults[0] == Finding(
         "error",
         "cluster.intercept-user-system-exit",
         "not set (Flink's default: DISABLED)",
@@ -120,9 +120,11 @@ def test_every_mend_mends() -> None:
     ],
 )
 def test_each_bad_value_is_found(tmp_path: Path, key: str, value: str, severity: str) -> None:
-    found = findings(fog_settings(tmp_path, **{key: value}), IDLE)
-    assert [(each.setting, each.found, each.severity) for each in found] == [(key, value, severity)]
-    assert found[0].mend.startswith(f"{key}: ")
+    faults = findings(fog_settings(tmp_path, **{key: value}), IDLE)
+    assert [(each.setting, each.found, each.severity) for each in faults] == [
+        (key, value, severity)
+    ]
+    assert faults[0].mend.startswith(f"{key}: ")
 
 
 def test_names_of_flink_1_are_understood(tmp_path: Path) -> None:
@@ -166,12 +168,12 @@ def test_no_slots_and_waiting_jobs_are_found(tmp_path: Path) -> None:
 
 
 def test_a_running_job_without_checkpoints_is_named() -> None:
-    kept = {"enabled": True, "delete_on_cancellation": False}
-    assert job_finding("A", {"interval": 1000, "externalization": kept}) is None
+    externalization = {"enabled": True, "delete_on_cancellation": False}
+    assert job_finding("A", {"interval": 1000, "externalization": externalization}) is None
     without = job_finding("A", None)
     assert without is not None
     assert without.found == "job A takes no checkpoints"
-    never = job_finding("A", {"interval": 2**63 - 1, "externalization": kept})
+    never = job_finding("A", {"interval": 2**63 - 1, "externalization": externalization})
     assert never == without
     deleted = job_finding(
         "A", {"interval": 1, "externalization": {"enabled": True, "delete_on_cancellation": True}}

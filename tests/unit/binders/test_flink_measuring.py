@@ -1,4 +1,4 @@
-"""What the Flink binder asks for when it measures, and what it makes of the answers; no Flink."""
+"""The Flink binder's requests for metrics, and its reading of the answers; no Flink."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CHAIN = {
 }
 
 
-def values(told: dict[str, str]) -> list[dict[str, str]]:
-    return [{"id": name, "value": value} for name, value in told.items()]
+def values(metrics: dict[str, str]) -> list[dict[str, str]]:
+    return [{"id": name, "value": value} for name, value in metrics.items()]
 
 
-def cluster(fake: Fake, *jobs: str, state: str = "RUNNING", **told: str) -> None:
+def cluster(fake: Fake, *jobs: str, state: str = "RUNNING", **metrics: str) -> None:
     fake.say("/overview", {"slots-total": 8, "slots-available": 6})
     fake.say("/jobs/overview", {"jobs": [{"jid": job, "state": state} for job in jobs]})
     path = "pekko.tcp://flink@10.0.0.{}:6122/user/rpc/taskmanager_0"
@@ -51,31 +51,31 @@ def cluster(fake: Fake, *jobs: str, state: str = "RUNNING", **told: str) -> None
         "Status.JVM.Memory.Heap.Committed": "20",
         "Status.JVM.Memory.NonHeap.Committed": "5",
         "Status.JVM.Memory.Direct.MemoryUsed": "1",
-        **told,
+        **metrics,
     }
     for n in (1, 2, 3):
         fake.say(f"/taskmanagers/tm-{n}/metrics", values(worker))
 
 
-def job(fake: Fake, job_id: str = JOB, told: dict[str, str] | None = None, **of: str) -> None:
+def job(fake: Fake, job_id: str = JOB, metrics: dict[str, str] | None = None, **of: str) -> None:
     vertices = [{"id": "v", "name": "mqtt -> sink", "parallelism": 1}]
     fake.say(f"/jobs/{job_id}", {"vertices": vertices})
     fake.say(f"/jobs/{job_id}/metrics", values({"numRestarts": "0", **of}))
-    fake.say(f"/jobs/{job_id}/vertices/v/metrics", values(CHAIN if told is None else told))
+    fake.say(f"/jobs/{job_id}/vertices/v/metrics", values(CHAIN if metrics is None else metrics))
 
 
-def asked(fake: Fake, path: str) -> list[str]:
+def take_requests(fake: Fake, path: str) -> list[str]:
     """The queries that were sent to a path since the last time."""
-    found = [
+    paths = [
         line.partition("?")[2]
-        for line, _, _ in fake.asked
+        for line, _, _ in fake.requests
         if line.partition("?")[0] == f"GET {path}"
     ]
-    fake.asked.clear()
-    return found
+    fake.requests.clear()
+    return paths
 
 
-def measured(engine: FlinkEngine, job_id: str = JOB) -> JobMeasure:
+def measure_one(engine: FlinkEngine, job_id: str = JOB) -> JobMeasure:
     return engine.measure([job_id]).jobs[job_id]
 
 
@@ -84,15 +84,15 @@ def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
 ) -> None:
     cluster(fake, JOB)
     job(fake, lastCompletedCheckpointId="7", lastCheckpointFullSize="99", uptime="1234")
-    found = measured(engine)
-    (task,) = found.tasks
+    measure = measure_one(engine)
+    (task,) = measure.tasks
     assert (task.is_source, task.is_sink, task.subtask, task.subtasks) == (True, True, 0, 1)
     assert (task.busy_ms, task.idle_ms, task.back_pressured_ms) == (5.0, 5.0, 5.0)
     assert task.cpu_ms == 4.5, "source and sink tell of one thread"
     assert (task.records_in, task.records_out) == (100, 50)
     assert (task.bytes_in, task.bytes_out) == (9000, 4010)
-    assert (found.restarts, found.checkpoint_id, found.checkpoint_bytes) == (0, 7, 99)
-    assert (found.uptime_ms, found.checkpoint_ms) == (1234, None)
+    assert (measure.restarts, measure.checkpoint_id, measure.checkpoint_bytes) == (0, 7, 99)
+    assert (measure.uptime_ms, measure.checkpoint_ms) == (1234, None)
 
 
 def test_what_a_foreign_connector_does_not_count_is_not_told(
@@ -106,24 +106,29 @@ def test_what_a_foreign_connector_does_not_count_is_not_told(
         "0.mqtt-sink__Writer.numBytesSend": "0",
         "0.mqtt-sink__Committer.numBytesSend": "0",
     }
-    job(fake, told={**CHAIN, **uncounted})
-    (task,) = measured(engine).tasks
+    job(fake, metrics={**CHAIN, **uncounted})
+    (task,) = measure_one(engine).tasks
     assert (task.records_in, task.bytes_in) == (100, None)
     assert (task.records_out, task.bytes_out) == (None, None)
 
 
 def test_before_anything_came_a_zero_is_a_zero(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
-    job(fake, told=dict.fromkeys((*CHAIN, "0.mqtt-sink__Writer.numRecordsIn"), "0"))
-    (task,) = measured(engine).tasks
+    job(fake, metrics=dict.fromkeys((*CHAIN, "0.mqtt-sink__Writer.numRecordsIn"), "0"))
+    (task,) = measure_one(engine).tasks
     assert (task.records_in, task.bytes_in, task.records_out, task.bytes_out) == (0, 0, 0, 0)
 
 
 def test_a_task_between_others_is_told_by_its_exchange(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
-    told = {"0.numRecordsIn": "8", "1.numRecordsIn": "9", "1.numBytesOut": "3", "0.map.numX": "1"}
-    job(fake, told=told)
-    first, second = measured(engine).tasks
+    metrics = {
+        "0.numRecordsIn": "8",
+        "1.numRecordsIn": "9",
+        "1.numBytesOut": "3",
+        "0.map.numX": "1",
+    }
+    job(fake, metrics=metrics)
+    first, second = measure_one(engine).tasks
     assert (first.is_source, first.is_sink) == (False, False)
     assert (first.subtask, first.records_in, first.bytes_out) == (0, 8, None)
     assert (second.subtask, second.records_in, second.bytes_out) == (1, 9, 3)
@@ -131,11 +136,15 @@ def test_a_task_between_others_is_told_by_its_exchange(fake: Fake, engine: Flink
 
 def test_nan_and_minus_one_are_not_told(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
-    told = {**CHAIN, "0.accumulateBusyTimeMs": "NaN"}
-    job(fake, told=told, lastCompletedCheckpointId="-1", lastCheckpointDuration="-1")
-    found = measured(engine)
-    assert (found.tasks[0].busy_ms, found.tasks[0].idle_ms) == (None, 5.0)
-    assert (found.checkpoint_id, found.checkpoint_ms, found.checkpoint_bytes) == (None, None, None)
+    metrics = {**CHAIN, "0.accumulateBusyTimeMs": "NaN"}
+    job(fake, metrics=metrics, lastCompletedCheckpointId="-1", lastCheckpointDuration="-1")
+    measure = measure_one(engine)
+    assert (measure.tasks[0].busy_ms, measure.tasks[0].idle_ms) == (None, 5.0)
+    assert (measure.checkpoint_id, measure.checkpoint_ms, measure.checkpoint_bytes) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_names_are_learned_until_they_stay_and_again_after_a_restart(
@@ -144,19 +153,19 @@ def test_names_are_learned_until_they_stay_and_again_after_a_restart(
     """A task that begins has not all its metrics yet."""
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)
-    job(fake, told={name: CHAIN[name] for name in list(CHAIN)[:6]})
-    assert measured(engine).tasks[0].records_out is None
-    assert [bool(query) for query in asked(fake, path)] == [False, True]
+    job(fake, metrics={name: CHAIN[name] for name in list(CHAIN)[:6]})
+    assert measure_one(engine).tasks[0].records_out is None
+    assert [bool(query) for query in take_requests(fake, path)] == [False, True]
     job(fake)
-    assert measured(engine).tasks[0].records_out == 50
-    assert [bool(query) for query in asked(fake, path)] == [False, True]
-    measured(engine)
-    assert [bool(query) for query in asked(fake, path)] == [False, True]
-    measured(engine)
-    assert [bool(query) for query in asked(fake, path)] == [True]
+    assert measure_one(engine).tasks[0].records_out == 50
+    assert [bool(query) for query in take_requests(fake, path)] == [False, True]
+    measure_one(engine)
+    assert [bool(query) for query in take_requests(fake, path)] == [False, True]
+    measure_one(engine)
+    assert [bool(query) for query in take_requests(fake, path)] == [True]
     job(fake, numRestarts="1")
-    measured(engine)
-    assert [bool(query) for query in asked(fake, path)] == [False, True]
+    measure_one(engine)
+    assert [bool(query) for query in take_requests(fake, path)] == [False, True]
 
 
 @pytest.mark.parametrize("looks", [1, 2, 5])
@@ -167,49 +176,49 @@ def test_names_are_learned_until_every_subtask_has_begun(
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)
     early = {**dict.fromkeys((f"0.{name}" for name in TIMES), "0"), "0.numRecordsIn": "0"}
-    job(fake, told={**early, f"0.{TIMES[0]}": "NaN"})
+    job(fake, metrics={**early, f"0.{TIMES[0]}": "NaN"})
     for _ in range(looks):
-        (task,) = measured(engine).tasks
+        (task,) = measure_one(engine).tasks
         assert (task.is_source, task.is_sink) == (False, False)
     job(fake)
-    (task,) = measured(engine).tasks
+    (task,) = measure_one(engine).tasks
     assert (task.is_source, task.records_in, task.records_out) == (True, 100, 50)
-    measured(engine)
-    asked(fake, path)
-    measured(engine)
-    assert [bool(query) for query in asked(fake, path)] == [True]
+    measure_one(engine)
+    take_requests(fake, path)
+    measure_one(engine)
+    assert [bool(query) for query in take_requests(fake, path)] == [True]
 
 
 def test_names_are_learned_while_a_subtask_has_not_begun(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
     beside = {name.replace("0.", "1.", 1): value for name, value in CHAIN.items()}
     late = {"1.accumulateBusyTimeMs": "NaN", "1.numRecordsIn": "0"}
-    job(fake, told={**CHAIN, **late})
+    job(fake, metrics={**CHAIN, **late})
     fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v", "name": "mqtt", "parallelism": 2}]})
     path = f"/jobs/{JOB}/vertices/v/metrics"
     for _ in range(3):
-        asked(fake, path)
-        measured(engine)
-    assert "" in asked(fake, path)
+        take_requests(fake, path)
+        measure_one(engine)
+    assert "" in take_requests(fake, path)
     fake.say(path, values({**CHAIN, **beside}))
-    assert [task.records_in for task in measured(engine).tasks] == [100, 100]
-    measured(engine)
-    asked(fake, path)
-    measured(engine)
-    assert "" not in asked(fake, path)
+    assert [task.records_in for task in measure_one(engine).tasks] == [100, 100]
+    measure_one(engine)
+    take_requests(fake, path)
+    measure_one(engine)
+    assert "" not in take_requests(fake, path)
 
 
 def test_values_that_are_missing_are_looked_for_anew(fake: Fake, engine: FlinkEngine) -> None:
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)
     job(fake)
-    measured(engine)
-    measured(engine)
-    job(fake, told={})
-    assert measured(engine).tasks == ()
-    asked(fake, path)
-    measured(engine)
-    assert asked(fake, path) == [""]
+    measure_one(engine)
+    measure_one(engine)
+    job(fake, metrics={})
+    assert measure_one(engine).tasks == ()
+    take_requests(fake, path)
+    measure_one(engine)
+    assert take_requests(fake, path) == [""]
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -228,8 +237,8 @@ def test_every_one_of_many_jobs_is_told_with_its_own_figures(
     cluster(fake, *ids)
     for n, job_id in enumerate(ids):
         job(fake, job_id, {**CHAIN, "0.Source__mqtt.numRecordsIn": str(n)})
-    told = engine.measure(ids).jobs
-    assert [told[job_id].tasks[0].records_in for job_id in ids] == list(range(11))
+    jobs_by_id = engine.measure(ids).jobs
+    assert [jobs_by_id[job_id].tasks[0].records_in for job_id in ids] == list(range(11))
     assert pools == [8 if far else 2]
 
 
@@ -240,7 +249,7 @@ def test_no_further_job_is_asked_about_when_a_look_takes_too_long(
     job(fake)
     monkeypatch.setattr("binders.flink.measuring.LONGEST_S", -1.0)
     assert engine.measure([JOB]).jobs == {}
-    assert asked(fake, f"/jobs/{JOB}/metrics") == []
+    assert take_requests(fake, f"/jobs/{JOB}/metrics") == []
 
 
 def test_a_job_that_fails_to_answer_is_missing_alone(fake: Fake, engine: FlinkEngine) -> None:
@@ -262,17 +271,19 @@ def test_workers_are_summed_and_share_the_cores_of_their_machine(
     fake: Fake, engine: FlinkEngine
 ) -> None:
     cluster(fake)
-    found = engine.measure([])
-    assert (found.slots_total, found.slots_free, found.cores) == (8, 6, 8.0)
-    assert (found.cpu_ms, found.memory_bytes) == (6000.0, 78)
-    assert (found.heap_used_bytes, found.heap_max_bytes) == (30, 120)
+    measures = engine.measure([])
+    assert (measures.slots_total, measures.slots_free, measures.cores) == (8, 6, 8.0)
+    assert (measures.cpu_ms, measures.memory_bytes) == (6000.0, 78)
+    assert (measures.heap_used_bytes, measures.heap_max_bytes) == (30, 120)
 
 
-@pytest.mark.parametrize("told", ["NaN", "-1", "nothing"])
-def test_what_a_worker_does_not_tell_is_no_zero(fake: Fake, engine: FlinkEngine, told: str) -> None:
-    cluster(fake, **{"Status.JVM.CPU.Time": told, "Status.JVM.Memory.Heap.Committed": told})
-    found = engine.measure([])
-    assert (found.cpu_ms, found.memory_bytes, found.heap_max_bytes) == (None, None, 120)
+@pytest.mark.parametrize("missing", ["NaN", "-1", "nothing"])
+def test_what_a_worker_does_not_tell_is_no_zero(
+    fake: Fake, engine: FlinkEngine, missing: str
+) -> None:
+    cluster(fake, **{"Status.JVM.CPU.Time": missing, "Status.JVM.Memory.Heap.Committed": missing})
+    measures = engine.measure([])
+    assert (measures.cpu_ms, measures.memory_bytes, measures.heap_max_bytes) == (None, None, 120)
 
 
 def test_an_engine_that_is_none_is_unreachable(fake: Fake, engine: FlinkEngine) -> None:

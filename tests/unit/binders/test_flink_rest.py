@@ -17,7 +17,13 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import Submission, Target
-from speck.errors import EngineRefusedError, SpeckError, TransientError, UnreachableError
+from speck.errors import (
+    EngineRefusedError,
+    MainTimeoutError,
+    SpeckError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.observation import RunState
 
 JOB = "a" * 32
@@ -25,14 +31,16 @@ SHA = "0" * 64
 
 
 class Fake(ThreadingHTTPServer):
-    """Answers by path; keeps what it was asked."""
+    """Answers by path; keeps its requests."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, tuple[int, str | bytes, dict[str, str]]] = {}
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.silent: set[str] = set()
+        self.over = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def say(self, path: str, body: Any, status: int = 200, **headers: str) -> None:
@@ -40,7 +48,7 @@ class Fake(ThreadingHTTPServer):
         self.answers[path] = (status, text, headers)
 
     def bodies(self, path: str) -> list[bytes]:
-        return [body for line, _, body in self.asked if line.partition(" ")[2] == path]
+        return [body for line, _, body in self.requests if line.partition(" ")[2] == path]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -51,7 +59,9 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length)
-        self.server.asked.append((f"{self.command} {self.path}", dict(self.headers), body))
+        self.server.requests.append((f"{self.command} {self.path}", dict(self.headers), body))
+        if self.path in self.server.silent:
+            self.server.over.wait()
         unknown = (404, "<html>never heard of it</html>", {})
         status, text, headers = self.server.answers.get(self.path.partition("?")[0], unknown)
         content = text.encode() if isinstance(text, str) else text
@@ -73,6 +83,7 @@ def fake() -> Iterator[Fake]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
+    server.over.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -95,17 +106,34 @@ def silent() -> Iterator[str]:
 
 
 def test_silence_is_unreachable_not_for_ever() -> None:
-    with silent() as address, pytest.raises(UnreachableError) as caught:
+    with silent() as address, pytest.raises(UnreachableError) as error:
         FlinkEngine(Target(address, timeout_s=0.2)).view()
-    assert str(caught.value) == f"cannot reach the engine at {address}: no answer in time"
+    assert str(error.value) == f"cannot reach the engine at {address}: no answer in time"
+
+
+def test_a_main_that_does_not_return_is_no_fault_of_the_engine_s_address(
+    fake: Fake, tmp_path: Path
+) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"a jar")
+    fake.say("/jars", {"files": [{"id": f"x_{SHA}.jar", "name": f"{SHA}.jar", "uploaded": 1}]})
+    fake.say("/overview", {})
+    fake.say("/jobs/overview", {"jobs": []})
+    fake.silent = {f"/jars/x_{SHA}.jar/{verb}" for verb in ("plan", "run")}
+    engine = FlinkEngine(Target(fake.url, main_timeout_s=0.2))
+    desired = Submission(JOB, "A", SHA, jar, "a.B", ())
+    for call in (engine.try_main, engine.submit):
+        with pytest.raises(MainTimeoutError, match=r"^cannot run main of A: .* within 0\.2 s"):
+            call(desired)
+    fake.answers.pop("/overview")
+    with pytest.raises(UnreachableError):
+        engine.try_main(desired)
 
 
 def test_nobody_there_is_unreachable_with_the_plain_reason() -> None:
-    with pytest.raises(UnreachableError) as caught:
+    with pytest.raises(UnreachableError) as error:
         FlinkEngine(Target("http://127.0.0.1:1")).view()
-    assert str(caught.value) == (
-        "cannot reach the engine at http://127.0.0.1:1: Connection refused"
-    )
+    assert str(error.value) == ("cannot reach the engine at http://127.0.0.1:1: Connection refused")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -144,8 +172,8 @@ def test_only_flinks_word_makes_a_job_unknown(
     fake.say(f"/jobs/{JOB}", body, status)
     with pytest.raises((UnreachableError, EngineRefusedError), match=r"^cannot "):
         engine.status(JOB)
-    said = f"org.apache.flink.runtime.rest.NotFoundException: Job {JOB} not found"
-    fake.say(f"/jobs/{JOB}", {"errors": [said]}, 404)
+    message = f"org.apache.flink.runtime.rest.NotFoundException: Job {JOB} not found"
+    fake.say(f"/jobs/{JOB}", {"errors": [message]}, 404)
     assert engine.status(JOB) is None
 
 
@@ -158,9 +186,9 @@ def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatc
 
 def test_flinks_own_errors_come_with_their_text(fake: Fake) -> None:
     fake.say("/overview", {"errors": ["Internal server error.", "<Exception: why>"]}, 500)
-    with pytest.raises(RefusedAnswer) as caught:
+    with pytest.raises(RefusedAnswer) as error:
         FlinkRest(fake.url).get("/overview")
-    assert (caught.value.refusal.status, caught.value.refusal.text) == (500, "<Exception: why>")
+    assert (error.value.refusal.status, error.value.refusal.text) == (500, "<Exception: why>")
 
 
 def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: Path) -> None:
@@ -168,7 +196,7 @@ def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: P
     jar.write_bytes(bytes(range(256)) * 3000)
     fake.say("/jars/upload", {"filename": f"/u/1_{SHA}.jar"})
     FlinkRest(fake.url).upload("/jars/upload", jar, f"{SHA}.jar", timeout_s=5.0)
-    [(_, headers, body)] = fake.asked
+    [(_, headers, body)] = fake.requests
     assert "Transfer-Encoding" not in headers
     assert int(headers["Content-Length"]) == len(body)
     boundary = headers["Content-Type"].partition("boundary=")[2].encode()
@@ -214,7 +242,7 @@ def test_a_view_takes_two_requests(fake: Fake, engine: FlinkEngine) -> None:
     fake.say("/overview", {"slots-total": 1, "slots-available": 1, "flink-version": "2.3.0"})
     fake.say("/jobs/overview", {"jobs": []})
     assert engine.view().version == "2.3.0"
-    assert [line for line, _, _ in fake.asked] == ["GET /overview", "GET /jobs/overview"]
+    assert [line for line, _, _ in fake.requests] == ["GET /overview", "GET /jobs/overview"]
 
 
 def test_a_cache_that_outlasts_the_time_limit_leaves_the_newest_state_open(
@@ -243,8 +271,17 @@ def test_what_a_cache_lists_of_a_running_job_may_be_gone_without_its_state_being
     fake.say("/jobs/overview", {"jobs": [{"jid": JOB, "end-time": ended}]})
     fake.say("/jobmanager/config", [{"key": "web.refresh-interval", "value": "1 ms"}])
     path = "file:/c/7" if discarded else "<checkpoint-not-externally-addressable>"
-    listed = {"id": 7, "status": "COMPLETED", "external_path": path, "discarded": discarded}
-    answer = {"latest": {"completed": listed}, "history": [listed], "counts": {"completed": 1}}
+    checkpoint_entry = {
+        "id": 7,
+        "status": "COMPLETED",
+        "external_path": path,
+        "discarded": discarded,
+    }
+    answer = {
+        "latest": {"completed": checkpoint_entry},
+        "history": [checkpoint_entry],
+        "counts": {"completed": 1},
+    }
     fake.say(f"/jobs/{JOB}/checkpoints", answer)
     with pytest.raises(error, match="every checkpoint that it completed was discarded"):
         engine.newest_state(JOB)
@@ -255,10 +292,10 @@ def test_a_wide_jobs_metrics_are_asked_for_in_several_requests(
 ) -> None:
     path = f"/jobs/{JOB}/vertices/v/metrics"
     fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v"}]})
-    listed = [{"id": f"{n}.{'op' * 40}.numRecordsOut", "value": "1"} for n in range(200)]
-    fake.say(path, listed)
+    metrics = [{"id": f"{n}.{'op' * 40}.numRecordsOut", "value": "1"} for n in range(200)]
+    fake.say(path, metrics)
     engine.metrics(JOB)
-    asked = [line for line, _, _ in fake.asked if "?get=" in line]
-    names = [name for line in asked for name in re.split("=|%2C", line)[1:]]
-    assert sorted(names) == sorted(each["id"] for each in listed)
-    assert max(map(len, asked)) < 4096
+    lines = [line for line, _, _ in fake.requests if "?get=" in line]
+    names = [name for line in lines for name in re.split("=|%2C", line)[1:]]
+    assert sorted(names) == sorted(each["id"] for each in metrics)
+    assert max(map(len, lines)) < 4096

@@ -190,13 +190,13 @@ def test_a_link_announced_to_have_no_readers_is_published_to(world: World, jar: 
     world.feed(EDGE_BROKER, "raw", [b"1"])
 
     assert world.pump() == 1
-    assert [said.payload for said in world.broker(CLOUD_BROKER).unread["clean"]] == [b"1"]
+    assert [message.payload for message in world.broker(CLOUD_BROKER).unread["clean"]] == [b"1"]
 
 
 def test_what_nobody_had_reserved_is_lost_and_can_be_seen(world: World) -> None:
     world.feed(EDGE_BROKER, "raw", [b"1"])
 
-    assert [said.payload for said in world.broker(EDGE_BROKER).unread["raw"]] == [b"1"]
+    assert [message.payload for message in world.broker(EDGE_BROKER).unread["raw"]] == [b"1"]
 
 
 def test_a_full_queue_drops_the_newest(world: World) -> None:
@@ -204,7 +204,7 @@ def test_a_full_queue_drops_the_newest(world: World) -> None:
     world.broker(EDGE_BROKER).queue_limit = 2
     world.feed(EDGE_BROKER, "raw", [b"1", b"2", b"3"])
 
-    assert [said.payload for said in world.broker(EDGE_BROKER).dropped] == [b"3"]
+    assert [message.payload for message in world.broker(EDGE_BROKER).dropped] == [b"3"]
     assert read(world, EDGE_BROKER, "reader") == [b"1", b"2"]
 
 
@@ -216,7 +216,7 @@ def test_what_a_released_session_held_can_be_seen(world: World) -> None:
     broker.release("reader", "raw", last_reader=True)
 
     abandoned = world.broker(EDGE_BROKER).abandoned["reader"]
-    assert [said.payload for said in abandoned] == [b"1"]
+    assert [message.payload for message in abandoned] == [b"1"]
 
 
 def test_touching_a_live_session_is_noted(world: World, jar: Path) -> None:
@@ -434,12 +434,12 @@ def test_a_job_with_arguments_of_its_own_runs_without_passing_anything(
 
 
 def test_holes_are_counted_and_filled() -> None:
-    seen = Seen()
+    ledger = Seen()
 
-    assert [seen.add(number) for number in (1, 4, 6, 4)] == [True, True, True, False]
-    assert (seen.highest, seen.missing) == (1, 3)
-    assert [seen.add(number) for number in (2, 3, 5)] == [True, True, True]
-    assert (seen.highest, seen.missing) == (6, 0)
+    assert [ledger.add(number) for number in (1, 4, 6, 4)] == [True, True, True, False]
+    assert (ledger.highest, ledger.missing) == (1, 3)
+    assert [ledger.add(number) for number in (2, 3, 5)] == [True, True, True]
+    assert (ledger.highest, ledger.missing) == (6, 0)
 
 
 def test_the_last_four_epochs_are_kept() -> None:
@@ -531,8 +531,8 @@ def test_a_reader_tells_what_it_has_taken_past_a_hole(world: World, jar: Path) -
     world.broker(CLOUD_BROKER).subscribe("reader", "clean")
 
     world.pump()
-    told = broker.taken[client_id]
-    assert (told.taken, told.above) == ({"p": {7: 1}}, {"p": {7: ((3, 3),)}})
+    report = broker.taken[client_id]
+    assert (report.taken, report.above) == ({"p": {7: 1}}, {"p": {7: ((3, 3),)}})
 
 
 def test_a_mark_is_told_with_the_checkpoint_that_covers_what_came_before(
@@ -597,9 +597,9 @@ def test_a_sink_tells_the_topic_that_it_sends_to(world: World, jar: Path) -> Non
 
 
 def test_a_job_drops_what_its_arguments_say_was_taken(world: World, jar: Path) -> None:
-    given = submission(jar, sink_readers="none")
+    plain = submission(jar, sink_readers="none")
     engine = MemoryEngine(Target(EDGE))
-    engine.submit(replace(given, args=(*given.args, "--taken", "sensor/1/2/4-4")))
+    engine.submit(replace(plain, args=(*plain.args, "--taken", "sensor/1/2/4-4")))
     world.feed(EDGE_BROKER, "raw", [b"1", b"2", b"3", b"4", b"5"], "sensor")
 
     world.pump()

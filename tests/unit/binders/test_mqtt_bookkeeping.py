@@ -31,13 +31,13 @@ def test_what_a_reader_has_taken_past_a_hole_is_read() -> None:
     assert taken.epochs() == (TakenEpoch("p", 4294967297, 10, ((12, 12), (15, 20))),)
 
 
-@pytest.mark.parametrize(("said", "mark"), [(b',"mark":"0af9"', "0af9"), (b"", None)])
-def test_the_mark_of_a_reader_is_read(said: bytes, mark: str | None) -> None:
-    assert parse_taken(b'{"v":1,"checkpoint":7' + said + b"}").mark == mark
+@pytest.mark.parametrize(("payload", "mark"), [(b',"mark":"0af9"', "0af9"), (b"", None)])
+def test_the_mark_of_a_reader_is_read(payload: bytes, mark: str | None) -> None:
+    assert parse_taken(b'{"v":1,"checkpoint":7' + payload + b"}").mark == mark
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("payload", "reason"),
     [
         (b'"above":[]', "ranges by producer are no object"),
         (b'"above":{"p":[[1,2]]}', "ranges of p are no object"),
@@ -54,9 +54,9 @@ def test_the_mark_of_a_reader_is_read(said: bytes, mark: str | None) -> None:
         (b'"mark":["a"]', "mark is no text"),
     ],
 )
-def test_ranges_and_marks_of_another_kind_are_a_value_error(said: bytes, reason: str) -> None:
+def test_ranges_and_marks_of_another_kind_are_a_value_error(payload: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        parse_taken(b'{"v":1,"checkpoint":1,' + said + b"}")
+        parse_taken(b'{"v":1,"checkpoint":1,' + payload + b"}")
 
 
 @pytest.mark.parametrize("pair", [b"[true,2]", b"[true,true]", b"[1,true]"])
@@ -134,7 +134,9 @@ def test_a_broker_that_tells_nothing_of_itself() -> None:
     assert Retained().view() == BrokerView({}, {}, uptime_s=None, dropped=None)
 
 
-def told(before: dict[str, int], elapsed_s: float = 0.0, **values: int) -> bookkeeping.Totals:
+def make_totals(
+    before: dict[str, int], elapsed_s: float = 0.0, **values: int
+) -> bookkeeping.Totals:
     topics = {name: topic for topic, name in bookkeeping.TOTALS.items()}
     topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED}
     totals = bookkeeping.Totals(before, elapsed_s)
@@ -145,26 +147,26 @@ def told(before: dict[str, int], elapsed_s: float = 0.0, **values: int) -> bookk
 
 def test_totals_that_a_broker_does_not_tell_again_are_as_they_were() -> None:
     """Mosquitto's retained $SYS messages expire after a minute without a change."""
-    first = told({}, uptime_s=10, dropped=5, messages_in=7, stored=9, retained=6)
+    first = make_totals({}, uptime_s=10, dropped=5, messages_in=7, stored=9, retained=6)
     assert (first.measures().dropped, first.measures().queued) == (5, 3)
-    later = told(first.values(), uptime_s=100, messages_in=8)
+    later = make_totals(first.values(), uptime_s=100, messages_in=8)
     assert (later.measures().dropped, later.measures().messages_in) == (5, 8)
 
 
 def test_a_broker_that_began_anew_is_not_what_it_was() -> None:
-    first = told({}, uptime_s=100, dropped=5)
-    assert told(first.values(), uptime_s=3, messages_in=1).measures().dropped is None
+    first = make_totals({}, uptime_s=100, dropped=5)
+    assert make_totals(first.values(), uptime_s=3, messages_in=1).measures().dropped is None
 
 
 def test_a_broker_that_tells_nothing_tells_nothing() -> None:
-    first = told({}, uptime_s=100, dropped=5)
-    assert told(first.values()).measures() == BrokerMeasures()
+    first = make_totals({}, uptime_s=100, dropped=5)
+    assert make_totals(first.values()).measures() == BrokerMeasures()
 
 
 def test_a_broker_that_began_anew_long_ago_is_not_what_it_was_either() -> None:
     """It has been up for longer by now than at the look before, but not since then."""
-    first = told({}, uptime_s=100, dropped=5)
-    again = told(first.values(), 600, uptime_s=200, messages_in=1)
+    first = make_totals({}, uptime_s=100, dropped=5)
+    again = make_totals(first.values(), 600, uptime_s=200, messages_in=1)
     assert again.measures().dropped is None
-    went_on = told(first.values(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
+    went_on = make_totals(first.values(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
     assert went_on.measures().dropped == 5

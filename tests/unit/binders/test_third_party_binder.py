@@ -59,7 +59,7 @@ def test_a_binder_installed_from_a_folder_is_found_by_its_kind(tmp_path: Path) -
     install(SAMPLE, tmp_path / "site", tmp_path)
 
     path = os.pathsep.join((str(tmp_path / "site"), str(ROOT)))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", USE_IT],
         env={**os.environ, "PYTHONPATH": path},
         cwd=tmp_path,
@@ -68,8 +68,8 @@ def test_a_binder_installed_from_a_folder_is_found_by_its_kind(tmp_path: Path) -
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "cannot reach the mailbox at tcp://elsewhere:1883\n"
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "cannot reach the mailbox at tcp://elsewhere:1883\n"
 
 
 def test_without_the_package_its_kind_is_unknown() -> None:
@@ -94,10 +94,10 @@ def test_the_page_on_binders_shows_the_very_sample() -> None:
     files = [
         file.read_text("utf-8") for file in SAMPLE.rglob("*") if file.suffix in (".cfg", ".py")
     ]
-    shown = re.findall(r"^```(?:ini|python sample)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    samples = re.findall(r"^```(?:ini|python sample)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
-    assert len(shown) == 2
-    for block in shown:
+    assert len(samples) == 2
+    for block in samples:
         assert any(block in text for text in files), block
 
 

@@ -12,22 +12,22 @@ from tests.unit.cli.conftest import Run, Server
 
 
 def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path: Path) -> None:
-    done = speck("analyze", "--dataset", str(tmp_path), "--master", "yarn")
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: cannot analyse: 'yarn' is no master")
+    result = speck("analyze", "--dataset", str(tmp_path), "--master", "yarn")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cannot analyse: 'yarn' is no master")
 
 
 @pytest.mark.parametrize("window", ["0", "ten", "5x"])
 def test_a_window_that_is_none_is_refused(speck: Run, window: str) -> None:
-    done = speck("analyze", "--window", window)
-    assert done.exit_code != 0
-    assert "write 90s, 10m, 2h or 1d" in done.stderr
+    result = speck("analyze", "--window", window)
+    assert result.exit_code != 0
+    assert "write 90s, 10m, 2h or 1d" in result.stderr
 
 
 def test_a_folder_cannot_be_followed(alone: Run, tmp_path: Path) -> None:
-    refused = alone("analyze", "--dataset", str(tmp_path), "--follow")
-    assert refused.exit_code != 0
-    assert "cannot follow a folder" in refused.output
+    result = alone("analyze", "--dataset", str(tmp_path), "--follow")
+    assert result.exit_code != 0
+    assert "cannot follow a folder" in result.output
 
 
 def samples(root: Path) -> Path:
@@ -39,19 +39,19 @@ def samples(root: Path) -> Path:
 def test_the_service_analyses_and_the_tables_tell_it(server: Server, speck: Run) -> None:
     samples(server.service.config.metrics)
 
-    done = speck("analyze", "c")
+    result = speck("analyze", "c")
 
-    assert done.exit_code == 0, done.output
-    assert "122 samples from" in done.stdout
-    ranked = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["1", "A"])
+    assert result.exit_code == 0, result.output
+    assert "122 samples from" in result.stdout
+    ranked = next(line for line in result.stdout.splitlines() if line.split()[:2] == ["1", "A"])
     assert ranked.split()[2:4] == ["edge-a", "5000"]
-    assert "lazy: busy for 0.60 s, less than 1 s" in done.stdout
+    assert "lazy: busy for 0.60 s, less than 1 s" in result.stdout
 
 
 @pytest.mark.long
 def test_a_folder_is_analysed_without_a_service(alone: Run, tmp_path: Path) -> None:
-    done = alone("analyze", "--dataset", str(samples(tmp_path / "metrics")), "-o", "json")
+    result = alone("analyze", "--dataset", str(samples(tmp_path / "metrics")), "-o", "json")
 
-    assert done.exit_code == 0, done.output
-    costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(done.stdout)["jobs"]}
+    assert result.exit_code == 0, result.output
+    costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(result.stdout)["jobs"]}
     assert costs == {"A": pytest.approx(0.002), "lazy": None}

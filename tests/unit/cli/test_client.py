@@ -16,16 +16,16 @@ from speck.errors import InvalidError, Problem
 
 @dataclass
 class Stub:
-    """Gives canned answers (None: hangs up) in order, and keeps what it was asked."""
+    """Gives canned answers (None: hangs up) in order, and keeps its requests."""
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)
-    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
-    told = Stub()
+    server = Stub()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -33,8 +33,8 @@ def stub() -> Iterator[Stub]:
 
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            told.asked.append((self.command, self.path, dict(self.headers)))
-            answer = told.answers.pop(0)
+            server.requests.append((self.command, self.path, dict(self.headers)))
+            answer = server.answers.pop(0)
             if answer is None:
                 self.close_connection = True
                 return
@@ -53,8 +53,8 @@ def stub() -> Iterator[Stub]:
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    told.url = f"http://127.0.0.1:{listening.server_port}"
-    yield told
+    server.url = f"http://127.0.0.1:{listening.server_port}"
+    yield server
     listening.shutdown()
     thread.join()
     listening.server_close()
@@ -72,10 +72,10 @@ def test_problems_keep_path_and_line(stub: Stub) -> None:
         "errors": [{"path": "jobs[2].sink_topic", "message": "is odd", "line": 7}, {"path": ""}],
     }
     stub.answers = [(422, {}, json.dumps(body).encode())]
-    with Client(stub.url) as client, pytest.raises(ClientError, match="cannot accept it") as caught:
+    with Client(stub.url) as client, pytest.raises(ClientError, match="cannot accept it") as error:
         client.job("a")
-    assert caught.value.status == 422
-    assert caught.value.problems[0] == Problem("jobs[2].sink_topic", "is odd", 7)
+    assert error.value.status == 422
+    assert error.value.problems[0] == Problem("jobs[2].sink_topic", "is odd", 7)
 
 
 def test_a_fault_of_the_service_names_the_request(stub: Stub) -> None:
@@ -99,7 +99,7 @@ def test_follows_no_redirect_and_so_shows_its_token_to_nobody(stub: Stub) -> Non
     stub.answers = [(302, {"Location": "http://127.0.0.1:1/"}, b"")]
     with Client(stub.url, "secret") as client, pytest.raises(ClientError, match="HTTP 302"):
         client.job("a")
-    assert stub.asked[0][2]["Authorization"] == "Bearer secret"
+    assert stub.requests[0][2]["Authorization"] == "Bearer secret"
 
 
 def test_ignores_proxies_of_the_environment(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +117,8 @@ def test_a_lost_answer_to_an_apply_is_asked_for_again(
     with Client(stub.url) as client:
         answer = client.apply(b"x", "application/yaml", revision=3, key="k")
     assert answer == {"change": "c"}
-    assert len(stub.asked) == 3
-    for method, path, headers in stub.asked:
+    assert len(stub.requests) == 3
+    for method, path, headers in stub.requests:
         assert (method, path) == ("POST", "/compositions?adopt=false&drain=true&force=false")
         assert headers["Idempotency-Key"] == "k"
         assert headers["If-Match"] == '"3"'
@@ -126,10 +126,10 @@ def test_a_lost_answer_to_an_apply_is_asked_for_again(
 
 def test_a_lost_answer_to_anything_else_is_not(stub: Stub) -> None:
     stub.answers = [None]
-    with Client(stub.url) as client, pytest.raises(NoServerError) as caught:
+    with Client(stub.url) as client, pytest.raises(NoServerError) as error:
         client.remove_site("a")
-    assert not caught.value.refused
-    assert len(stub.asked) == 1
+    assert not error.value.refused
+    assert len(stub.requests) == 1
 
 
 def test_reads_every_page(stub: Stub) -> None:
@@ -140,7 +140,7 @@ def test_reads_every_page(stub: Stub) -> None:
     ]
     with Client(stub.url) as client:
         assert [job["job_name"] for job in client.jobs(site="x")] == ["a", "b", "c"]
-    assert [path for _, path, _ in stub.asked] == ["/jobs?site=x", "/jobs?site=x&after=b"]
+    assert [path for _, path, _ in stub.requests] == ["/jobs?site=x", "/jobs?site=x&after=b"]
 
 
 def test_an_answer_that_does_not_come(stub: Stub) -> None:
@@ -169,7 +169,7 @@ def test_names_are_one_part_of_a_path(stub: Stub) -> None:
     stub.answers = [ok({})]
     with Client(stub.url) as client:
         client.job("../sites/a?b")
-        assert stub.asked[0][1] == "/jobs/..%2Fsites%2Fa%3Fb"
+        assert stub.requests[0][1] == "/jobs/..%2Fsites%2Fa%3Fb"
         with pytest.raises(InvalidError):
             client.job("..")
 

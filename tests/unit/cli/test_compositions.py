@@ -19,42 +19,42 @@ def engine(site: str) -> str:
 
 
 def test_validate_without_a_service(alone: Run) -> None:
-    done = alone("validate", str(FOLDER / "traffic" / "fog.yaml"))
-    assert done.exit_code == 0
-    assert done.stdout.endswith("fog.yaml: composition traffic, 17 jobs: fine\n")
+    result = alone("validate", str(FOLDER / "traffic" / "fog.yaml"))
+    assert result.exit_code == 0
+    assert result.stdout.endswith("fog.yaml: composition traffic, 17 jobs: fine\n")
 
 
 def test_validate_tells_line_and_path(alone: Run, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(COMPOSITION.replace("  sink_topic: clean", "  sink_topics: clean"))
-    done = alone("validate", str(file))
-    assert done.exit_code == 1
-    assert done.stdout.splitlines() == [
+    result = alone("validate", str(file))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
         f"{file}:3: error: jobs[0].sink_topic: missing",
         f"{file}:7: error: jobs[0].sink_topics: unknown field; did you mean sink_topic?",
     ]
-    assert done.stderr == f"error: cannot accept {file}: 2 problems\n"
+    assert result.stderr == f"error: cannot accept {file}: 2 problems\n"
 
 
 def test_validate_finds_faults_of_the_graph(alone: Run) -> None:
     circular = COMPOSITION.replace("sink_topic: kept", "sink_topic: clean")
-    done = alone("validate", "-", "-o", "json", stdin=circular)
-    assert done.exit_code == 1
-    (found,) = json.loads(done.stdout)["files"]
-    assert found["problems"][0]["path"] == "jobs[1].sink_topic"
-    assert found["problems"][0]["line"] == 13
+    result = alone("validate", "-", "-o", "json", stdin=circular)
+    assert result.exit_code == 1
+    (report,) = json.loads(result.stdout)["files"]
+    assert report["problems"][0]["path"] == "jobs[1].sink_topic"
+    assert report["problems"][0]["line"] == 13
 
 
 def test_validate_what_is_no_yaml_at_all(alone: Run) -> None:
-    done = alone("validate", "-", stdin="jobs: [")
-    assert done.exit_code == 1
-    assert done.stdout.startswith("stdin:")
+    result = alone("validate", "-", stdin="jobs: [")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("stdin:")
 
 
 def test_plan_shows_what_would_change(speck: Run, chain: str) -> None:
-    done = speck("plan", chain)
-    assert done.exit_code == 0
-    assert done.stdout.splitlines() == [
+    result = speck("plan", chain)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
         "+ add     clean  edge-a  new job",
         "+ add     keep   cloud   new job",
         "plan: 2 to add, 0 to update, 0 to move, 0 to remove, 0 unchanged (6 operations)",
@@ -70,11 +70,11 @@ def test_every_sign_of_a_plan(speck: Run, chain: str) -> None:
     updated = moved.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
     third = updated.replace("inputs:", COMPOSITION[COMPOSITION.index("- job_name: keep") :], 1)
     third = third[: third.index("inputs:")].replace("- job_name: keep", "- job_name: keep-2", 1)
-    done = speck("plan", "-", stdin=third)
-    assert done.exit_code == 0, done.stderr
-    starts = [line.split("  ")[0].strip() for line in done.stdout.splitlines()]
+    result = speck("plan", "-", stdin=third)
+    assert result.exit_code == 0, result.stderr
+    starts = [line.split("  ")[0].strip() for line in result.stdout.splitlines()]
     assert {"→ move", "+ add"} <= set(starts)
-    assert "edge-a → edge-b" in done.stdout
+    assert "edge-a → edge-b" in result.stdout
     only = COMPOSITION[: COMPOSITION.index("- job_name: keep")] + "inputs: []\n"
     removed = speck(
         "plan", "-", "--operations", stdin=only.replace("sink_topic: clean", "sink_topic: x")
@@ -101,18 +101,18 @@ def test_plan_as_data(speck: Run, chain: str) -> None:
 
 def test_what_the_service_refuses_is_told_with_lines(speck: Run) -> None:
     elsewhere = COMPOSITION.replace("site: edge-a\n  sink", "site: edge-z\n  sink")
-    done = speck("plan", "-", stdin=elsewhere)
-    assert done.exit_code == 1
-    assert "jobs[0].site (line 4)" in done.stderr
-    assert "Traceback" not in done.output
+    result = speck("plan", "-", stdin=elsewhere)
+    assert result.exit_code == 1
+    assert "jobs[0].site (line 4)" in result.stderr
+    assert "Traceback" not in result.output
 
 
 def test_apply_shows_the_plan_and_follows(speck: Run, chain: str) -> None:
-    done = speck("apply", "--yes", chain)
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "+ add     clean  edge-a  new job"
-    assert done.stdout.splitlines()[-1] == "chain revision 1 is deployed"
-    assert "start clean on edge-a: done\n" in done.stderr
+    result = speck("apply", "--yes", chain)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[0] == "+ add     clean  edge-a  new job"
+    assert result.stdout.splitlines()[-1] == "chain revision 1 is deployed"
+    assert "start clean on edge-a: done\n" in result.stderr
     again = speck("apply", chain)  # nothing to ask about
     assert again.stdout.splitlines() == [
         "no changes: 2 jobs as desired",
@@ -134,19 +134,19 @@ def test_apply_asks(speck: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_apply_as_data_holds_the_outcome_alone(speck: Run) -> None:
-    done = speck("apply", "-y", "-", "-o", "json", stdin=COMPOSITION)
-    answer = json.loads(done.stdout)
+    result = speck("apply", "-y", "-", "-o", "json", stdin=COMPOSITION)
+    answer = json.loads(result.stdout)
     assert (answer["revision"], answer["state"]) == (1, "done")
     assert {o["state"] for o in answer["operations"]} == {"done"}
-    assert "+ add     clean" in done.stderr
+    assert "+ add     clean" in result.stderr
 
 
 def test_apply_takes_json(speck: Run, tmp_path: Path) -> None:
     file = tmp_path / "empty.json"
     file.write_text('{\t"name": "none", "jobs": []}')
-    for given in (["plan", str(file)], ["plan", "-"]):
-        done = speck(*given, stdin=file.read_text())
-        assert done.exit_code == 0, done.stderr
+    for words in (["plan", str(file)], ["plan", "-"]):
+        result = speck(*words, stdin=file.read_text())
+        assert result.exit_code == 0, result.stderr
 
 
 def test_to_apply_what_is_there_tells_of_no_old_steps(speck: Run, chain: str) -> None:
@@ -156,14 +156,14 @@ def test_to_apply_what_is_there_tells_of_no_old_steps(speck: Run, chain: str) ->
         assert again.exit_code == 0
         assert again.stdout == "no changes: 2 jobs as desired\nchain revision 1 is deployed\n"
         assert ": done" not in again.stderr
-    told = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
-    assert (told["state"], told["operations"]) == ("done", [])
+    document = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
+    assert (document["state"], document["operations"]) == ("done", [])
 
 
 def test_no_wait(speck: Run, chain: str, server: Server) -> None:
-    done = speck("apply", "-y", "--no-wait", chain)
-    assert done.exit_code == 0
-    assert "is under way" in done.stdout
+    result = speck("apply", "-y", "--no-wait", chain)
+    assert result.exit_code == 0
+    assert "is under way" in result.stdout
     for running in server.service.changes.all_under_way():
         running.over.wait(10)
 
@@ -171,11 +171,11 @@ def test_no_wait(speck: Run, chain: str, server: Server) -> None:
 def test_a_failure_tells_what_failed_and_what_was_skipped(speck: Run, chain: str) -> None:
     faults = World.current().engine(engine("cloud"))
     faults.refuse("submit", 1, EngineRefusedError("cannot start it: no luck"))
-    done = speck("apply", "-y", chain)
-    assert done.exit_code == 1
-    assert "  failed  start keep on cloud: cannot start it: no luck" in done.stderr
-    assert "fix the cause and apply again" in done.stderr
-    assert "is deployed" not in done.stdout
+    result = speck("apply", "-y", chain)
+    assert result.exit_code == 1
+    assert "  failed  start keep on cloud: cannot start it: no luck" in result.stderr
+    assert "fix the cause and apply again" in result.stderr
+    assert "is deployed" not in result.stdout
     mended = speck("apply", "-y", chain)
     assert mended.exit_code == 0
     assert "+ add     keep" in mended.stdout
@@ -185,11 +185,11 @@ def test_a_site_that_is_away_blocks(speck: Run, chain: str, server: Server) -> N
     assert speck("apply", "-y", chain).exit_code == 0
     World.current().engine(engine("cloud")).unreachable = True
     changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
-    done = speck("apply", "-y", "-", "--timeout", "0.5", stdin=changed)
-    assert done.exit_code == 1
+    result = speck("apply", "-y", "-", "--timeout", "0.5", stdin=changed)
+    assert result.exit_code == 1
     assert (
-        "it continues when the site answers again" in done.stderr
-        or "still being changed" in done.stderr
+        "it continues when the site answers again" in result.stderr
+        or "still being changed" in result.stderr
     )
     (running,) = server.service.changes.all_under_way()
     assert speck("cancel", running.change.id).exit_code == 0
@@ -200,21 +200,21 @@ def test_rollback_and_history(speck: Run, chain: str) -> None:
     changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
     assert speck("apply", "-y", chain).exit_code == 0
     assert speck("apply", "-y", "-", stdin=changed).exit_code == 0
-    done = speck("rollback", "chain", "1", "--yes")
-    assert done.exit_code == 0, done.stderr
-    assert "~ update  keep" in done.stdout
-    assert done.stdout.endswith("chain revision 3 is deployed\n")
-    told = json.loads(speck("history", "chain", "-o", "json").stdout)
-    assert [r["revision"] for r in told["revisions"]] == [3, 2, 1]
-    assert [c["state"] for c in told["changes"]] == ["done"] * 3
+    result = speck("rollback", "chain", "1", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert "~ update  keep" in result.stdout
+    assert result.stdout.endswith("chain revision 3 is deployed\n")
+    document = json.loads(speck("history", "chain", "-o", "json").stdout)
+    assert [r["revision"] for r in document["revisions"]] == [3, 2, 1]
+    assert [c["state"] for c in document["changes"]] == ["done"] * 3
     assert "REVISION" in speck("history", "chain").stdout
-    change = told["changes"][0]
+    change = document["changes"][0]
     assert change["cause"] == "rollback"
-    told = json.loads(speck("history", change["id"], "-o", "json").stdout)
-    assert told["operations"] and told["events"][-1]["message"].endswith("done")
-    shown = speck("history", change["id"]).stdout
-    for operation in told["operations"]:
-        assert f"{operation['kind']} " in shown
+    document = json.loads(speck("history", change["id"], "-o", "json").stdout)
+    assert document["operations"] and document["events"][-1]["message"].endswith("done")
+    output = speck("history", change["id"]).stdout
+    for operation in document["operations"]:
+        assert f"{operation['kind']} " in output
     assert speck("events", "--change", change["id"], "--kind", "change").stdout.count("\n") == 2
     assert speck("rollback", "chain", "9", "--yes").exit_code == 1
 
@@ -222,16 +222,33 @@ def test_rollback_and_history(speck: Run, chain: str) -> None:
 def test_destroy(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
     assert speck("destroy", "chain").exit_code == 1  # nobody can be asked
-    done = speck("destroy", "chain", "--yes")
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout == "composition chain is removed\n"
-    assert "- remove  clean  edge-a" in done.stderr
+    result = speck("destroy", "chain", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "composition chain is removed\n"
+    assert "- remove  clean  edge-a" in result.stderr
     assert speck("destroy", "chain", "--yes").exit_code == 1
+
+
+def test_forget_names_what_is_left(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    refused = speck("forget", "composition", "chain")
+    assert refused.exit_code == 1
+    assert "without --force" in refused.stderr
+    assert "engine job" in refused.stderr
+    done = speck("forget", "composition", "chain", "--force")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "composition chain is forgotten"
+    assert any(line.startswith("left: engine job") and "(clean)" in line for line in lines)
+    assert any(line.startswith("left: session speck-") for line in lines)
+    assert any(line.startswith("left: artifact ") for line in lines)
+    again = speck("forget", "composition", "chain", "--force", "-o", "json")
+    assert again.exit_code == 1
 
 
 def test_destroy_without_drain(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
-    done = speck("destroy", "chain", "--yes", "--no-drain", "-o", "json")
-    kinds = {o["kind"] for o in json.loads(done.stdout)["operations"]}
+    result = speck("destroy", "chain", "--yes", "--no-drain", "-o", "json")
+    kinds = {o["kind"] for o in json.loads(result.stdout)["operations"]}
     assert "drain" not in kinds
     assert "cancel" in kinds

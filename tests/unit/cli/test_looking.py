@@ -37,10 +37,10 @@ def deployed(speck: Run, chain: str) -> Run:
 
 
 def test_status(deployed: Run) -> None:
-    told = deployed("status").stdout
-    assert "edge-a  edge   up" in told
-    assert "chain  1         1         2     2 running" in told
-    assert "clean  chain        edge-a  running  1        raw     clean" in told
+    output = deployed("status").stdout
+    assert "edge-a  edge   up" in output
+    assert "chain  1         1         2     2 running" in output
+    assert "clean  chain        edge-a  running  1        raw     clean" in output
     one = json.loads(deployed("status", "chain", "-o", "json").stdout)
     assert [site["name"] for site in one["sites"]] == ["cloud", "edge-a"]
     assert [job["job_name"] for job in one["jobs"]] == ["clean", "keep"]
@@ -48,19 +48,19 @@ def test_status(deployed: Run) -> None:
 
 
 def test_jobs_are_filtered(deployed: Run) -> None:
-    found = yaml.safe_load(deployed("jobs", "--site", "cloud", "-o", "yaml").stdout)
-    assert [job["job_name"] for job in found["jobs"]] == ["keep"]
+    jobs = yaml.safe_load(deployed("jobs", "--site", "cloud", "-o", "yaml").stdout)
+    assert [job["job_name"] for job in jobs["jobs"]] == ["keep"]
     assert deployed("jobs", "--state", "failed").stdout == "no jobs\n"
     wrong = deployed("jobs", "--state", "happy")
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: --state must be one of pending,")
-    told = json.loads(deployed("jobs", "--state", "happy", "-o", "json").stderr)
-    assert told["error"].startswith("--state must be one of")
+    problem = json.loads(deployed("jobs", "--state", "happy", "-o", "json").stderr)
+    assert problem["error"].startswith("--state must be one of")
 
 
 def test_top(deployed: Run, server: Server) -> None:
-    told = deployed("top", "--once").stdout
-    assert "clean  chain        edge-a  -     -" in told, "nothing was collected yet"
+    output = deployed("top", "--once").stdout
+    assert "clean  chain        edge-a  -     -" in output, "nothing was collected yet"
     sampler = server.service.sampler
     sampler.poll()
     wait_for(
@@ -79,10 +79,10 @@ def test_top_on_a_terminal_ends_with_q(deployed: Run, server: Server) -> None:
     top = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment)
     try:
         os.close(terminal)
-        told = b""
-        while b"... and 2 more" not in told:
-            assert select.select([own], [], [], 20)[0], told
-            told += os.read(own, 1000)
+        output = b""
+        while b"... and 2 more" not in output:
+            assert select.select([own], [], [], 20)[0], output
+            output += os.read(own, 1000)
         os.write(own, b"q")
         assert top.wait(20) == 0
     finally:
@@ -98,9 +98,9 @@ def test_no_word_of_usual_length_breaks_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("NO_COLOR", "1")
     cells = ("temperature-filter", "edge-north", "what happened is told here")
-    drawn = str(Grid(("name", "site", "error"), [cells]))
+    drawing = str(Grid(("name", "site", "error"), [cells]))
     for word in " ".join(cells).split():
-        assert word in drawn
+        assert word in drawing
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_no_word_of_usual_length_breaks_on_a_narrow_terminal(
     ],
 )
 def test_an_unknown_name_is_an_error(deployed: Run, command: tuple[str, ...], hint: str) -> None:
-    done = deployed(*command)
-    assert done.exit_code == 1
-    assert done.stderr == f"error: {hint}\n"
+    result = deployed(*command)
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {hint}\n"
 
 
 def test_job(deployed: Run) -> None:
-    told = deployed("job", "keep").stdout
-    assert "state          running" in told
-    assert "source_topic   clean" in told
+    output = deployed("job", "keep").stdout
+    assert "state          running" in output
+    assert "source_topic   clean" in output
     assert "exceptions" in json.loads(deployed("job", "keep", "-o", "json").stdout)
     missing = deployed("job", "nothing")
     assert missing.stderr == "error: cannot find job 'nothing'\n"
@@ -131,15 +131,15 @@ def test_alike_exceptions_of_a_job_are_shown_once(deployed: Run) -> None:
     failures = [JobException(at, "Boom", "boom\nat x", "source") for at in (61_000, 1000)]
     (run,) = engine("cloud").running()
     run.exceptions[:] = failures
-    told = deployed("job", "keep").stdout
-    assert "  2 times, last 1970-01-01T00:01:01Z in source: Boom\n    boom\n    at x\n" in told
+    output = deployed("job", "keep").stdout
+    assert "  2 times, last 1970-01-01T00:01:01Z in source: Boom\n    boom\n    at x\n" in output
     data = json.loads(deployed("job", "keep", "-o", "json").stdout)["exceptions"]
     assert [each["at"] for each in data] == ["1970-01-01T00:01:01.000Z", "1970-01-01T00:00:01.000Z"]
 
 
 def test_events(deployed: Run) -> None:
-    told = deployed("events", "chain").stdout.splitlines()
-    assert told[-1].endswith("change of chain done")
+    lines = deployed("events", "chain").stdout.splitlines()
+    assert lines[-1].endswith("change of chain done")
     assert len(deployed("events", "-n", "2").stdout.splitlines()) == 2
     events = json.loads(deployed("events", "--job", "keep", "-o", "json").stdout)["events"]
     assert {event["job_name"] for event in events} == {"keep"}
@@ -164,9 +164,9 @@ def test_events_follow_through_pages_and_a_restart(
             records.write(records.event("test", f"thing {number} \x1b[31m"))
 
     monkeypatch.setattr(time, "sleep", sleep)
-    done = deployed("events", "-f", "-n", "0")
-    assert done.exit_code == 130
-    lines = done.stdout.splitlines()
+    result = deployed("events", "-f", "-n", "0")
+    assert result.exit_code == 130
+    lines = result.stdout.splitlines()
     assert len(lines) == 1100
     assert lines[-1].endswith("thing 1099 \N{REPLACEMENT CHARACTER}[31m")
 
@@ -174,9 +174,9 @@ def test_events_follow_through_pages_and_a_restart(
 def test_sites(speck: Run, tmp_path: Path) -> None:
     file = tmp_path / "more.json"
     file.write_text(json.dumps([site_body("edge-c"), site_body("edge-d")]))
-    done = speck("site", "add", "-f", str(file))
-    assert done.exit_code == 0, done.stderr
-    assert done.stderr == "site edge-c registered\nsite edge-d registered\n"
+    result = speck("site", "add", "-f", str(file))
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == "site edge-c registered\nsite edge-d registered\n"
     assert speck("site", "add", "-f", str(file)).stderr.startswith(
         "site edge-c was registered already"
     )
@@ -190,32 +190,32 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     make_job_jar(server.service)
     count_units(server.service, {"cloud": 0.4, "edge-a": 1.6, "edge-b": 0.8})
     assert "pace" not in speck("site", "show", "edge-a").stdout
-    done = speck("site", "calibrate", "-o", "json")
-    assert done.exit_code == 0, done.stderr
-    told = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
-    assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
+    result = speck("site", "calibrate", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    paces = [(row["name"], row["pace"]) for row in json.loads(result.stdout)["calibrations"]]
+    assert paces == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
     assert "core speed" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.2    1" in table
-    assert "other programs used CPU of cloud" in done.stderr
-    assert "of cloud, edge-a" not in done.stderr
+    assert "other programs used CPU of cloud" in result.stderr
+    assert "of cloud, edge-a" not in result.stderr
     assert speck("site", "calibrate", "nowhere").exit_code == 1
     assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
 
 
 def test_a_site_by_its_addresses(speck: Run) -> None:
-    given = (
+    options = (
         *("site", "add", "edge-z", "--engine", "http://z:8081", "--engine-kind", "memory"),
         *("--broker", "tcp://z", "--broker-kind", "memory", "--uplink-mbps", "10"),
         *("--label", "room=4", "-o", "json"),
     )
-    done = speck(*given)
-    assert done.exit_code == 0, done.stderr
-    (site,) = json.loads(done.stdout)["sites"]
+    result = speck(*options)
+    assert result.exit_code == 0, result.stderr
+    (site,) = json.loads(result.stdout)["sites"]
     assert (site["tier"], site["uplink_mbps"], site["labels"]) == ("edge", 10, {"room": "4"})
-    taken = speck(*given, "--tier", "cloud")
-    assert "change it (speck site add --replace" in taken.stderr
-    assert speck(*given, "--tier", "cloud", "--replace").exit_code == 0
+    added = speck(*options, "--tier", "cloud")
+    assert "change it (speck site add --replace" in added.stderr
+    assert speck(*options, "--tier", "cloud", "--replace").exit_code == 0
     wrong = speck("site", "add", "Edge y", "--engine", "foo", "--broker", "tcp://y")
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: NAME: 'Edge y' is not a name:")
@@ -226,11 +226,10 @@ def test_a_site_by_its_addresses(speck: Run) -> None:
 
 
 def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert speck("site", "check").stdout.splitlines() == [
-        "cloud: fine",
-        "edge-a: fine",
-        "edge-b: fine",
-    ]
+    checked = speck("site", "check")
+    assert checked.exit_code == 0
+    assert "warning: engine TLS: http://edge-a.test:8081 is plain" in checked.stdout
+    assert "note: service TLS: http://127.0.0.1" in checked.stdout
     finding = {
         "part": "broker",
         "severity": "warning",
@@ -255,65 +254,112 @@ def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyP
 def test_artifacts(speck: Run, tmp_path: Path) -> None:
     jar = tmp_path / "job.jar"
     jar.write_bytes(jar_bytes(b"x" * 3_000_000))
-    done = speck("artifacts", "push", str(jar))
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout.startswith("artifact:")
-    assert done.stderr == f"sent {jar.stat().st_size} bytes\n"
+    result = speck("artifacts", "push", str(jar))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("artifact:")
+    assert result.stderr == f"sent {jar.stat().st_size} bytes\n"
     assert speck("artifacts", "push", str(jar)).stderr == "the service has it already\n"
-    assert done.stdout.strip() in speck("artifacts", "list").stdout
+    assert result.stdout.strip() in speck("artifacts", "list").stdout
     assert speck("artifacts", "push", "nothing.jar").exit_code == 1
     collected = speck("artifacts", "gc")
     assert (collected.exit_code, collected.stdout) == (0, "nothing to delete\n"), "it is new"
-    removed = speck("artifacts", "rm", done.stdout.strip())
-    assert (removed.exit_code, removed.stdout) == (0, done.stdout)
-    assert speck("artifacts", "rm", done.stdout.strip()).exit_code == 1
+    removed = speck("artifacts", "rm", result.stdout.strip())
+    assert (removed.exit_code, removed.stdout) == (0, result.stdout)
+    assert speck("artifacts", "rm", result.stdout.strip()).exit_code == 1
 
 
 def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:
-    made = speck("token", "add", "boss", "--role", "admin")
-    assert made.exit_code == 0, made.stderr
-    secret = made.stdout.strip()
-    refused = speck("jobs")
-    assert refused.exit_code == 1
-    assert "(here: by SPECK_TOKEN or --token-file)" in refused.stderr
+    result = speck("token", "add", "boss", "--role", "admin")
+    assert result.exit_code == 0, result.stderr
+    secret = result.stdout.strip()
+    result = speck("jobs")
+    assert result.exit_code == 1
+    assert "(here: by SPECK_TOKEN or --token-file)" in result.stderr
     assert speck("jobs", SPECK_TOKEN=secret).exit_code == 0
     (tmp_path / "secret").write_text(f"{secret}\n")
     assert speck("jobs", "--token-file", "secret").exit_code == 0
     assert speck("jobs", "--token-file", "none").exit_code == 1
     assert "boss  admin" in speck("token", "list", SPECK_TOKEN=secret).stdout
-    assert speck("token", "remove", "boss", SPECK_TOKEN=secret).exit_code == 0
+    assert "--open" in speck("token", "remove", "boss", SPECK_TOKEN=secret).stderr
+    assert speck("token", "remove", "boss", "--open", SPECK_TOKEN=secret).exit_code == 0
     assert speck("jobs").exit_code == 0
 
 
+def test_a_limited_token_over_http(speck: Run) -> None:
+    admin = {"SPECK_TOKEN": speck("token", "add", "boss", "--role", "admin").stdout.strip()}
+    scopes = ["--compositions", "traffic*", "--topics", "traffic/#", "--sites", "edge-*"]
+    scopes += ["--sites", "cloud", "--expires", "90d"]
+    made = speck("token", "add", "team", "--role", "deployer", *scopes, **admin)
+    team = {"SPECK_TOKEN": made.stdout.strip()}
+    own = json.loads(speck("token", "self", "-o", "json", **team).stdout)
+    assert (own["compositions"], own["topics"]) == (["traffic*"], ["traffic/#"])
+    assert own["sites"] == ["edge-*", "cloud"] and own["expires"] > own["at"]
+    shown = "compositions traffic*; topics traffic/#; sites edge-* cloud"
+    assert shown in speck("token", "list", **admin).stdout
+    assert shown in speck("token", "self", **team).stdout
+    rotated = speck("token", "rotate", "team", **admin).stdout.strip()
+    for secret in (made.stdout.strip(), rotated):
+        assert speck("jobs", SPECK_TOKEN=secret).exit_code == 0
+    assert speck("token", "rotate", "nobody", **admin).exit_code == 1
+
+
+def test_the_audit_log_over_http_and_in_the_files(speck: Run, server: Server) -> None:
+    home = str(server.service.config.home)
+    assert speck("site", "remove", "edge-b", "--yes").exit_code == 0
+    assert speck("token", "remove", "nobody").exit_code == 1
+    tail = speck("audit", "tail")
+    assert "local" not in tail.stdout and "-@127.0.0.1  DELETE /sites/edge-b  204" in tail.stdout
+    assert "DELETE /tokens/nobody  404" in tail.stdout
+    assert (
+        speck("audit", "tail", "-n", "1", "--home", home).stdout
+        == tail.stdout.splitlines(keepends=True)[-1]
+    )
+    verdict = json.loads(speck("audit", "verify", "--home", home, "-o", "json").stdout)
+    assert verdict["ok"] and verdict["lines"] == 2
+    noted = verdict["last_hash"]
+    assert speck("audit", "verify", "--home", home, "--contains", noted).exit_code == 0
+    other = speck("audit", "verify", "--home", home, "--contains", "0" * 64)
+    assert other.exit_code == 1 and "lines were cut off" in other.stdout
+
+
 def test_the_first_token_needs_no_service(alone: Run, tmp_path: Path) -> None:
-    done = alone("token", "add", "boss", "--role", "admin")
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout.startswith("speck_")
-    assert len(done.stdout.splitlines()) == 1
+    result = alone("token", "add", "boss", "--role", "admin")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("speck_")
+    assert len(result.stdout.splitlines()) == 1
     assert "boss" in alone("token", "list").stdout
     assert "boss" in alone("token", "list", "--home", str(tmp_path / "offline")).stdout
-    assert alone("token", "remove", "boss").exit_code == 0
+    assert alone("token", "rotate", "boss").stdout.startswith("speck_")
+    assert alone("token", "remove", "boss").exit_code == 1
+    assert alone("token", "remove", "boss", "--open").exit_code == 0
     assert alone("token", "list").stdout == "no tokens\n"
+    recorded = alone("audit", "tail", "--home", str(tmp_path / "offline")).stdout.splitlines()
+    assert [line.split("  ")[1:] for line in recorded] == [
+        ["local@-", "speck add token boss /tokens", "done"],
+        ["local@-", "speck rotate token boss /tokens", "done"],
+        ["local@-", "speck remove token boss /tokens", "refused"],
+        ["local@-", "speck remove token boss /tokens", "done"],
+    ]
     assert alone("token", "add", "site", "--role", "site").exit_code == 1
 
 
 def test_a_far_service_is_never_replaced_by_the_store_here(alone: Run, tmp_path: Path) -> None:
-    done = alone("token", "add", "x", "--role", "admin", SPECK_SERVER="http://speck.invalid:1")
-    assert done.exit_code == 1
-    assert "is the address right?" in done.stderr
+    result = alone("token", "add", "x", "--role", "admin", SPECK_SERVER="http://speck.invalid:1")
+    assert result.exit_code == 1
+    assert "is the address right?" in result.stderr
     assert not (tmp_path / "offline").exists()
 
 
 def test_a_store_in_use_is_left_alone(speck: Run, server: Server) -> None:
     home = str(server.service.config.home)
-    done = speck("token", "add", "x", "--role", "admin", "--home", home)
-    assert done.exit_code == 1
-    assert "another speck holds it" in done.stderr
+    result = speck("token", "add", "x", "--role", "admin", "--home", home)
+    assert result.exit_code == 1
+    assert "another speck holds it" in result.stderr
 
 
 def test_backup_and_restore(deployed: Run, alone: Run, tmp_path: Path) -> None:
-    done = deployed("backup", "saved.gz")
-    assert done.exit_code == 0, done.stderr
+    result = deployed("backup", "saved.gz")
+    assert result.exit_code == 0, result.stderr
     saved = tmp_path / "saved.gz"
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     assert deployed("backup", "-").stdout_bytes[:2] == saved.read_bytes()[:2]

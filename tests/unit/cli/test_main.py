@@ -30,6 +30,7 @@ LISTED = {
     "rollback",
     "destroy",
     "artifacts",
+    "audit",
     "token",
     "replay",
     "backup",
@@ -47,36 +48,38 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
         "except SystemExit as end: assert end.code == 0, end.code\n"
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: speck")
-    assert done.stderr.strip() == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.startswith("Usage: speck")
+    assert process.stderr.strip() == "[]"
 
 
 def test_help_lists_every_command(alone: Run) -> None:
-    told = alone("--help").stdout
-    listed = [line.split()[0] for line in told.split("Commands:\n")[1].splitlines()]
-    assert listed == list(_LAZY)
-    assert set(listed) >= LISTED
-    assert "..." not in told.split("Commands:\n")[1]
+    output = alone("--help").stdout
+    names = [line.split()[0] for line in output.split("Commands:\n")[1].splitlines()]
+    assert names == list(_LAZY)
+    assert set(names) >= LISTED
+    assert "..." not in output.split("Commands:\n")[1]
 
 
 def commands(group: click.Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     ctx = click.Context(group)
-    found: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None, name
-        found.append((*path, name))
+        paths.append((*path, name))
         if isinstance(command, click.Group):
-            found += commands(command, (*path, name))
-    return found
+            paths += commands(command, (*path, name))
+    return paths
 
 
 @pytest.mark.parametrize("path", commands(root, ()), ids=" ".join)
 def test_every_command_has_help(path: tuple[str, ...], alone: Run) -> None:
-    done = alone(*path, "--help")
-    assert done.exit_code == 0
-    assert done.stdout.startswith(f"Usage: speck {' '.join(path)}")
+    result = alone(*path, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: speck {' '.join(path)}")
 
 
 def test_version(alone: Run) -> None:
@@ -85,10 +88,10 @@ def test_version(alone: Run) -> None:
 
 def test_wrong_usage_exits_with_1(alone: Run) -> None:
     for args in (["nonsense"], ["plan"], ["site", "show"], ["-o", "xml", "jobs"]):
-        done = alone(*args)
-        assert done.exit_code == 1, args
-        assert "Usage: speck" in done.stderr
-        assert done.stdout == ""
+        result = alone(*args)
+        assert result.exit_code == 1, args
+        assert "Usage: speck" in result.stderr
+        assert result.stdout == ""
 
 
 def test_a_misspelt_command_is_told_what_may_be_meant(alone: Run) -> None:
@@ -104,18 +107,18 @@ def test_a_misspelt_command_is_told_what_may_be_meant(alone: Run) -> None:
     ],
 )
 def test_errors_are_json_where_data_is(args: tuple[str, ...], error: str, alone: Run) -> None:
-    done = alone("-o", "json", *args)
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    told = json.loads(done.stderr)
-    assert told["error"].startswith(error)
-    assert told["problems"] == []
+    result = alone("-o", "json", *args)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    problem = json.loads(result.stderr)
+    assert problem["error"].startswith(error)
+    assert problem["problems"] == []
 
 
 def test_says_how_to_start_a_missing_server(alone: Run) -> None:
-    done = alone("status")
-    assert done.exit_code == 1
-    assert done.stderr == (
+    result = alone("status")
+    assert result.exit_code == 1
+    assert result.stderr == (
         "error: cannot reach speck at http://127.0.0.1:1: Connection refused;"
         " start it with `speck serve`\n"
     )
@@ -128,9 +131,9 @@ def test_an_unforeseen_error_shows_no_traceback(
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr("speck.client.Client.sites", fails)
-    done = alone("site", "list")
-    assert done.exit_code == 1
-    assert done.stderr == (
+    result = alone("site", "list")
+    assert result.exit_code == 1
+    assert result.stderr == (
         "error: cannot continue: RuntimeError: out of luck (SPECK_DEBUG=1 shows where)\n"
     )
     debugged = alone("site", "list", SPECK_DEBUG="1")
@@ -147,22 +150,22 @@ def test_options_stand_before_or_after_the_command(speck: Run, server: object) -
 
 
 def test_refuses_a_server_that_is_no_address(alone: Run) -> None:
-    done = alone("jobs", "--server", "localhost:8080")
-    assert "cannot use 'localhost:8080' as the service's address" in done.stderr
+    result = alone("jobs", "--server", "localhost:8080")
+    assert "cannot use 'localhost:8080' as the service's address" in result.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, alone: Run) -> None:
-    done = alone("completion", shell)
-    assert done.exit_code == 0
-    assert f"_SPECK_COMPLETE={shell}_complete" in done.stdout
+    result = alone("completion", shell)
+    assert result.exit_code == 0
+    assert f"_SPECK_COMPLETE={shell}_complete" in result.stdout
 
 
 def test_completes_commands_and_names(speck: Run, alone: Run) -> None:
-    asked = {"_SPECK_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
-    done = speck(COMP_WORDS="speck site show edge", **asked)
-    assert done.stdout.split() == ["plain,edge-a", "plain,edge-b"]
-    assert alone(COMP_WORDS="speck site show edge", **asked).stdout.strip() == ""
+    environment = {"_SPECK_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    result = speck(COMP_WORDS="speck site show edge", **environment)
+    assert result.stdout.split() == ["plain,edge-a", "plain,edge-b"]
+    assert alone(COMP_WORDS="speck site show edge", **environment).stdout.strip() == ""
 
 
 def test_ctrl_c_ends_with_130(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,17 +181,25 @@ def test_serve_takes_options_over_the_environment(
 ) -> None:
     from speck.config import Config
 
-    served: list[Config] = []
+    configs: list[Config] = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr("speck.api.server.serve", served.append)
-    done = alone(
+    monkeypatch.setattr("speck.api.server.serve", configs.append)
+    result = alone(
         "serve", "--port", "0", "--jars", "a", "--jars", "b", SPECK_PORT="9", SPECK_HOST="127.0.0.9"
     )
-    assert done.exit_code == 0, done.stderr
-    (config,) = served
+    assert result.exit_code == 0, result.stderr
+    (config,) = configs
     assert (config.port, config.host, config.home) == (0, "127.0.0.9", tmp_path / "offline")
     assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
+    files = ("--tls-cert", "cert.pem", "--client-ca", str(tmp_path / "ca.pem"))
+    assert alone("serve", *files, SPECK_TLS_KEY="key.pem").exit_code == 0
+    config = configs[-1]
+    assert (config.tls_cert, config.tls_key, config.client_ca) == (
+        tmp_path / "cert.pem",
+        tmp_path / "key.pem",
+        tmp_path / "ca.pem",
+    )
     missing = alone("serve", "--port", "0", "--jars", "c")
     assert missing.exit_code == 1
     assert "Directory 'c' does not exist" in missing.stderr

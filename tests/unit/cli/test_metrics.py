@@ -29,28 +29,28 @@ def filled(server: Server) -> Server:
 
 def test_show(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
-    shown = speck("metrics", "show", "clean")
-    assert shown.exit_code == 0, shown.stderr
-    assert shown.stdout.startswith("clean at edge-a: lag")
-    assert "IN_RATE" in shown.stdout
+    output = speck("metrics", "show", "clean")
+    assert output.exit_code == 0, output.stderr
+    assert output.stdout.startswith("clean at edge-a: lag")
+    assert "IN_RATE" in output.stdout
     assert json.loads(speck("metrics", "show", "clean", "-o", "json").stdout)["job_name"] == "clean"
     assert "cannot find job" in speck("metrics", "show", "nothing").stderr
 
 
 def test_one_table_to_a_file(speck: Run, filled: Server, tmp_path: Path) -> None:
     until = rfc3339(NOON + timedelta(seconds=30))
-    done = speck("metrics", "export", "x.csv", "--until", until, "--composition", "c")
-    assert done.exit_code == 0, done.stderr
+    result = speck("metrics", "export", "x.csv", "--until", until, "--composition", "c")
+    assert result.exit_code == 0, result.stderr
     assert len((tmp_path / "x.csv").read_text().splitlines()) == 2
-    assert "x.csv" in done.stdout
+    assert "x.csv" in result.stdout
     assert [path.name for path in tmp_path.glob(".x*")] == []
     speck("metrics", "export", "s.jsonl", "--table", "sites")
     assert json.loads((tmp_path / "s.jsonl").read_text())["cores"] == 2.0
 
 
 def test_all_tables_to_a_folder_and_back(speck: Run, filled: Server, tmp_path: Path) -> None:
-    done = speck("metrics", "export", "all", "-o", "json")
-    assert {one["table"]: one["rows"] for one in json.loads(done.stdout)["files"]} == {
+    result = speck("metrics", "export", "all", "-o", "json")
+    assert {one["table"]: one["rows"] for one in json.loads(result.stdout)["files"]} == {
         "tasks": 3,
         "links": 0,
         "plans": 0,
@@ -74,19 +74,19 @@ def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path
         "job,vertex,subtask,timestamp,backPressureTimeMsPerSecond,load\n"
         "A,v,0,1772366400000,100,3\nA,v,0,1772366410000,100,3\n"
     )
-    done = speck("metrics", "import", "trace.csv")
-    assert done.exit_code == 0, done.stderr
-    assert "trace.csv: ignored columns: load" in done.stderr
-    assert "days that ended 30 days ago or earlier are dropped" in done.stderr
+    result = speck("metrics", "import", "trace.csv")
+    assert result.exit_code == 0, result.stderr
+    assert "trace.csv: ignored columns: load" in result.stderr
+    assert "days that ended 30 days ago or earlier are dropped" in result.stderr
     rows = read(server.service.config.metrics, TASKS)
     assert sorted(rows["back_pressured_ms"].to_pylist()) == [0.0, 1000.0]
 
 
 def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("at,site,tier,cores\n2026-03-01T12:00:00Z,edge-a,edge,many\n")
-    refused = speck("metrics", "import", "x.csv")
-    assert refused.exit_code == 1
-    assert "x.csv: line 2, column cores: is 'many'; write a number" in refused.stderr
+    result = speck("metrics", "import", "x.csv")
+    assert result.exit_code == 1
+    assert "x.csv: line 2, column cores: is 'many'; write a number" in result.stderr
     assert speck("metrics", "import", "none.csv").exit_code == 1
     assert "give .parquet, .csv or .jsonl" in speck("metrics", "import", "x.txt").stderr
     assert "give a name that ends with" in speck("metrics", "export", "x.txt").stderr
@@ -94,5 +94,5 @@ def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Pat
 
 def test_damage_is_told(speck: Run, filled: Server) -> None:
     list_paths(filled.service.config.metrics, TASKS)[0].write_bytes(b"PAR1")
-    done = speck("metrics", "export", "x.parquet")
-    assert "1 files of tasks are damaged and ignored" in done.stderr
+    result = speck("metrics", "export", "x.parquet")
+    assert "1 files of tasks are damaged and ignored" in result.stderr

@@ -1,4 +1,4 @@
-"""`speck place`: today beside what is proposed, as a table, YAML or JSON, and applied."""
+"""`speck place`: the present and the proposed placement as a table, YAML or JSON, and applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from speck.spec.schema import load_composition
-from tests.analyses import Given, analysis, measured
+from tests.analyses import Given, analysis, describe_measured
 from tests.unit.cli.conftest import COMPOSITION, Run, Server
 
 ALL_CLOUD = COMPOSITION.replace(
@@ -21,49 +21,49 @@ def placed(server: Server, speck: Run) -> Run:
     """The chain, all of it in the cloud, and a filter that belongs to the edge."""
     assert speck("apply", "--yes", "-", stdin=ALL_CLOUD).exit_code == 0
     jobs = [
-        measured("clean", "cloud", selectivity=0.1, composition="chain"),
-        measured("keep", "cloud", 10.0, selectivity=2.0, composition="chain"),
+        describe_measured("clean", "cloud", selectivity=0.1, composition="chain"),
+        describe_measured("keep", "cloud", 10.0, selectivity=2.0, composition="chain"),
     ]
     server.service.placements.analyses = Given(analysis(jobs, composition="chain"))
     return speck
 
 
 def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
-    done = placed("place", "chain", "--detailed-exitcode")
-    assert done.exit_code == 2, done.stderr
-    lines = done.stdout.splitlines()
+    result = placed("place", "chain", "--detailed-exitcode")
+    assert result.exit_code == 2, result.stderr
+    lines = result.stdout.splitlines()
     assert lines[0] == "chain by milp (analysis a1)"
     (clean,) = [line for line in lines if line.startswith("clean")]
     assert clean.split()[:4] == ["clean", "cloud", "→", "edge-a"]
     assert "between sites: 10 kB/s → 1 kB/s (+90% saved)" in lines
     new = load_composition(Path("chain.placed.yaml").read_bytes(), None)
     assert [job.site for job in new.jobs] == ["edge-a", "cloud"]
-    assert "`speck apply chain.placed.yaml` applies it" in done.stderr
+    assert "`speck apply chain.placed.yaml` applies it" in result.stderr
     assert placed("apply", "--yes", "chain.placed.yaml").exit_code == 0
     again = placed("place", "chain", "--detailed-exitcode")
     assert again.exit_code == 0, again.stderr
 
 
 def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server: Server) -> None:
-    done = placed("place", "chain", "--apply", "--yes")
-    assert done.exit_code == 0, done.stderr
-    assert "→ move    clean  cloud → edge-a" in done.stdout
-    assert "chain revision 2 is deployed" in done.stdout
+    result = placed("place", "chain", "--apply", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert "→ move    clean  cloud → edge-a" in result.stdout
+    assert "chain revision 2 is deployed" in result.stdout
     assert not Path("chain.placed.yaml").exists()
     assert {j["job_name"]: j["site"] for j in server.service.jobs.all()}["clean"] == "edge-a"
-    done = placed("place", "chain", "--apply", "-o", "json")
-    assert (done.exit_code, json.loads(done.stdout)["proposed"]["moves"]) == (0, [])
+    result = placed("place", "chain", "--apply", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["proposed"]["moves"]) == (0, [])
 
 
 def test_it_asks_before_it_applies(placed: Run, server: Server) -> None:
-    done = placed("place", "chain", "--apply", stdin="n\n")
-    assert done.exit_code != 0
+    result = placed("place", "chain", "--apply", stdin="n\n")
+    assert result.exit_code != 0
     assert server.service.compositions.revision("chain") == 1
 
 
 def test_for_programs_there_is_one_document(placed: Run) -> None:
-    told = json.loads(placed("place", "chain", "-o", "json").stdout)
-    assert told["proposed"]["moves"][0]["to"] == "edge-a"
+    document = json.loads(placed("place", "chain", "-o", "json").stdout)
+    assert document["proposed"]["moves"][0]["to"] == "edge-a"
     text = placed("place", "chain", "-f", "-").stdout
     assert load_composition(text.encode(), None).jobs[0].site == "edge-a"
     accepted = json.loads(placed("place", "chain", "--apply", "--yes", "-o", "json").stdout)
@@ -74,15 +74,15 @@ def test_for_programs_there_is_one_document(placed: Run) -> None:
 def test_without_measurements_it_says_what_to_do(speck: Run, server: Server) -> None:
     assert speck("apply", "--yes", "-", stdin=ALL_CLOUD).exit_code == 0
     server.service.placements.analyses = Given()
-    done = speck("place", "chain")
-    assert done.exit_code == 1
-    assert "run `speck analyze chain`" in done.stderr
+    result = speck("place", "chain")
+    assert result.exit_code == 1
+    assert "run `speck analyze chain`" in result.stderr
 
 
 def test_a_file_that_cannot_be_written_is_named(placed: Run) -> None:
-    done = placed("place", "chain", "-f", "missing/new.yaml")
-    assert done.exit_code == 1
-    assert "cannot write missing/new.yaml: No such file or directory" in done.stderr
+    result = placed("place", "chain", "-f", "missing/new.yaml")
+    assert result.exit_code == 1
+    assert "cannot write missing/new.yaml: No such file or directory" in result.stderr
 
 
 def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server: Server) -> None:
@@ -91,15 +91,22 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
         "off",
     ]
     assert placed("autopilot", "log", "chain").stdout == "nothing yet\n"
-    done = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
-    told = json.loads(done.stdout)
-    assert (told["on"], told["every_s"], told["looks"], told["settle_s"]) == (True, 60, 3, 600)
+    result = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
+    settings = json.loads(result.stdout)
+    assert (settings["on"], settings["every_s"], settings["looks"], settings["settle_s"]) == (
+        True,
+        60,
+        3,
+        600,
+    )
     server.service.autopilots.run_round()  # nobody can analyse here: it says so
     log = placed("autopilot", "log", "chain").stdout
     assert "the autopilot of chain is on: policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
-    told = server.service.autopilots.get("chain")
-    assert (told["on"], told["every_s"], told["looks"]) == (False, 60, 3), "settings are kept"
-    told = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
-    assert (told["on"], told["every_s"], told["looks"]) == (True, 60, 4)
+    settings = server.service.autopilots.get("chain")
+    assert (settings["on"], settings["every_s"], settings["looks"]) == (False, 60, 3), (
+        "settings are kept"
+    )
+    settings = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
+    assert (settings["on"], settings["every_s"], settings["looks"]) == (True, 60, 4)
     assert placed("autopilot", "on", "nothing").exit_code == 1

@@ -37,9 +37,9 @@ def apply(service: Service, *jobs: JsonObject, **more: Any) -> JsonObject:
     return body
 
 
-def left_blocked(service: Service, wanted: CompositionDescription) -> None:
+def left_blocked(service: Service, desired: CompositionDescription) -> None:
     """Apply, see it blocked, cancel it."""
-    change = service.compositions.apply(wanted, SOON).body["change"]
+    change = service.compositions.apply(desired, SOON).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
@@ -101,8 +101,8 @@ def stuck(service: Service) -> None:
 
 def test_a_drain_that_fails_does_not_keep_the_producer_down(service: Service) -> None:
     stuck(service)
-    wanted = composition(moved(P), moved(Q), **OUT)
-    body = service.compositions.apply(wanted, DONE).body
+    desired = composition(moved(P), moved(Q), **OUT)
+    body = service.compositions.apply(desired, DONE).body
     assert body["state"] == "failed"
     running = {i.submission.job_name: i.submission.args for i in engine("edge-a").running()}
     assert sorted(running) == ["P", "Q"]
@@ -111,10 +111,10 @@ def test_a_drain_that_fails_does_not_keep_the_producer_down(service: Service) ->
 
 def test_what_a_failed_drain_waited_for_is_still_drained_next_time(service: Service) -> None:
     stuck(service)
-    wanted = composition(moved(P), moved(Q), **OUT)
-    service.compositions.apply(wanted, DONE)
+    desired = composition(moved(P), moved(Q), **OUT)
+    service.compositions.apply(desired, DONE)
     feed("in", b"4")
-    again = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
+    again = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
     assert "drain edge-a/x for Q: left from before" in again
     broker("edge-a").subscribe("out", "y")
     apply(service, moved(P), moved(Q), **OUT)
@@ -141,18 +141,18 @@ def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
     service: Service, how: str
 ) -> None:
     out = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
-    left = [{**P, "sink_topic": "x2"}] if how == "moved" else []
+    rest = [{**P, "sink_topic": "x2"}] if how == "moved" else []
     apply(service, P, Q, **out)
     world = World.current()
     world.auto_pump = False
     world.feed("tcp://edge-a.test:1883", "in", [b"1", b"2", b"3"], "sensor")
     (producer,) = [i for i in engine("edge-a").running() if i.submission.job_name == "P"]
     producer.work()
-    apply(service, *left, Q, **out)
+    apply(service, *rest, Q, **out)
     assert not broker("edge-a").take("out")
     world.auto_pump = True
-    wanted = composition(job("Z"), **out)
-    body = service.compositions.apply(wanted, Request(wait_s=20, force=True)).body
+    desired = composition(job("Z"), **out)
+    body = service.compositions.apply(desired, Request(wait_s=20, force=True)).body
     assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
     assert body["state"] == "done"
     assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
@@ -207,12 +207,12 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
     service: Service, late: Late, arrives: str
 ) -> None:
     left_blocked(service, composition(job("A")))
-    wanted = composition(job("A", args=["--new"]))
-    made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
-    assert "fence A on edge-a: args changed" in made
+    desired = composition(job("A", args=["--new"]))
+    text = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
+    assert "fence A on edge-a: args changed" in text
     if arrives == "before":
         engine("edge-a").before = once("status", late.arrive)
-    assert service.compositions.apply(wanted, DONE).body["state"] == "done"
+    assert service.compositions.apply(desired, DONE).body["state"] == "done"
     if arrives == "after":
         with pytest.raises(EngineRefusedError):
             late.arrive()
@@ -222,11 +222,11 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
 
 def once(kind: str, act: Callable[[], None]) -> Callable[[str, str], None]:
     """A hook that acts before the first call of a kind."""
-    done: list[bool] = []
+    calls: list[bool] = []
 
     def hook(called: str, subject: str) -> None:
-        if called == kind and not done:
-            done.append(True)
+        if called == kind and not calls:
+            calls.append(True)
             act()
 
     return hook
@@ -265,8 +265,8 @@ def test_state_before_a_start_that_was_taken_on_is_never_gone_back_to(service: S
     apply(service, job("A"))
     feed("A-in", b"1")
     engine("edge-a").hold_starts = True
-    wanted = composition(job("A", args=["--2"]))
-    change = service.compositions.apply(wanted, SOON).body["change"]
+    desired = composition(job("A", args=["--2"]))
+    change = service.compositions.apply(desired, SOON).body["change"]
     wait_for(lambda: len(engine("edge-a").jobs) == 2)
     wait_for(lambda: bool(deployed(service).accepted))
     engine("edge-a").unreachable = True
@@ -277,7 +277,7 @@ def test_state_before_a_start_that_was_taken_on_is_never_gone_back_to(service: S
     engine("edge-a").let_go()
     feed("A-in", b"2", b"3")
     engine("edge-a").forget_jobs()
-    body = service.compositions.apply(wanted, DONE).body
+    body = service.compositions.apply(desired, DONE).body
     assert body["state"] == "failed"
     assert "cannot be established" in service.changes.get(body["change"])["error"]
     assert not engine("edge-a").running()
@@ -291,8 +291,8 @@ def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -
     apply(service, job("A"))
     feed("A-in", b"1")
     engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
-    wanted = composition(job("A", args=["--2"]))
-    assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
+    desired = composition(job("A", args=["--2"]))
+    assert service.compositions.apply(desired, DONE).body["state"] == "failed"
     assert deployed(service).void
     apply(service, job("A", args=["--2"]))
     assert engine("edge-a").running()[0].ledger.messages == 1
@@ -302,8 +302,8 @@ def test_a_stateless_update_that_fails_leaves_the_way_back(service: Service) -> 
     apply(service, job("A"))
     feed("A-in", b"1", b"2")
     engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
-    wanted = composition(job("A", args=["--2"], upgrade="stateless"))
-    assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
+    desired = composition(job("A", args=["--2"], upgrade="stateless"))
+    assert service.compositions.apply(desired, DONE).body["state"] == "failed"
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
     assert engine("edge-a").running()[0].ledger.messages == 2
 
@@ -312,8 +312,8 @@ def test_a_stateless_start_that_ran_and_failed_leaves_the_way_back(service: Serv
     apply(service, job("A"))
     feed("A-in", b"1", b"2")
     engine("edge-a").hold_starts = True
-    wanted = composition(job("A", args=["--2"], upgrade="stateless"))
-    change = service.compositions.apply(wanted, SOON).body["change"]
+    desired = composition(job("A", args=["--2"], upgrade="stateless"))
+    change = service.compositions.apply(desired, SOON).body["change"]
     wait_for(lambda: len(engine("edge-a").jobs) == 2)
     engine("edge-a").fail(list(engine("edge-a").jobs)[-1], "no memory")
     wait_for(lambda: not service.changes.all_under_way())
@@ -367,8 +367,8 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     broker("edge-a").refuse("release", 100_000, lost, after=True)
     change = service.compositions.apply(composition(second), SOON).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    made = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
-    assert "reserve edge-a/l1 for A" in made["text"]
+    plan = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
+    assert "reserve edge-a/l1 for A" in plan["text"]
 
 
 def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> None:
@@ -389,6 +389,6 @@ def test_what_a_foreign_jar_has_not_taken_is_not_called_nothing(service: Service
     foreign = {**P, "args": ["--in={source_topic}"]}
     body = apply(service, foreign, Q)
     assert any("P" in warning and "numbers" in warning for warning in body["warnings"])
-    made = service.compositions._deployer.prepare_removal("c").plan
-    assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(made)
+    plan = service.compositions._deployer.prepare_removal("c").plan
+    assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(plan)
     assert service.compositions.delete("c", 20).status == 204

@@ -115,14 +115,16 @@ def came_through(scenario: Scenario) -> set[int]:
     """The numbers that have come to the end of the chain."""
     World.current().pump()
     end = broker("cloud")
-    left = [message.payload for message in end.abandoned["checker"]]  # released with its link
-    return {int(n) for n in [*left, *(end.take("checker") if "checker" in end.sessions else [])]}
+    payloads = [message.payload for message in end.abandoned["checker"]]  # released with its link
+    return {
+        int(n) for n in [*payloads, *(end.take("checker") if "checker" in end.sessions else [])]
+    }
 
 
 def is_as_wanted(service: Service, scenario: Scenario) -> None:
-    """Exactly what is wanted runs, once, and nothing is left to be done."""
-    found = [(job.submission.job_name, site) for site in SITES for job in engine(site).running()]
-    assert sorted(found) == sorted(scenario.wanted.items())
+    """Exactly the desired jobs run, once each, and no operation is left."""
+    jobs = [(job.submission.job_name, site) for site in SITES for job in engine(site).running()]
+    assert sorted(jobs) == sorted(scenario.wanted.items())
     for site in SITES:
         ended = {job for kind, job in engine(site).calls if kind in ("stop", "cancel")}
         assert not ended & {job.id for job in engine(site).running()}, "a restored job was ended"

@@ -6,7 +6,7 @@ from speck.deploy.limiter import Limiter
 
 
 class Change:
-    """Somebody who wants permits; counts how often it was told to look again."""
+    """A caller that wants permits; counts how often it was notified."""
 
     def __init__(self) -> None:
         self.woken = 0
@@ -16,11 +16,11 @@ class Change:
 
 
 def take_all(permits: Limiter, who: Change, site: str = "a") -> int:
-    """How many permits `who` gets before it is refused one."""
-    taken = 0
+    """How many permits `who` gets before one is refused."""
+    count = 0
     while permits.acquire(site, who):
-        taken += 1
-    return taken
+        count += 1
+    return count
 
 
 def test_the_bound_of_a_site_holds_over_all() -> None:

@@ -23,23 +23,23 @@ def eager_switches() -> Iterator[None]:
 def test_all_who_ask_at_once_get_the_same_lock(eager_switches: None) -> None:
     for _ in range(50):
         locks, meeting = NamedLocks(), threading.Barrier(8)
-        found: list[object] = []
+        results: list[object] = []
 
         def ask(
             locks: NamedLocks = locks,
             meeting: threading.Barrier = meeting,
-            found: list[object] = found,
+            results: list[object] = results,
         ) -> None:
             meeting.wait(LIMIT_S)
-            found.append(locks["A"])
+            results.append(locks["A"])
 
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LIMIT_S)
-        assert len(found) == 8
-        assert len(set(map(id, found))) == 1
+        assert len(results) == 8
+        assert len(set(map(id, results))) == 1
 
 
 def test_names_have_locks_of_their_own() -> None:

@@ -70,16 +70,16 @@ class Rewired:
         World.current().pump()
 
     def wrong(self) -> dict[str, tuple[list[int], list[int]]]:
-        """What was lost and what came twice, by output."""
+        """The lost and repeated messages, by output."""
         World.current().pump()
-        found = {}
+        faults = {}
         for topic in self.outputs:
-            came = Counter(int(payload) for payload in broker("edge-a").take(f"out-{topic}"))
-            lost = [n for n in range(self.sent) if n not in came]
-            twice = sorted(n for n, count in came.items() if count > 1)
+            payloads = Counter(int(payload) for payload in broker("edge-a").take(f"out-{topic}"))
+            lost = [n for n in range(self.sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
             if lost or twice:
-                found[topic] = (lost, twice)
-        return found
+                faults[topic] = (lost, twice)
+        return faults
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_what_waits_for_a_stopped_job_is_said_to_be_abandoned_where_reading_it_c
     assert change["state"] == "done"
     assert broker("edge-a").unread == {}
     lost, twice = rewired.wrong()["out"]
-    left = broker("edge-a").abandoned.values()
-    assert set(lost) <= {int(message.payload) for queue in left for message in queue}
+    queues = broker("edge-a").abandoned.values()
+    assert set(lost) <= {int(message.payload) for queue in queues for message in queue}
     assert twice == []
     assert any("; abandons" in each["reason"] for each in change["operations"])
     assert service.compositions.plan("c")["operations"] == []

@@ -79,10 +79,10 @@ def test_only_this_fogs_groups_are_removed(tmp_path: Path) -> None:
     for group in groups:  # the kernel's files vanish with the folder, these do not
         for file in group.iterdir():
             file.unlink()
-    left = others.hold("edge-a", 0.5)
+    other_group = others.hold("edge-a", 0.5)
     for _ in range(2):
         ours.release()
-        assert list((tmp_path / "cpu").iterdir()) == [left]
+        assert list((tmp_path / "cpu").iterdir()) == [other_group]
 
 
 def test_a_group_that_is_in_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

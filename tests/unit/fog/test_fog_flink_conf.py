@@ -9,8 +9,8 @@ from speck.fog.flink import FlinkSettings
 
 
 def written(tmp_path: Path, **settings: object) -> dict[str, object]:
-    given = FlinkSettings(folder=tmp_path / "engine", state=tmp_path / "state", **settings)  # type: ignore[arg-type]
-    flink_conf.write(given, 8081)
+    flink_settings = FlinkSettings(folder=tmp_path / "engine", state=tmp_path / "state", **settings)  # type: ignore[arg-type]
+    flink_conf.write(flink_settings, 8081)
     loaded = yaml.safe_load((tmp_path / "engine/conf/config.yaml").read_text())
     assert isinstance(loaded, dict)
     return loaded

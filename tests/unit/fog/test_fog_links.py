@@ -48,11 +48,11 @@ def test_links_of_a_fog_that_does_not_run_are_written_down(tmp_path: Path) -> No
     fog.set_link("cloud", True)
     fog.set_link("edge-a", False)
     fog.shape("cloud", Uplink(latency_ms=3))
-    found = StateFile(tmp_path).load()
-    assert found is not None
-    assert found.wan is not None
-    assert found.wan.down == ("edge-a",)
-    assert found.wan.wan.uplink("cloud") == Uplink(latency_ms=3)
+    state = StateFile(tmp_path).load()
+    assert state is not None
+    assert state.wan is not None
+    assert state.wan.down == ("edge-a",)
+    assert state.wan.wan.uplink("cloud") == Uplink(latency_ms=3)
     with pytest.raises(PermanentError, match="up_mbps -1 must be"):
         fog.shape("cloud", Uplink(up_mbps=-1))
     with pytest.raises(PermanentError, match="cannot find site 'edge-q'"):

@@ -19,11 +19,11 @@ def test_sites_and_fogs_have_addresses_of_their_own() -> None:
 
 def test_a_port_in_use_is_not_picked() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        assert accepts("127.0.0.1", taken)
-        assert pick_port("127.0.0.1", taken) not in (0, taken)
-    assert pick_port("127.0.0.1", taken) == taken
-    assert not accepts("127.0.0.1", taken)
+        port = server.getsockname()[1]
+        assert accepts("127.0.0.1", port)
+        assert pick_port("127.0.0.1", port) not in (0, port)
+    assert pick_port("127.0.0.1", port) == port
+    assert not accepts("127.0.0.1", port)
 
 
 @pytest.mark.parametrize(

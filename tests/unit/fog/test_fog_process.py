@@ -18,6 +18,7 @@ from speck.fog.process import (
     stop_all,
     wait_until,
 )
+from tests.waiting import wait_for
 
 SLEEP = ("sleep", "300")
 TOKEN = f"token-{os.getpid()}"  # another run of these tests has other ones
@@ -48,7 +49,8 @@ def test_a_started_process_runs_in_a_session_of_its_own(sleeper: Process) -> Non
 
 
 def test_a_process_is_found_by_its_token(sleeper: Process) -> None:
-    assert find_by_token(TOKEN) == sleeper
+    # while a process replaces its image, the kernel shows no environment for a moment
+    wait_for(lambda: find_by_token(TOKEN) == sleeper, "the process to be listed")
     assert find_by_token(TOKEN[:-1]) is None
     sleeper.stop()
     assert find_by_token(TOKEN) is None
@@ -99,20 +101,20 @@ def test_a_program_is_found_past_the_path(tmp_path: Path) -> None:
 
 
 def test_a_failed_start_quotes_the_log(tmp_path: Path) -> None:
-    said = "echo 'WARNING: harmless'; echo first; echo cannot bind >&2; exit 1"
-    process = spawn(command(tmp_path, "sh", "-c", said))
+    script = "echo 'WARNING: harmless'; echo first; echo cannot bind >&2; exit 1"
+    process = spawn(command(tmp_path, "sh", "-c", script))
     log = tmp_path / "log" / "thing.log"
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         wait_until(lambda: False, {"sh": process}, "thing", [log], 10)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"cannot start thing: sh ended; last lines of {log}:\nfirst\ncannot bind"
     )
 
 
 def test_waiting_has_an_end(sleeper: Process, tmp_path: Path) -> None:
     log = tmp_path / "empty.log"
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         wait_until(lambda: False, {"sleep": sleeper}, "thing", [log], 0.05)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"cannot start thing: not ready after 0 s; nothing was written to {log}"
     )

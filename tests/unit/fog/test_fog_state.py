@@ -64,9 +64,9 @@ def test_a_process_whose_pid_was_not_written_is_found(tmp_path: Path) -> None:
     try:
         lost = ProcessRecord("edge-a", "engine", f"lost-{os.getpid()}")
         never = ProcessRecord("edge-a", "broker", f"never-{os.getpid()}")
-        found = state(lost, never).find_processes()
-        assert found.of("edge-a") == {"engine": process}
-        assert found.of("edge-b") == {}
+        processes = state(lost, never).find_processes()
+        assert processes.of("edge-a") == {"engine": process}
+        assert processes.of("edge-b") == {}
     finally:
         process.kill()
 

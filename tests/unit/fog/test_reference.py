@@ -101,9 +101,9 @@ def test_what_is_no_detection_is_none(text: str) -> None:
     ],
 )
 def test_the_impossible_is_told_from_the_possible(columns: str, possible: bool) -> None:
-    seen = parse_detection(columns)
-    assert seen is not None
-    assert seen.possible is possible
+    detection = parse_detection(columns)
+    assert detection is not None
+    assert detection.possible is possible
 
 
 def test_our_own_format_keeps_malformed_rows_as_they_are(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 
 def test_local_statistics_are_by_site_sensor_and_window() -> None:
-    found = compute_local(ROWS)
-    assert found == {
+    statistics = compute_local(ROWS)
+    assert statistics == {
         ("A", "A1-01", 60_000): LocalStat(2, 15.0, pytest.approx((0.5 + 0.25) / 60)),
         ("B", "B1-01", 60_000): LocalStat(1, 30.0, pytest.approx(0.4 / 60)),
         ("A", "A1-01", 120_000): LocalStat(1, 10.0, pytest.approx(0.5 / 60)),

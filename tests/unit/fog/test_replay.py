@@ -104,8 +104,8 @@ def test_the_header_is_packed_as_paho_would(value: str) -> None:
 
 
 def test_a_broker_address_has_a_default_port() -> None:
-    assert parse_broker("tcp://pi") == ("pi", 1883)
-    assert parse_broker("tcp://127.0.0.1:2000/") == ("127.0.0.1", 2000)
+    assert parse_broker("tcp://pi") == ("pi", 1883, False)
+    assert parse_broker("tcp://127.0.0.1:2000/") == ("127.0.0.1", 2000, False)
 
 
 @pytest.mark.parametrize("address", ["http://pi:1", "pi:1883", "tcp://", "tcp://pi:x"])
@@ -128,9 +128,9 @@ def test_another_address_is_refused(address: str) -> None:
 def test_wrong_options_are_refused_before_anything_is_sent(
     changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         Replay(ROWS, options(**changes))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_progress_knows_the_totals_with_markers_before_the_start() -> None:

@@ -62,13 +62,13 @@ READER = "speck-01234567-B-" + "x" * 8
 HOST = Host(0.25, 4)
 
 
-def task(**told: Any) -> TaskMeasure:
-    given = {"busy_ms": 100.0, "idle_ms": 900.0, "back_pressured_ms": 0.0, "records_in": 10}
-    return TaskMeasure("v", "source -> sink", 0, 1, True, True, **{**given, **told})
+def task(**fields: Any) -> TaskMeasure:
+    defaults = {"busy_ms": 100.0, "idle_ms": 900.0, "back_pressured_ms": 0.0, "records_in": 10}
+    return TaskMeasure("v", "source -> sink", 0, 1, True, True, **{**defaults, **fields})
 
 
-def measures(*tasks: TaskMeasure, job: str = "a" * 32, **told: Any) -> EngineMeasures:
-    return EngineMeasures({job: JobMeasure(job, tasks, restarts=0, **told)}, 8, 7)
+def measures(*tasks: TaskMeasure, job: str = "a" * 32, **fields: Any) -> EngineMeasures:
+    return EngineMeasures({job: JobMeasure(job, tasks, restarts=0, **fields)}, 8, 7)
 
 
 def rows_at(at: datetime, samples: Samples) -> list[dict[str, Any]]:
@@ -76,10 +76,10 @@ def rows_at(at: datetime, samples: Samples) -> list[dict[str, Any]]:
 
 
 def test_a_task_s_row_holds_what_was_told_and_null_what_was_not() -> None:
-    told = measures(
+    engine_measures = measures(
         task(records_out=5, bytes_in=700, cpu_ms=77.5), checkpoint_id=3, checkpoint_bytes=99
     )
-    (row,) = rows_at(AT, update_samples(AT, told, {}))
+    (row,) = rows_at(AT, update_samples(AT, engine_measures, {}))
     assert row == {
         "at": AT, "composition": "c", "job_name": "A", "site": "edge", "engine_job_id": "a" * 32,
         "attempt": 2, "vertex": "v", "subtask": 0, "subtasks": 1, "is_source": True,
@@ -119,8 +119,8 @@ def test_what_is_told_twice_of_one_moment_makes_no_row(more_ms: float) -> None:
 
 
 def test_a_task_that_tells_no_times_and_takes_nothing_is_idle_not_stale() -> None:
-    told = measures(task(busy_ms=None, idle_ms=None, back_pressured_ms=None))
-    samples = update_samples(LATER, told, update_samples(AT, told, {}))
+    engine_measures = measures(task(busy_ms=None, idle_ms=None, back_pressured_ms=None))
+    samples = update_samples(LATER, engine_measures, update_samples(AT, engine_measures, {}))
     assert [row["records_in"] for row in rows_at(LATER, samples)] == [10]
 
 
@@ -133,8 +133,8 @@ def test_a_job_that_did_not_answer_leaves_a_gap_and_no_zero() -> None:
 def test_a_restart_of_the_tasks_is_told_as_it_is() -> None:
     """The counters fall: whoever makes differences of them has to see that."""
     first = update_samples(AT, measures(task(records_in=1000)), {})
-    begun = update_samples(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
-    assert [row["records_in"] for row in rows_at(LATER, begun)] == [3]
+    update = update_samples(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
+    assert [row["records_in"] for row in rows_at(LATER, update)] == [3]
 
 
 def test_jobs_that_speck_did_not_deploy_make_no_rows() -> None:
@@ -143,10 +143,10 @@ def test_jobs_that_speck_did_not_deploy_make_no_rows() -> None:
 
 def test_cores_and_pace_are_the_calibrated_ones_when_there_are_any() -> None:
     site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE), 10.0)
-    told = EngineMeasures({}, 8, 7, cores=4.0, cpu_ms=12.0, memory_bytes=5)
-    row = make_site_row(AT, site, told, HOST, None)
+    engine_measures = EngineMeasures({}, 8, 7, cores=4.0, cpu_ms=12.0, memory_bytes=5)
+    row = make_site_row(AT, site, engine_measures, HOST, None)
     assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (4.0, None, 0.25, 4)
-    row = make_site_row(AT, site, told, Host(), {"cores": 0.25, "pace": 0.9})
+    row = make_site_row(AT, site, engine_measures, Host(), {"cores": 0.25, "pace": 0.9})
     assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (
         0.25,
         0.9,
@@ -159,50 +159,52 @@ def ends(*sessions: tuple[str, Session]) -> Ends:
     return Ends("0123456789", DEPLOYED, sessions)
 
 
-def link_ends(site: str, view: BrokerView, given: Ends) -> list[tuple[Any, ...]]:
+def link_ends(site: str, view: BrokerView, known_ends: Ends) -> list[tuple[Any, ...]]:
     return [
         (row["role"], row["job_name"], row["topic"], row["epoch"], row["messages"], row["lag"])
-        for row in make_link_rows(AT, site, view, given)
+        for row in make_link_rows(AT, site, view, known_ends)
     ]
 
 
 def test_both_ends_of_a_link_are_told_where_its_broker_is() -> None:
-    given = ends()
-    (sink,) = given.sinks[A.sink]
+    known_ends = ends()
+    (sink,) = known_ends.sinks[A.sink]
     silent = BrokerView({}, {})
     (reader,) = [
         row["client_id"]
-        for row in make_link_rows(AT, "cloud", silent, given)
+        for row in make_link_rows(AT, "cloud", silent, known_ends)
         if row["role"] == "reader"
     ]
     view = BrokerView(
         taken={reader: Taken(1, {"01234567-A": {7: 30}}, messages=30)},
         sent={sink: Sent("01234567-A", 7, 42)},
     )
-    assert link_ends("cloud", view, given) == [
+    assert link_ends("cloud", view, known_ends) == [
         ("producer", "A", "mid", 7, 42, None),
         ("producer", "B", "out", None, None, None),
         ("reader", "B", "mid", None, 30, 12),
     ]
-    assert link_ends("edge", silent, given) == [("reader", "A", "in", None, None, None)]
+    assert link_ends("edge", silent, known_ends) == [("reader", "A", "in", None, None, None)]
 
 
 def test_the_lag_of_a_new_reader_begins_when_it_is_first_seen() -> None:
-    given = ends()
-    (sink,) = given.sinks[A.sink]
+    known_ends = ends()
+    (sink,) = known_ends.sinks[A.sink]
     (reader,) = [
         row["client_id"]
-        for row in make_link_rows(AT, "cloud", BrokerView({}, {}), given)
+        for row in make_link_rows(AT, "cloud", BrokerView({}, {}), known_ends)
         if row["role"] == "reader"
     ]
 
     def lag(sent: int, taken: dict[str, dict[int, int]], before: dict[str, int]) -> int:
         view = BrokerView({reader: Taken(1, taken)}, {sink: Sent("01234567-A", 7, sent)})
-        rows, after = discount_first_lag(make_link_rows(AT, "cloud", view, given), view, before)
+        rows, after = discount_first_lag(
+            make_link_rows(AT, "cloud", view, known_ends), view, before
+        )
         assert after == ({} if taken else {reader: 600})
-        (found,) = [row["lag"] for row in rows if row["role"] == "reader"]
-        assert isinstance(found, int)
-        return found
+        (value,) = [row["lag"] for row in rows if row["role"] == "reader"]
+        assert isinstance(value, int)
+        return value
 
     assert lag(600, {}, {}) == 0
     assert lag(642, {}, {reader: 600}) == 42
@@ -239,8 +241,8 @@ def test_a_plan_is_read_with_how_records_are_shipped() -> None:
 
 def test_all_rows_are_as_the_dataset_wants_them() -> None:
     site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE))
-    told = update_samples(AT, measures(task()), {})
-    assert partition_rows(TASKS, rows_at(AT, told))
+    samples = update_samples(AT, measures(task()), {})
+    assert partition_rows(TASKS, rows_at(AT, samples))
     assert partition_rows(LINKS, make_link_rows(AT, "cloud", BrokerView({}, {}), ends()))
     assert partition_rows(
         PLANS, make_plan_rows(AT, "c", DEPLOYED["c", "A"], (PlanNode("1", "x", 1),))

@@ -14,11 +14,11 @@ from speck.model.batches import FRAMED, MAX_BYTES, ZSTD, Record, read_records, u
 
 
 def number(value: int) -> bytes:
-    found = b""
+    varint = b""
     while value > 0x7F:
-        found += bytes([value & 0x7F | 0x80])
+        varint += bytes([value & 0x7F | 0x80])
         value >>= 7
-    return found + bytes([value])
+    return varint + bytes([value])
 
 
 def frames(*payloads: bytes) -> bytes:
@@ -48,8 +48,8 @@ def test_a_message_without_our_content_type_is_one_record() -> None:
 def test_a_batch_is_its_records_each_with_its_number(payloads: list[bytes], zstd: bool) -> None:
     framed = frames(*payloads)
     body = compressed(framed) if zstd else framed
-    found = list(unpack(f"p/12/5+{len(payloads)}", ZSTD if zstd else FRAMED, body))
-    assert found == [Record(f"p/12/{n}", payload) for n, payload in enumerate(payloads, 5)]
+    records = list(unpack(f"p/12/5+{len(payloads)}", ZSTD if zstd else FRAMED, body))
+    assert records == [Record(f"p/12/{n}", payload) for n, payload in enumerate(payloads, 5)]
 
 
 def test_a_batch_that_we_did_not_stamp_has_no_numbers() -> None:
@@ -58,7 +58,7 @@ def test_a_batch_that_we_did_not_stamp_has_no_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content_type", "payload", "told"),
+    ("content_type", "payload", "message"),
     [
         (FRAMED, b"", "it is empty"),
         (FRAMED, frames(b"abc")[:-1], "past its end"),
@@ -69,8 +69,8 @@ def test_a_batch_that_we_did_not_stamp_has_no_numbers() -> None:
         (ZSTD, number(MAX_BYTES + 1) + b"x", "are more than"),
     ],
 )
-def test_what_is_damaged_is_refused(content_type: str, payload: bytes, told: str) -> None:
-    with pytest.raises(PermanentError, match=told):
+def test_what_is_damaged_is_refused(content_type: str, payload: bytes, message: str) -> None:
+    with pytest.raises(PermanentError, match=message):
         list(unpack("p/1/1+2", content_type, payload))
 
 

@@ -1,4 +1,4 @@
-"""What the states of an incarnation mean to those who ask."""
+"""The meaning of the states of an incarnation."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ FIRST, SECOND = (1 << 32) + 7, (2 << 32) + 7
 
 
 def lag(taken: dict[int, int] | None, *sent: tuple[int, int]) -> int | None:
-    """Of the producer P, whose sinks told these (epoch, number), by what the reader lists."""
+    """The lag behind producer P, whose sinks published these (epoch, number), by the reader's
+    report."""
     view = BrokerView(
         {} if taken is None else {"reader": Taken(1, {"P": taken})},
         {f"{index}-out": Sent("P", epoch, number) for index, (epoch, number) in enumerate(sent)},
@@ -160,10 +161,10 @@ def test_merged_are_exactly_the_numbers_that_any_has_taken(
     parts: list[dict[str, frozenset[int]]],
 ) -> None:
     merged = merge_taken(*([epoch_of(ns, name) for name, ns in part.items()] for part in parts))
-    wanted: dict[str, frozenset[int]] = {}
+    expected: dict[str, frozenset[int]] = {}
     for part in parts:
         for name, numbers in part.items():
-            wanted[name] = wanted.get(name, frozenset()) | numbers
-    assert merged == tuple(epoch_of(numbers, name) for name, numbers in wanted.items())
-    assert {each.producer: numbers_of(each) for each in merged} == wanted
+            expected[name] = expected.get(name, frozenset()) | numbers
+    assert merged == tuple(epoch_of(numbers, name) for name, numbers in expected.items())
+    assert {each.producer: numbers_of(each) for each in merged} == expected
     assert merge_taken(merged, merged) == merged

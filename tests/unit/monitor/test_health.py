@@ -1,4 +1,4 @@
-"""What is judged amiss, and when it is repaired."""
+"""Which jobs are judged unhealthy, and when they are repaired."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Watcher:
     ) -> Decision:
         self.now += after
         self.sites |= {name.replace("_", "-"): view for name, view in sites.items()}
-        made = decide(self.now, self.sites, jobs, progress or {}, self.memory, self.limits)
-        self.memory = made.memory
-        return made
+        decision = decide(self.now, self.sites, jobs, progress or {}, self.memory, self.limits)
+        self.memory = decision.memory
+        return decision
 
     def health(self, job: Watched) -> Health:
         return self.memory.jobs[job.key].health
@@ -64,15 +64,15 @@ class Watcher:
 def test_what_runs_is_left_alone() -> None:
     watcher = Watcher()
 
-    made = watcher.look(A, B, edge_a=runs("a1", "b1"))
+    decision = watcher.look(A, B, edge_a=runs("a1", "b1"))
 
-    assert made.repair == {}
-    assert made.due is None
+    assert decision.repair == {}
+    assert decision.due is None
     assert watcher.health(A) is watcher.health(B) is Health.RUNNING
 
 
 def test_states_of_the_engine() -> None:
-    told = {
+    texts = {
         RunState.STARTING: Health.STARTING,
         RunState.RESTARTING: Health.RESTARTING,
         RunState.STOPPING: Health.STOPPING,
@@ -80,19 +80,19 @@ def test_states_of_the_engine() -> None:
         RunState.CANCELED: Health.ENDED,
         RunState.FINISHED: Health.ENDED,
     }
-    for state, health in told.items():
+    for state, health in texts.items():
         watcher = Watcher()
-        made = watcher.look(A, edge_a=engine(("a1", state)))
+        decision = watcher.look(A, edge_a=engine(("a1", state)))
         assert watcher.health(A) is health
-        assert bool(made.repair) is health.broken
+        assert bool(decision.repair) is health.broken
 
 
 def test_a_lost_job_is_repaired_once_it_was_unknown_for_a_second() -> None:
     watcher = Watcher()
 
-    made = watcher.look(A, edge_a=runs())
-    assert made.repair == {}
-    assert made.due == watcher.now + 1
+    decision = watcher.look(A, edge_a=runs())
+    assert decision.repair == {}
+    assert decision.due == watcher.now + 1
 
     assert watcher.look(A, after=1).repair == {"c": {"A"}}
 
@@ -185,8 +185,8 @@ def test_a_job_that_keeps_failing_is_repaired_less_and_less_often() -> None:
     while watcher.now < 2000:
         job = replace(A, engine_job_id=f"a{attempt}")
         failed = engine((job.engine_job_id, RunState.FAILED))
-        made = watcher.look(job, after=0.5, edge_a=failed)
-        if made.repair:
+        decision = watcher.look(job, after=0.5, edge_a=failed)
+        if decision.repair:
             times.append(watcher.now)
             attempt += 1
 
@@ -197,14 +197,14 @@ def test_a_job_that_keeps_failing_is_repaired_less_and_less_often() -> None:
 
 def test_when_something_is_due_is_told() -> None:
     watcher = Watcher()
-    made = watcher.look(A, edge_a=engine(("a1", RunState.FAILED)))
-    assert made.repair == {"c": {"A"}}
+    decision = watcher.look(A, edge_a=engine(("a1", RunState.FAILED)))
+    assert decision.repair == {"c": {"A"}}
     again = replace(A, engine_job_id="a2")
 
-    made = watcher.look(again, after=0.25, edge_a=engine(("a2", RunState.FAILED)))
+    decision = watcher.look(again, after=0.25, edge_a=engine(("a2", RunState.FAILED)))
 
-    assert made.repair == {}
-    assert made.due == watcher.now + 0.75
+    assert decision.repair == {}
+    assert decision.due == watcher.now + 0.75
 
 
 def test_five_minutes_of_running_are_a_new_beginning() -> None:
@@ -226,8 +226,8 @@ def test_report_only_is_judged_and_never_repaired() -> None:
     watcher = Watcher()
     shown = replace(A, repair=False)
     for _ in range(10):
-        made = watcher.look(shown, edge_a=engine(("a1", RunState.CANCELED)))
-        assert (made.repair, made.due) == ({}, None)
+        decision = watcher.look(shown, edge_a=engine(("a1", RunState.CANCELED)))
+        assert (decision.repair, decision.due) == ({}, None)
     assert watcher.health(A) is Health.ENDED
 
 
@@ -303,14 +303,14 @@ def test_sites_that_went_at_different_times_hold_up_nothing() -> None:
 # -- stalled ------------------------------------------------------------------------------
 
 
-def looks(watcher: Watcher, count: int, *told: Progress, after: float = 5.0) -> list[Health]:
+def looks(watcher: Watcher, count: int, *progresses: Progress, after: float = 5.0) -> list[Health]:
     """Looks at A, which runs, with one progress after the other."""
-    found = []
+    healths = []
     for number in range(count):
-        progress = {A.key: told[min(number, len(told) - 1)]}
+        progress = {A.key: progresses[min(number, len(progresses) - 1)]}
         watcher.look(A, after=after, progress=progress, edge_a=runs("a1"))
-        found.append(watcher.health(A))
-    return found
+        healths.append(watcher.health(A))
+    return healths
 
 
 def test_no_checkpoint_for_three_intervals_is_a_stall() -> None:
@@ -329,8 +329,8 @@ def test_a_job_that_never_completed_any_stalls_too() -> None:
 def test_a_long_interval_is_no_stall() -> None:
     watcher = Watcher()
     for number in range(10):
-        told = [Progress(600.0, number)] * 120
-        assert set(looks(watcher, 120, *told)) == {Health.RUNNING}
+        progresses = [Progress(600.0, number)] * 120
+        assert set(looks(watcher, 120, *progresses)) == {Health.RUNNING}
 
 
 def test_few_looks_are_no_stall() -> None:
@@ -347,28 +347,31 @@ def fed(count: int, *, taken: int = 5, rate: int = 10, lag: int = 10) -> list[Pr
 
 def test_input_that_is_not_taken_while_more_comes_is_a_stall() -> None:
     watcher = Watcher()
-    found = looks(watcher, 20, *fed(20))
+    healths = looks(watcher, 20, *fed(20))
 
-    assert found[:7] == [Health.RUNNING] * 7
-    assert found[-1] is Health.STALLED
+    assert healths[:7] == [Health.RUNNING] * 7
+    assert healths[-1] is Health.STALLED
     reason = watcher.memory.jobs[A.key].reason
     assert reason == "took nothing of its input for 95 s while more was sent"
 
 
 def test_an_idle_link_is_no_stall() -> None:
-    told = [Progress(1.0, n, 5, 100, 10) for n in range(50)]
-    assert set(looks(Watcher(), 50, *told)) == {Health.RUNNING}
+    progresses = [Progress(1.0, n, 5, 100, 10) for n in range(50)]
+    assert set(looks(Watcher(), 50, *progresses)) == {Health.RUNNING}
 
 
 def test_a_burst_that_was_taken_before_it_was_told_is_no_stall() -> None:
     """A reader that joined late: its lag is never 0."""
-    told = [Progress(1.0, 1, 5, 100, 95), *(Progress(1.0, n, 5, 200, 95) for n in range(2, 50))]
-    assert set(looks(Watcher(), 50, *told)) == {Health.RUNNING}
+    progresses = [
+        Progress(1.0, 1, 5, 100, 95),
+        *(Progress(1.0, n, 5, 200, 95) for n in range(2, 50)),
+    ]
+    assert set(looks(Watcher(), 50, *progresses)) == {Health.RUNNING}
 
 
 def test_a_job_that_gets_on_slowly_is_no_stall() -> None:
-    told = [Progress(1.0, n, n // 4, 100 * n, 90 * n) for n in range(100)]
-    assert set(looks(Watcher(), 100, *told)) == {Health.RUNNING}
+    progresses = [Progress(1.0, n, n // 4, 100 * n, 90 * n) for n in range(100)]
+    assert set(looks(Watcher(), 100, *progresses)) == {Health.RUNNING}
 
 
 def test_a_site_that_was_silent_gets_time_to_show_progress() -> None:

@@ -1,4 +1,4 @@
-"""What is told of brokers and links, and how often."""
+"""The events about brokers and links, and their frequency."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class PollCache:
     memory: LinkMemory = field(default_factory=LinkMemory)
     now: float = 0.0
 
-    def look(self, seen: BrokerView | None, after: float = 5.0, limit: int = 100) -> list[News]:
+    def look(self, view: BrokerView | None, after: float = 5.0, limit: int = 100) -> list[News]:
         self.now += after
         readers = {"edge": [READER]}
-        self.memory, news = judge(self.now, {"edge": seen}, readers, self.memory, {"edge": limit})
+        self.memory, news = judge(self.now, {"edge": view}, readers, self.memory, {"edge": limit})
         return news
 
 
@@ -86,8 +86,8 @@ def test_dropped_messages_are_told_at_once_and_then_each_minute() -> None:
     looks = PollCache()
     looks.look(view(100, 7))  # before this service looked: not its news
     assert looks.look(view(105, 10)) == [News("dropped", "edge", 3)]
-    told = [item for n in range(1, 13) for item in looks.look(view(105 + 5 * n, 10 + n))]
-    assert told == [News("dropped", "edge", 12)]
+    news = [item for n in range(1, 13) for item in looks.look(view(105 + 5 * n, 10 + n))]
+    assert news == [News("dropped", "edge", 12)]
     assert looks.memory.dropped == {"edge": 15}
 
 
@@ -112,9 +112,9 @@ def test_a_restarted_broker_counts_dropped_messages_anew() -> None:
 def test_numbers_that_stay_missing_are_lost_and_counted_once() -> None:
     looks = PollCache()
     looks.look(view())
-    told = [item for _ in range(60) for item in looks.look(view(missing=4))]
+    news = [item for _ in range(60) for item in looks.look(view(missing=4))]
 
-    assert told == [News("lost", "edge", 4, READER, "A")]
+    assert news == [News("lost", "edge", 4, READER, "A")]
     more = [item for _ in range(60) for item in looks.look(view(missing=6))]
     assert more == [News("lost", "edge", 2, READER, "A")]
     assert looks.memory.lost == {"edge": 6}

@@ -1,4 +1,4 @@
-"""Requirements against what was measured."""
+"""Requirements against measurements."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ EASY = JobMeasurement(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
 FULL = JobMeasurement(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None)
 
 
-def rate(wanted: float, **seen: JobMeasurement) -> Verdict:
-    (judged,) = judge({"min_rate": wanted}, CHAIN, {"merge": EASY, **seen})
+def rate(expected: float, **measurements: JobMeasurement) -> Verdict:
+    (judged,) = judge({"min_rate": expected}, CHAIN, {"merge": EASY, **measurements})
     return judged
 
 
-def latency(wanted: float, **seen: JobMeasurement) -> Verdict:
-    (judged,) = judge({"max_latency_ms": wanted}, CHAIN, {"clean": EASY, "merge": EASY, **seen})
+def latency(expected: float, **measurements: JobMeasurement) -> Verdict:
+    (judged,) = judge(
+        {"max_latency_ms": expected}, CHAIN, {"clean": EASY, "merge": EASY, **measurements}
+    )
     return judged
 
 
 @pytest.mark.parametrize(
-    ("wanted", "seen", "measured", "ok"),
+    ("expected", "measurement", "measured", "ok"),
     [
         (100.0, EASY, 100.0, True),
         (101.0, EASY, 100.0, None),  # it could take more, but is not offered more
@@ -33,17 +35,22 @@ def latency(wanted: float, **seen: JobMeasurement) -> Verdict:
     ],
 )
 def test_a_rate_is_missed_only_where_more_is_offered(
-    wanted: float, seen: JobMeasurement, measured: float | None, ok: bool | None
+    expected: float, measurement: JobMeasurement, measured: float | None, ok: bool | None
 ) -> None:
-    judged = rate(wanted, clean=seen)
+    judged = rate(expected, clean=measurement)
     assert (judged.measured, judged.ok) == (measured, ok)
     assert judged.why
 
 
 def test_what_two_jobs_read_alike_comes_in_once_and_two_entrances_add_up() -> None:
     twice = [*CHAIN, Stage("count", "raw", "counts"), Stage("more", "other", "tidy")]
-    seen = {"clean": EASY, "merge": EASY, "count": JobMeasurement(90.0, 0.1, 0.0, 0), "more": EASY}
-    (judged,) = judge({"min_rate": 1.0}, twice, seen)
+    measurements = {
+        "clean": EASY,
+        "merge": EASY,
+        "count": JobMeasurement(90.0, 0.1, 0.0, 0),
+        "more": EASY,
+    }
+    (judged,) = judge({"min_rate": 1.0}, twice, measurements)
     assert judged.measured == 190.0
 
 

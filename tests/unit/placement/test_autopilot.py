@@ -17,11 +17,11 @@ QUIET = Facts(ADVICE, sites=3)
 
 
 def test_it_acts_on_what_two_analyses_say() -> None:
-    made = decide(1000.0, SETTINGS, ONCE, QUIET)
-    assert made.act
-    assert made.reason == "it saves 50% of the bytes between sites"
-    assert made.memory.acted_at == 1000.0
-    assert made.memory.left == (FormerPlacement(1000.0, TODAY),)
+    decision = decide(1000.0, SETTINGS, ONCE, QUIET)
+    assert decision.act
+    assert decision.reason == "it saves 50% of the bytes between sites"
+    assert decision.memory.acted_at == 1000.0
+    assert decision.memory.left == (FormerPlacement(1000.0, TODAY),)
 
 
 @pytest.mark.parametrize(
@@ -60,25 +60,25 @@ def test_it_acts_on_what_two_analyses_say() -> None:
     ],
 )
 def test_it_waits_and_says_why(why: str, memory: Memory, facts: Facts) -> None:
-    made = decide(1000.0, SETTINGS, memory, facts)
-    assert not made.act
-    assert why in made.reason
+    decision = decide(1000.0, SETTINGS, memory, facts)
+    assert not decision.act
+    assert why in decision.reason
 
 
 def test_a_requirement_that_is_mended_is_worth_a_change_that_saves_nothing() -> None:
     advice = replace(ADVICE, gain=-0.5, broken=("latency", "uplink"), violations=("uplink",))
-    made = decide(1000.0, SETTINGS, ONCE, replace(QUIET, advice=advice))
-    assert made.act
-    assert "it fixes limits that are violated today: latency; uplink" in made.reason
+    decision = decide(1000.0, SETTINGS, ONCE, replace(QUIET, advice=advice))
+    assert decision.act
+    assert "it fixes limits that are violated today: latency; uplink" in decision.reason
 
 
 def test_it_goes_back_for_twice_the_gain_or_after_three_settle_times() -> None:
-    left = replace(ONCE, left=(FormerPlacement(300.0, THERE),))
+    memory = replace(ONCE, left=(FormerPlacement(300.0, THERE),))
     twice = replace(QUIET, advice=replace(ADVICE, gain=0.4))
-    assert decide(1000.0, SETTINGS, left, twice).act
+    assert decide(1000.0, SETTINGS, memory, twice).act
     once = replace(QUIET, advice=replace(ADVICE, gain=0.3))
-    assert not decide(2099.0, SETTINGS, left, once).act
-    assert decide(2100.0, SETTINGS, left, once).act
+    assert not decide(2099.0, SETTINGS, memory, once).act
+    assert decide(2100.0, SETTINGS, memory, once).act
 
 
 def test_the_same_analysis_counts_once_and_a_doubtful_one_begins_anew() -> None:

@@ -18,7 +18,7 @@ def chain(first: tuple[float, float], second: float) -> list[Operator]:
 
 
 @pytest.mark.parametrize(
-    ("rate", "sources", "first", "second", "wanted"),
+    ("rate", "sources", "first", "second", "expected"),
     [
         (100, 1, (50, 400), 100, (2, 8)),
         (200, 1, (40, 700), 99, (5, 36)),
@@ -29,13 +29,13 @@ def chain(first: tuple[float, float], second: float) -> list[Operator]:
     ],
 )
 def test_the_published_vectors(
-    rate: float, sources: int, first: tuple[float, float], second: float, wanted: tuple[int, int]
+    rate: float, sources: int, first: tuple[float, float], second: float, expected: tuple[int, int]
 ) -> None:
     operators = chain(first, second)
     topics = tuple(f"s{n}" for n in range(sources))
     operators[0] = replace(operators[0], reads=topics)
-    found = compute_needs(operators, dict.fromkeys(topics, rate))
-    assert (found["Op1"].parallelism, found["Op2"].parallelism) == wanted
+    needs = compute_needs(operators, dict.fromkeys(topics, rate))
+    assert (needs["Op1"].parallelism, needs["Op2"].parallelism) == expected
 
 
 def test_rates_are_those_of_all_instances_together() -> None:
@@ -44,7 +44,7 @@ def test_rates_are_those_of_all_instances_together() -> None:
 
 
 def test_each_reader_takes_all_of_a_topic_and_writers_add_up() -> None:
-    found = compute_needs(
+    needs = compute_needs(
         [
             Operator("last", ("t",), (), 10.0, 0.0),
             Operator("A", ("s",), ("t",), 100.0, 50.0),
@@ -52,9 +52,9 @@ def test_each_reader_takes_all_of_a_topic_and_writers_add_up() -> None:
         ],
         {"s": 100.0},
     )
-    assert found["A"].in_rate == found["B"].in_rate == 100.0
-    assert found["last"] == Need(75.0, 0.0, 8)
-    assert list(found) == ["last", "A", "B"]
+    assert needs["A"].in_rate == needs["B"].in_rate == 100.0
+    assert needs["last"] == Need(75.0, 0.0, 8)
+    assert list(needs) == ["last", "A", "B"]
 
 
 def test_without_evidence_nothing_behind_it_is_known() -> None:

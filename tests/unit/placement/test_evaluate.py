@@ -1,4 +1,4 @@
-"""What is predicted of a placement, beside a simulator that knows nothing of speck's formulas."""
+"""The prediction of a placement, beside a simulator that knows nothing of speck's formulas."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Simulated:
         self.queue: list[tuple[float, int, str, float]] = []
         self.count = 0
         flows = problem.flows
-        self.taken = {
+        self.rates_in = {
             load.name: sum(flow.records_per_s for flow in flows if flow.end == load.name)
             for load in problem.loads
         }
-        rate = self.taken["sensor"] = 200.0
+        rate = self.rates_in["sensor"] = 200.0
         now = 0.0
         while (now := now + self.chance.expovariate(rate)) < seconds:
             self.push(now, "sensor", now)
@@ -88,9 +88,9 @@ class Simulated:
             at = self.free[name][subtask] = begins + cost / place.core_speed
             self.busy[place.name] += cost
         self.stayed[name].append(at - born)
-        taken = self.taken[name]
+        rate = self.rates_in[name]
         for flow in self.problem.flows:
-            if flow.start != name or self.chance.random() >= flow.records_per_s / taken:
+            if flow.start != name or self.chance.random() >= flow.records_per_s / rate:
                 continue
             other = self.place[self.sites[flow.end]]
             if other is not place:
@@ -105,33 +105,35 @@ class Simulated:
 def test_it_is_what_a_simulator_sees(moved: dict[str, str]) -> None:
     sites = {**SITES, **moved}
     seconds = 300.0
-    seen, told = Simulated(PROBLEM, sites, seconds, seed=1), evaluate(PROBLEM, sites)
-    crossed = sum(seen.crossed.values()) / seconds
-    assert told.wan_bytes_per_s == pytest.approx(crossed, rel=0.03)
+    simulation, prediction = Simulated(PROBLEM, sites, seconds, seed=1), evaluate(PROBLEM, sites)
+    crossed = sum(simulation.crossed.values()) / seconds
+    assert prediction.wan_bytes_per_s == pytest.approx(crossed, rel=0.03)
     for place in PROBLEM.places:
-        used = seen.busy[place.name] / seconds + place.busy
-        assert told.utilisation[place.name] == pytest.approx(used / place.capacity, rel=0.03)
-        assert told.sent[place.name] == pytest.approx(
-            seen.crossed[place.name] / seconds, rel=0.03, abs=1e-9
+        work = simulation.busy[place.name] / seconds + place.busy
+        assert prediction.utilisation[place.name] == pytest.approx(work / place.capacity, rel=0.03)
+        assert prediction.sent[place.name] == pytest.approx(
+            simulation.crossed[place.name] / seconds, rel=0.03, abs=1e-9
         )
-    mean = {name: 1000 * sum(times) / len(times) for name, times in seen.stayed.items() if times}
-    assert told.latency_ms == pytest.approx(max(mean.values()), rel=0.05)
+    mean = {
+        name: 1000 * sum(times) / len(times) for name, times in simulation.stayed.items() if times
+    }
+    assert prediction.latency_ms == pytest.approx(max(mean.values()), rel=0.05)
 
 
 def test_figures_by_hand() -> None:
-    told = evaluate(PROBLEM, SITES)
-    assert told.wan_bytes_per_s == told.objective == 20_000  # to both readers
-    assert told.sent == {"edge": 20_000, "cloud": 0}
-    assert told.utilisation == {"edge": pytest.approx(0.4), "cloud": pytest.approx(0.15)}
-    assert told.slots == {"edge": 1, "cloud": 3}
-    assert told.path == ("sensor", "clean", "topic", "store")
+    prediction = evaluate(PROBLEM, SITES)
+    assert prediction.wan_bytes_per_s == prediction.objective == 20_000  # to both readers
+    assert prediction.sent == {"edge": 20_000, "cloud": 0}
+    assert prediction.utilisation == {"edge": pytest.approx(0.4), "cloud": pytest.approx(0.15)}
+    assert prediction.slots == {"edge": 1, "cloud": 3}
+    assert prediction.path == ("sensor", "clean", "topic", "store")
     # 2 ms at half pace, 80 % busy: 4 / 0.2; the way; 3 ms 30 % busy: 3 / 0.7
-    assert told.latency_ms == pytest.approx(20 + 10 + 3 / 0.7)
+    assert prediction.latency_ms == pytest.approx(20 + 10 + 3 / 0.7)
     # the subtask of clean could take 250 a second; the uplink 300; the processors more
-    assert told.max_rate == pytest.approx(250)
-    assert told.held_by == "the subtasks of clean at edge"
-    assert told.moves == ()
-    assert told.violations == ()
+    assert prediction.max_rate == pytest.approx(250)
+    assert prediction.held_by == "the subtasks of clean at edge"
+    assert prediction.moves == ()
+    assert prediction.violations == ()
     together = evaluate(PROBLEM, {**SITES, "topic": "cloud"})
     assert together.wan_bytes_per_s == 10_000
 
@@ -139,11 +141,14 @@ def test_figures_by_hand() -> None:
 def test_what_holds_the_rate_is_named() -> None:
     edge, cloud = PROBLEM.places
     narrow = replace(PROBLEM, places=(replace(edge, uplink=21_000), cloud))
-    told = evaluate(narrow, SITES)
-    assert (told.max_rate, told.held_by) == (pytest.approx(210), "the uplink of edge")
+    prediction = evaluate(narrow, SITES)
+    assert (prediction.max_rate, prediction.held_by) == (pytest.approx(210), "the uplink of edge")
     full = replace(PROBLEM, places=(edge, replace(cloud, busy=3.6)))
-    told = evaluate(full, {**SITES, "clean": "cloud"})
-    assert (told.max_rate, told.held_by) == (pytest.approx(100), "the processor of cloud")
+    prediction = evaluate(full, {**SITES, "clean": "cloud"})
+    assert (prediction.max_rate, prediction.held_by) == (
+        pytest.approx(100),
+        "the processor of cloud",
+    )
 
 
 def test_latency_has_a_price_where_it_is_asked_for() -> None:
@@ -171,9 +176,11 @@ def test_limits_that_are_passed_are_told_with_figures() -> None:
 
 def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
     loads = tuple(replace(x, core_s_per_record=None, rate=None) for x in PROBLEM.loads)
-    told = evaluate(replace(PROBLEM, loads=loads), SITES)
-    assert told.latency_ms is None
-    assert told.notes == ("left out of the figures for lack of measurements: clean, count, store",)
+    prediction = evaluate(replace(PROBLEM, loads=loads), SITES)
+    assert prediction.latency_ms is None
+    assert prediction.notes == (
+        "left out of the figures for lack of measurements: clean, count, store",
+    )
     nothing = evaluate(
         Problem(loads[:1], (), PROBLEM.places, Limits(min_rate=5)), {"sensor": "edge"}
     )

@@ -1,4 +1,4 @@
-"""The exact policy beside brute force, and what it says where no placement keeps all limits."""
+"""The exact policy beside brute force, and its result where no placement keeps all limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def best_of_all(problem: Problem) -> float | None:
     instance = Instance(problem)
     for objective, sites in sorted(
         ((instance.objective(sites), sites) for sites in every_answer(problem)),
-        key=lambda found: found[0],
+        key=lambda pair: pair[0],
     ):
         if not predict(instance, sites).violations:
             return objective
@@ -33,12 +33,12 @@ def best_of_all(problem: Problem) -> float | None:
 def test_it_equals_brute_force_on_100_random_problems(part: int) -> None:
     for seed in range(10 * part, 10 * part + 10):
         problem = random_problem(seed)
-        best, found = best_of_all(problem), Milp().place(problem)
-        assert found.feasible == (best is not None), seed
+        best, placement = best_of_all(problem), Milp().place(problem)
+        assert placement.feasible == (best is not None), seed
         if best is not None:
-            assert found.objective == pytest.approx(best, rel=2e-6, abs=1e-6), seed
-            assert found.optimal
-            assert evaluate(problem, found.sites).violations == ()
+            assert placement.objective == pytest.approx(best, rel=2e-6, abs=1e-6), seed
+            assert placement.optimal
+            assert evaluate(problem, placement.sites).violations == ()
 
 
 def test_random_problems_are_of_both_kinds() -> None:
@@ -76,13 +76,13 @@ def with_edge(problem: Problem, **changes: float | None) -> Problem:
 
 
 def test_a_filter_goes_to_the_edge_and_nothing_moves_that_gains_nothing() -> None:
-    found = Milp().place(CHAIN)
-    assert found.sites == {"in": "edge", "filter": "edge", "count": "cloud", "out": "cloud"}
-    assert found.objective == 5_000
-    assert found.reasons["filter"] == (
+    placement = Milp().place(CHAIN)
+    assert placement.sites == {"in": "edge", "filter": "edge", "count": "cloud", "out": "cloud"}
+    assert placement.objective == 5_000
+    assert placement.reasons["filter"] == (
         "moves from cloud to edge: 45000 bytes/s more would cross if it alone were at cloud"
     )
-    assert found.reasons["count"] == "stays at cloud"
+    assert placement.reasons["count"] == "stays at cloud"
 
 
 SLOW_EDGE = with_edge(CHAIN, cores=0.1)
@@ -120,17 +120,17 @@ SLOW_EDGE = with_edge(CHAIN, cores=0.1)
     ],
 )
 def test_it_names_the_limit_that_cannot_be_kept(problem: Problem, named: str) -> None:
-    found = Milp().place(problem)
-    assert not found.feasible
-    assert not found.optimal
-    assert len(found.violations) == 1
-    assert found.violations[0].startswith(named), found.violations
-    assert found.notes[0] == "no placement keeps all limits; this one exceeds them least"
+    placement = Milp().place(problem)
+    assert not placement.feasible
+    assert not placement.optimal
+    assert len(placement.violations) == 1
+    assert placement.violations[0].startswith(named), placement.violations
+    assert placement.notes[0] == "no placement keeps all limits; this one exceeds them least"
 
 
 def excess(problem: Problem, sites: Mapping[str, str]) -> float:
     """The sum of what passes a limit, in shares of the limit (work: of the capacity)."""
-    told, total = evaluate(problem, sites), 0.0
+    prediction, total = evaluate(problem, sites), 0.0
     scale = Instance(problem).scale
     for place in problem.places:
         jobs = [x for x in problem.loads if x.kind is Kind.JOB and sites[x.name] == place.name]
@@ -138,9 +138,9 @@ def excess(problem: Problem, sites: Mapping[str, str]) -> float:
         room = max(0.0, problem.limits.utilisation - place.busy / place.capacity)
         total += max(0.0, work / place.capacity - room)
         if place.slots is not None:
-            total += max(0.0, told.slots[place.name] / place.slots - 1)
+            total += max(0.0, prediction.slots[place.name] / place.slots - 1)
         if place.uplink is not None:
-            total += max(0.0, scale * told.sent[place.name] / place.uplink - 1)
+            total += max(0.0, scale * prediction.sent[place.name] / place.uplink - 1)
         for job in jobs:
             speed = min(job.slots, place.cores) * place.core_speed
             total += max(0.0, scale * (job.work or 0.0) / speed - 1)
@@ -152,12 +152,12 @@ def test_where_limits_cannot_be_kept_they_are_passed_as_little_as_can_be() -> No
     for seed in range(40):
         problem = random_problem(seed)
         problem = replace(problem, limits=replace(problem.limits, max_latency_ms=None))
-        found = Milp().place(problem)
-        if not found.feasible:
+        placement = Milp().place(problem)
+        if not placement.feasible:
             tried += 1
             least = min(excess(problem, sites) for sites in every_answer(problem))
             # bytes between sites weigh a thousandth of a limit at most
-            assert excess(problem, found.sites) <= least + 1.2e-3, seed
+            assert excess(problem, placement.sites) <= least + 1.2e-3, seed
     assert tried > 5
 
 
@@ -166,10 +166,10 @@ def test_without_evidence_a_job_stays_and_its_limits_are_left_out() -> None:
         replace(load, core_s_per_record=None) if load.name == "filter" else load
         for load in CHAIN.loads
     )
-    found = Milp().place(replace(CHAIN, loads=loads))
-    assert found.sites["filter"] == "cloud"
-    assert found.reasons["filter"] == "stays at cloud: it was not measured well enough"
-    assert found.notes == ("left out of the figures for lack of measurements: filter",)
+    placement = Milp().place(replace(CHAIN, loads=loads))
+    assert placement.sites["filter"] == "cloud"
+    assert placement.reasons["filter"] == "stays at cloud: it was not measured well enough"
+    assert placement.notes == ("left out of the figures for lack of measurements: filter",)
 
 
 def test_among_equals_stateful_jobs_stay() -> None:
@@ -183,9 +183,9 @@ def test_among_equals_stateful_jobs_stay() -> None:
         ends = [Load("in", Kind.END, site="edge"), Load("out", Kind.END, site="cloud")]
         flows = [Flow("in", name, 100, 10_000) for name in ("a", "b")]
         flows += [Flow(name, "out", 10, 1_000) for name in ("a", "b")]
-        found = Milp().place(Problem((*ends, *loads), tuple(flows), (edge, cloud), Limits()))
-        assert found.sites[stateful] == "cloud"
-        assert found.objective == 11_000
+        placement = Milp().place(Problem((*ends, *loads), tuple(flows), (edge, cloud), Limits()))
+        assert placement.sites[stateful] == "cloud"
+        assert placement.objective == 11_000
 
 
 def test_of_many_placements_that_cost_the_same_the_one_that_moves_least_wins() -> None:
@@ -218,10 +218,10 @@ def test_of_many_placements_that_cost_the_same_the_one_that_moves_least_wins() -
                 for cut in range(5)
             )
         places = (Place("edge", "edge", cores=64), Place("cloud", "cloud", cores=64))
-        found = Milp().place(Problem(tuple(loads), tuple(flows), places))
-        moved = [load for load in loads if found.sites[load.name] != load.site]
-        assert found.objective == pytest.approx(12_000)
-        assert sum(weights[load.stateful] for load in moved) == least, seed
+        placement = Milp().place(Problem(tuple(loads), tuple(flows), places))
+        moves = [load for load in loads if placement.sites[load.name] != load.site]
+        assert placement.objective == pytest.approx(12_000)
+        assert sum(weights[load.stateful] for load in moves) == least, seed
 
 
 def test_a_topic_with_one_reader_stays_where_that_costs_nothing() -> None:
@@ -235,14 +235,14 @@ def test_a_topic_with_one_reader_stays_where_that_costs_nothing() -> None:
     flows += (Flow("t", "count", 50, 5_000),)
     for now in ("edge", "cloud"):
         topic = Load("t", Kind.TOPIC, site=now)
-        found = Milp().place(Problem((*loads, topic), flows, CHAIN.places))
-        assert found.sites["t"] == now
-        assert found.objective == 5_000
+        placement = Milp().place(Problem((*loads, topic), flows, CHAIN.places))
+        assert placement.sites["t"] == now
+        assert placement.objective == 5_000
 
 
 def test_stopped_early_it_answers_with_what_it_has_and_says_so() -> None:
-    found = Milp().place(limited(random_dag(200, 10), time_limit_s=1e-3))
-    assert found.feasible
-    assert not found.optimal
-    assert found.gap is None or 0 <= found.gap <= 1
-    assert found.notes[0] == "stopped after 0.001 s, before the optimum was proven"
+    placement = Milp().place(limited(random_dag(200, 10), time_limit_s=1e-3))
+    assert placement.feasible
+    assert not placement.optimal
+    assert placement.gap is None or 0 <= placement.gap <= 1
+    assert placement.notes[0] == "stopped after 0.001 s, before the optimum was proven"

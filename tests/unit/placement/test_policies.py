@@ -19,34 +19,34 @@ SEEDS = range(25)
 
 
 @cache
-def answered(name: str, seed: int) -> Placement:
+def place_by(name: str, seed: int) -> Placement:
     return find_policy(name).place(random_problem(seed))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_cannot_move_stays_and_all_else_is_placed(name: str) -> None:
     for seed in SEEDS:
-        problem, found = random_problem(seed), answered(name, seed)
-        assert list(found.sites) == [load.name for load in problem.loads]
-        assert set(found.reasons) == set(found.sites)
+        problem, placement = random_problem(seed), place_by(name, seed)
+        assert list(placement.sites) == [load.name for load in problem.loads]
+        assert set(placement.reasons) == set(placement.sites)
         for load in problem.loads:
             fixed = load.kind is Kind.END or (load.kind is Kind.JOB and load.work is None)
             if load.pinned is not None:
-                assert found.sites[load.name] == load.pinned
+                assert placement.sites[load.name] == load.pinned
             elif fixed:
-                assert found.sites[load.name] == load.site
+                assert placement.sites[load.name] == load.site
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_said_to_be_feasible_is_by_a_count_of_its_own(name: str) -> None:
-    said = 0
+    feasible = 0
     for seed in SEEDS:
-        problem, found = random_problem(seed), answered(name, seed)
-        assert found.objective == pytest.approx(bytes_between(problem, found.sites))
-        if found.feasible:
-            said += 1
-            assert_kept(problem, found.sites)
-    assert said
+        problem, placement = random_problem(seed), place_by(name, seed)
+        assert placement.objective == pytest.approx(bytes_between(problem, placement.sites))
+        if placement.feasible:
+            feasible += 1
+            assert_kept(problem, placement.sites)
+    assert feasible
 
 
 def bytes_between(problem: Problem, sites: object) -> float:
@@ -83,29 +83,32 @@ def assert_kept(problem: Problem, sites: object) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_same_problem_gives_the_same_placement(name: str) -> None:
     for seed in range(10):
-        assert find_policy(name).place(random_problem(seed)) == answered(name, seed)
+        assert find_policy(name).place(random_problem(seed)) == place_by(name, seed)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_policy_beats_the_exact_one(name: str) -> None:
     for seed in SEEDS:
-        best, found = answered("milp", seed), answered(name, seed)
-        if found.feasible:
+        best, placement = place_by("milp", seed), place_by(name, seed)
+        if placement.feasible:
             assert best.feasible
-            assert found.objective is not None and best.objective is not None
-            assert found.objective >= best.objective * (1 - 2e-6)
+            assert placement.objective is not None and best.objective is not None
+            assert placement.objective >= best.objective * (1 - 2e-6)
 
 
 def test_greedy_never_costs_more_than_all_in_the_cloud() -> None:
-    compared = 0
+    count = 0
     for seed in range(200):
         problem = random_problem(seed)
-        cloud, found = find_policy("all-cloud").place(problem), find_policy("greedy").place(problem)
-        assert cloud.objective is not None and found.objective is not None
-        if cloud.feasible and found.feasible:
-            compared += 1
-            assert found.objective <= cloud.objective + 1e-6
-    assert compared > 10
+        cloud, placement = (
+            find_policy("all-cloud").place(problem),
+            find_policy("greedy").place(problem),
+        )
+        assert cloud.objective is not None and placement.objective is not None
+        if cloud.feasible and placement.feasible:
+            count += 1
+            assert placement.objective <= cloud.objective + 1e-6
+    assert count > 10
 
 
 # Two edges with a sensor each, a chain of two jobs behind each, one job that joins them.
@@ -149,34 +152,34 @@ TREE = Problem(
     ],
 )
 def test_each_follows_its_idea(name: str, sites: str) -> None:
-    found = find_policy(name).place(TREE)
+    placement = find_policy(name).place(TREE)
     jobs = ("clean-1", "clean-2", "stats-1", "stats-2", "merge")
-    assert " ".join(found.sites[job] for job in jobs) == sites
+    assert " ".join(placement.sites[job] for job in jobs) == sites
 
 
 def test_top_down_keeps_what_is_nearest_to_the_sink_in_a_small_cloud() -> None:
     small = replace(TREE, places=(replace(TREE.places[0], slots=3), *TREE.places[1:]))
-    found = find_policy("top-down").place(small)
-    assert found.feasible
-    assert found.sites["merge"] == "cloud"
-    assert (found.sites["clean-1"], found.sites["clean-2"]) == ("edge-1", "edge-2")
+    placement = find_policy("top-down").place(small)
+    assert placement.feasible
+    assert placement.sites["merge"] == "cloud"
+    assert (placement.sites["clean-1"], placement.sites["clean-2"]) == ("edge-1", "edge-2")
 
 
 def test_all_edge_says_that_there_are_too_few_slots() -> None:
-    found = find_policy("all-edge").place(TREE)
-    assert found.violations == (
+    placement = find_policy("all-edge").place(TREE)
+    assert placement.violations == (
         "slots: edge-1 would need 3 slots, it has 2",
         "slots: edge-2 would need 2 slots, it has 1",
     )
 
 
 def test_caps_keeps_each_site_within_the_thresholds_that_it_tells() -> None:
-    found = find_policy("caps").place(TREE)
-    assert found.feasible
-    assert found.notes[0].startswith("thresholds: processor ")
-    told = float(found.notes[0].split("processor ")[1].split("%")[0]) / 100
-    used = evaluate(TREE, found.sites).utilisation
-    assert max(share or 0.0 for share in used.values()) <= told + 0.005
+    placement = find_policy("caps").place(TREE)
+    assert placement.feasible
+    assert placement.notes[0].startswith("thresholds: processor ")
+    threshold = float(placement.notes[0].split("processor ")[1].split("%")[0]) / 100
+    shares = evaluate(TREE, placement.sites).utilisation
+    assert max(share or 0.0 for share in shares.values()) <= threshold + 0.005
 
 
 def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:
@@ -187,8 +190,8 @@ def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:
     flows = tuple(Flow(a, b, 100, 1_000) for a, b in itertools.pairwise(names))
     problem = Problem((*ends, *jobs), flows, places)
     for name in ("rolbts", "rolbts-exact"):
-        found = find_policy(name).place(problem)
-        assert evaluate(problem, found.sites).slots == {"a": 2, "b": 2, "c": 2}
+        placement = find_policy(name).place(problem)
+        assert evaluate(problem, placement.sites).slots == {"a": 2, "b": 2, "c": 2}
     assert find_policy("rolbts").place(problem).objective == 5_000
     assert find_policy("rolbts-exact").place(problem).objective == 2_000
 
@@ -229,6 +232,6 @@ def test_what_has_no_placement_at_all_is_refused(problem: Problem, message: str)
 
 def test_a_job_that_was_never_measured_and_runs_nowhere_begins_in_the_cloud() -> None:
     loads = (*TREE.loads, Load("new"))
-    found = find_policy("milp").place(replace(TREE, loads=loads))
-    assert found.sites["new"] == "cloud"
+    placement = find_policy("milp").place(replace(TREE, loads=loads))
+    assert placement.sites["new"] == "cloud"
     assert Instance(replace(TREE, loads=loads)).why["new"].startswith("it was not measured")

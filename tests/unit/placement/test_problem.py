@@ -11,7 +11,7 @@ from speck.placement.model import Flow, Kind, Limits
 from speck.placement.problem import Condition, Question, pose_question
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, site_from_data
-from tests.analyses import analysis, measured, site_told, unmeasured
+from tests.analyses import analysis, describe_measured, describe_unmeasured, site_told
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -20,16 +20,19 @@ IDLE = {name: Condition(free=4) for name in SITES}
 FEED = [{"site": "edge-a", "topic": "raw"}]
 
 
-def posed(
-    told: JsonObject, *jobs: JsonObject, conditions: dict[str, Condition] = IDLE, **more: Any
+def pose(
+    analysis_body: JsonObject,
+    *jobs: JsonObject,
+    conditions: dict[str, Condition] = IDLE,
+    **more: Any,
 ) -> Question:
     description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
     wiring = wire(description, SITES, more.pop("foreign", ()))
-    return pose_question(wiring, "c", told, SITES, conditions, Limits())
+    return pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
 
 
-def flows(found: Question) -> dict[tuple[str, str], Flow]:
-    return {(flow.start, flow.end): flow for flow in found.problem.flows}
+def flows(question: Question) -> dict[tuple[str, str], Flow]:
+    return {(flow.start, flow.end): flow for flow in question.problem.flows}
 
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
@@ -39,27 +42,36 @@ COUNT = job_body("count", "cloud", source_topic="tidy", sink_topic="counts")
 
 def test_what_is_offered_goes_through_by_topic() -> None:
     """A job that is behind takes 40 a second; its producer sends 50."""
-    told = analysis([measured("clean", "cloud", selectivity=0.5), measured("merge", "cloud", 40.0)])
-    found = posed(told, CLEAN, MERGE, inputs=FEED)
-    loads = {load.name: load for load in found.problem.loads}
+    analysis_body = analysis(
+        [
+            describe_measured("clean", "cloud", selectivity=0.5),
+            describe_measured("merge", "cloud", 40.0),
+        ]
+    )
+    question = pose(analysis_body, CLEAN, MERGE, inputs=FEED)
+    loads = {load.name: load for load in question.problem.loads}
     assert loads["merge"].rate == 50.0
     assert loads["merge"].work == pytest.approx(0.05)
-    assert flows(found)["clean", "merge"] == Flow("clean", "merge", 50.0, 5000.0)
-    assert flows(found)["topic:edge-a/raw", "clean"].bytes_per_s == 10_000.0
-    assert flows(found)["merge", "topic:cloud/all"].records_per_s == 50.0
+    assert flows(question)["clean", "merge"] == Flow("clean", "merge", 50.0, 5000.0)
+    assert flows(question)["topic:edge-a/raw", "clean"].bytes_per_s == 10_000.0
+    assert flows(question)["merge", "topic:cloud/all"].records_per_s == 50.0
 
 
 def test_a_topic_of_two_readers_is_a_load_that_may_move() -> None:
-    told = analysis([measured(name, "cloud") for name in ("clean", "merge", "count")])
-    found = posed(told, CLEAN, MERGE, COUNT, inputs=FEED)
-    (topic,) = [load for load in found.problem.loads if load.name == "topic:cloud/tidy"]
+    analysis_body = analysis(
+        [describe_measured(name, "cloud") for name in ("clean", "merge", "count")]
+    )
+    question = pose(analysis_body, CLEAN, MERGE, COUNT, inputs=FEED)
+    (topic,) = [load for load in question.problem.loads if load.name == "topic:cloud/tidy"]
     assert (topic.kind, topic.pinned, topic.slots) == (Kind.TOPIC, None, 0)
-    assert {end for start, end in flows(found) if start == topic.name} == {"merge", "count"}
-    assert flows(found)["clean", topic.name].bytes_per_s == 10_000.0
+    assert {end for start, end in flows(question) if start == topic.name} == {"merge", "count"}
+    assert flows(question)["clean", topic.name].bytes_per_s == 10_000.0
 
 
 def test_what_something_outside_uses_cannot_move() -> None:
-    told = analysis([measured("clean", "cloud"), measured("merge", "cloud")])
+    analysis_body = analysis(
+        [describe_measured("clean", "cloud"), describe_measured("merge", "cloud")]
+    )
     for more in (
         {"outputs": [{"site": "cloud", "topic": "tidy"}]},
         {"outputs": [{"site": "cloud", "topic": "tidy", "client_id": "dashboard"}]},
@@ -68,19 +80,21 @@ def test_what_something_outside_uses_cannot_move() -> None:
         description = {"name": "c", "jobs": [CLEAN, MERGE]}
         outside = more.pop("foreign", ())
         wiring = wire(composition_from_data({**description, **more}), SITES, outside)
-        found = pose_question(wiring, "c", told, SITES, IDLE, Limits())
-        pins = {load.name: load.pinned for load in found.problem.loads}
+        question = pose_question(wiring, "c", analysis_body, SITES, IDLE, Limits())
+        pins = {load.name: load.pinned for load in question.problem.loads}
         assert pins["topic:cloud/tidy"] == "cloud"
         assert pins["topic:cloud/all"] == "cloud"  # nobody reads it, so somebody outside does
 
 
 def test_the_feed_of_two_readers_is_taken_in_once() -> None:
     twice = {**COUNT, "source_topic": "raw", "source_site": "edge-a"}
-    told = analysis([measured("clean", "cloud"), measured("count", "cloud", 90.0)])
-    found = posed(told, CLEAN, twice, inputs=FEED)
-    fed = [flow for flow in found.whole.flows if flow.start.startswith("outside:")]
+    analysis_body = analysis(
+        [describe_measured("clean", "cloud"), describe_measured("count", "cloud", 90.0)]
+    )
+    question = pose(analysis_body, CLEAN, twice, inputs=FEED)
+    fed = [flow for flow in question.whole.flows if flow.start.startswith("outside:")]
     assert fed == [Flow("outside:edge-a/raw", "topic:edge-a/raw", 100.0, 0.0)]
-    assert flows(found)["topic:edge-a/raw", "count"].records_per_s == 100.0
+    assert flows(question)["topic:edge-a/raw", "count"].records_per_s == 100.0
 
 
 def test_producers_outside_that_tell_their_numbers_say_what_is_offered() -> None:
@@ -93,8 +107,8 @@ def test_producers_outside_that_tell_their_numbers_say_what_is_offered() -> None
         "readers": [],
         "wan_bytes_per_s": None,
     }
-    told = analysis([measured("clean", "cloud", 100.0)], links=[link])
-    assert posed(told, CLEAN, inputs=FEED).rates[At("edge-a", "raw")] == 300.0
+    analysis_body = analysis([describe_measured("clean", "cloud", 100.0)], links=[link])
+    assert pose(analysis_body, CLEAN, inputs=FEED).rates[At("edge-a", "raw")] == 300.0
 
 
 @pytest.mark.parametrize(
@@ -108,101 +122,105 @@ def test_what_waits_before_the_first_job_is_offered_too(
     reader = {"client_id": "reader", "job_name": "clean", "site": "cloud", "records_per_s": 40.0}
     reader |= {"bytes_per_s": 4000.0, "lag": 9000, "lag_per_s": growth, "lag_fit": fit}
     link = {"composition": "c", "broker_site": "edge-a", "topic": "raw", "wan_bytes_per_s": None}
-    told = analysis(
-        [measured("clean", "cloud", 40.0), measured("merge", "cloud", 40.0)],
+    analysis_body = analysis(
+        [describe_measured("clean", "cloud", 40.0), describe_measured("merge", "cloud", 40.0)],
         links=[{**link, "producers": [], "readers": [reader]}],
     )
-    found = posed(told, CLEAN, MERGE, inputs=FEED)
-    assert found.rates == dict.fromkeys((At("edge-a", "raw"), At("cloud", "tidy")), offered) | {
+    question = pose(analysis_body, CLEAN, MERGE, inputs=FEED)
+    assert question.rates == dict.fromkeys((At("edge-a", "raw"), At("cloud", "tidy")), offered) | {
         At("cloud", "all"): offered
     }
 
 
 def test_a_topic_that_jobs_and_others_feed_carries_both() -> None:
-    told = analysis([measured("clean", "cloud"), measured("merge", "cloud", 130.0)])
+    analysis_body = analysis(
+        [describe_measured("clean", "cloud"), describe_measured("merge", "cloud", 130.0)]
+    )
     both = [*FEED, {"site": "cloud", "topic": "tidy"}]
-    assert posed(told, CLEAN, MERGE, inputs=both).rates[At("cloud", "tidy")] == 130.0
-    assert posed(told, CLEAN, MERGE, inputs=FEED).rates[At("cloud", "tidy")] == 100.0
+    assert pose(analysis_body, CLEAN, MERGE, inputs=both).rates[At("cloud", "tidy")] == 130.0
+    assert pose(analysis_body, CLEAN, MERGE, inputs=FEED).rates[At("cloud", "tidy")] == 100.0
 
 
 def test_what_was_not_measured_stays_and_its_neighbour_tells_what_it_can() -> None:
-    told = analysis([unmeasured("clean", "cloud"), measured("merge", "cloud", 40.0)])
-    found = posed(told, CLEAN, MERGE, inputs=FEED)
-    loads = {load.name: load for load in found.problem.loads}
+    analysis_body = analysis(
+        [describe_unmeasured("clean", "cloud"), describe_measured("merge", "cloud", 40.0)]
+    )
+    question = pose(analysis_body, CLEAN, MERGE, inputs=FEED)
+    loads = {load.name: load for load in question.problem.loads}
     assert loads["clean"].work is None
     assert loads["merge"].rate == 40.0
-    assert found.doubts == {"clean": "busy for 0.2 s only"}
-    assert flows(found)["topic:cloud/tidy", "merge"].records_per_s == 40.0
-    assert ("topic:edge-a/raw", "clean") not in flows(found)
+    assert question.doubts == {"clean": "busy for 0.2 s only"}
+    assert flows(question)["topic:cloud/tidy", "merge"].records_per_s == 40.0
+    assert ("topic:edge-a/raw", "clean") not in flows(question)
 
 
 def test_a_link_whose_bytes_are_not_known_holds_both_its_ends() -> None:
-    told = analysis(
+    analysis_body = analysis(
         [
-            measured("clean", "cloud", bytes_out_per_record=None),
-            measured("merge", "cloud", bytes_in_per_record=None),
+            describe_measured("clean", "cloud", bytes_out_per_record=None),
+            describe_measured("merge", "cloud", bytes_in_per_record=None),
         ]
     )
-    found = posed(told, CLEAN, MERGE, inputs=FEED)
-    assert {load.name for load in found.problem.loads if load.work is None} == {"clean", "merge"}
-    assert "clean -> topic:cloud/tidy was not measured" in " ".join(found.notes)
+    question = pose(analysis_body, CLEAN, MERGE, inputs=FEED)
+    assert {load.name for load in question.problem.loads if load.work is None} == {"clean", "merge"}
+    assert "clean -> topic:cloud/tidy was not measured" in " ".join(question.notes)
 
 
 def test_a_stopped_job_stays_takes_no_slot_and_sends_nothing() -> None:
-    told = analysis([measured("merge", "cloud", 40.0)])
-    found = posed(told, {**CLEAN, "state": "stopped"}, MERGE, inputs=FEED)
-    loads = {load.name: load for load in found.problem.loads}
+    analysis_body = analysis([describe_measured("merge", "cloud", 40.0)])
+    question = pose(analysis_body, {**CLEAN, "state": "stopped"}, MERGE, inputs=FEED)
+    loads = {load.name: load for load in question.problem.loads}
     assert (loads["clean"].work, loads["clean"].slots) == (None, 0)
-    assert "clean" not in found.doubts
-    assert not any("clean" in ends for ends in flows(found))
+    assert "clean" not in question.doubts
+    assert not any("clean" in ends for ends in flows(question))
 
 
 def test_jobs_of_others_take_capacity_and_what_is_not_known_of_them_is_told() -> None:
-    told = analysis(
+    analysis_body = analysis(
         [
-            measured("clean", "cloud"),
-            measured("other", "edge-a", 200.0, composition="d"),
-            unmeasured("third", "edge-b", composition="d"),
+            describe_measured("clean", "cloud"),
+            describe_measured("other", "edge-a", 200.0, composition="d"),
+            describe_unmeasured("third", "edge-b", composition="d"),
         ]
     )
-    found = posed(told, CLEAN, inputs=FEED)
-    busy = {place.name: place.busy for place in found.problem.places}
+    question = pose(analysis_body, CLEAN, inputs=FEED)
+    busy = {place.name: place.busy for place in question.problem.places}
     assert busy == {"cloud": 0.0, "edge-a": pytest.approx(0.2), "edge-b": 0.0}
-    assert "the load of other jobs on site edge-b was not measured: third" in found.notes
+    assert "the load of other jobs on site edge-b was not measured: third" in question.notes
 
 
 def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
     """One reads 100 records/s of 100 bytes from edge-a, one sends 20 of 100 away from there."""
     far, near = {"site": "cloud", "topic": "x"}, {"site": "edge-a", "topic": "y"}
-    told = analysis(
+    analysis_body = analysis(
         [
-            measured("clean", "cloud"),
-            measured("reads", "cloud", composition="d", source=near, sink=far),
-            measured("sends", "edge-a", 20.0, composition="d", source=near, sink=far),
-            unmeasured("third", "edge-b", composition="d"),
+            describe_measured("clean", "cloud"),
+            describe_measured("reads", "cloud", composition="d", source=near, sink=far),
+            describe_measured("sends", "edge-a", 20.0, composition="d", source=near, sink=far),
+            describe_unmeasured("third", "edge-b", composition="d"),
         ]
     )
     sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.1})}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
-    found = pose_question(wiring, "c", told, sites, IDLE, Limits()).problem.places
-    assert {p.name: p.uplink for p in found} == {"cloud": None, "edge-a": 500.0, "edge-b": None}
+    places = pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
+    assert {p.name: p.uplink for p in places} == {"cloud": None, "edge-a": 500.0, "edge-b": None}
 
 
 def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
-    told = analysis([measured("clean", "cloud")], sites=[])
-    told["sites"] = [site_told("edge-a", cores=4.0, pace=None), site_told("cloud")]
+    analysis_body = analysis([describe_measured("clean", "cloud")], sites=[])
+    analysis_body["sites"] = [site_told("edge-a", cores=4.0, pace=None), site_told("cloud")]
     conditions = {
         "cloud": Condition(free=3, held=2),
         "edge-a": Condition(free=None),
         "edge-b": Condition(free=1, cores=0.25, core_speed=0.8),
     }
-    found = posed(told, CLEAN, inputs=FEED, conditions=conditions)
-    places = {place.name: place for place in found.problem.places}
+    question = pose(analysis_body, CLEAN, inputs=FEED, conditions=conditions)
+    places = {place.name: place for place in question.problem.places}
     assert (places["cloud"].slots, places["cloud"].capacity) == (5, 2.0)
     assert (places["edge-a"].slots, places["edge-a"].cores) == (None, 4.0)
     assert places["edge-b"].capacity == pytest.approx(0.2)
-    assert "site edge-a is not calibrated" in " ".join(found.notes)
-    away = posed(told, CLEAN, inputs=FEED, conditions={"cloud": Condition(free=3, held=2)})
+    assert "site edge-a is not calibrated" in " ".join(question.notes)
+    away = pose(analysis_body, CLEAN, inputs=FEED, conditions={"cloud": Condition(free=3, held=2)})
     assert {p.name: p.slots for p in away.problem.places} == {"cloud": 5, "edge-a": 0, "edge-b": 0}
 
 
@@ -210,10 +228,10 @@ def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
     body = {**site_body("edge-a"), "uplink_mbps": 10, "labels": {"latency_ms": "18.6"}}
     sites = {**SITES, "edge-a": site_from_data(body)}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
-    told = analysis([measured("clean", "cloud")])
+    analysis_body = analysis([describe_measured("clean", "cloud")])
     (place,) = [
         place
-        for place in pose_question(wiring, "c", told, sites, IDLE, Limits()).problem.places
+        for place in pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
         if place.name == "edge-a"
     ]
     assert (place.latency_ms, place.uplink) == (18.6, 1_250_000.0)
@@ -224,25 +242,30 @@ def test_a_link_that_an_outsider_was_seen_at_stays_though_it_was_not_declared() 
     outsider = {"client_id": "other", "job_name": None, "site": None, "records_per_s": None}
     clean = {**CLEAN, "site": "edge-a", "sink_site": "edge-a"}
     merge = {**MERGE, "source_site": "edge-a"}
-    jobs = [measured("clean", "edge-a"), measured("merge", "cloud")]
+    jobs = [describe_measured("clean", "edge-a"), describe_measured("merge", "cloud")]
     tidy = At("edge-a", "tidy")
-    for side, wanted in (("producers", False), ("readers", False), (None, True)):
+    for side, expected in (("producers", False), ("readers", False), (None, True)):
         link = {"composition": "c", "broker_site": "edge-a", "topic": "tidy"}
         link |= {"producers": [], "readers": []}
         link |= {side: [outsider]} if side else {}
-        found = posed(analysis(jobs, links=[link]), clean, merge, inputs=FEED)
-        assert found.wiring.is_movable(tidy) is wanted
+        question = pose(analysis(jobs, links=[link]), clean, merge, inputs=FEED)
+        assert question.wiring.is_movable(tidy) is expected
 
 
 @pytest.mark.parametrize("silent", ["cloud", "edge-a"])
 def test_nothing_moves_away_from_a_site_that_does_not_answer(silent: str) -> None:
     """Its job could not be stopped, nor be told of another broker: the change would stand."""
-    told = analysis([measured("clean", "cloud", selectivity=0.1), measured("merge", "cloud", 10.0)])
+    analysis_body = analysis(
+        [
+            describe_measured("clean", "cloud", selectivity=0.1),
+            describe_measured("merge", "cloud", 10.0),
+        ]
+    )
     merge = {**MERGE, "site": "edge-a", "source_site": "cloud"}
     conditions = {**IDLE, silent: Condition(answers=False, held=2)}
-    found = posed(told, CLEAN, merge, inputs=FEED, conditions=conditions)
-    pins = {load.name: load.pinned for load in found.problem.loads if load.kind is Kind.JOB}
+    question = pose(analysis_body, CLEAN, merge, inputs=FEED, conditions=conditions)
+    pins = {load.name: load.pinned for load in question.problem.loads if load.kind is Kind.JOB}
     there = {"cloud": "clean", "edge-a": "merge"}
     assert pins == {"clean": None, "merge": None} | {there[silent]: silent}
-    assert not found.wiring.is_movable(At("cloud", "tidy"))
-    assert f"site {silent} does not answer: no job is moved to or from it" in found.notes
+    assert not question.wiring.is_movable(At("cloud", "tidy"))
+    assert f"site {silent} does not answer: no job is moved to or from it" in question.notes

@@ -11,7 +11,7 @@ from speck.placement.problem import Condition, Question, pose_question
 from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
-from tests.analyses import analysis, measured
+from tests.analyses import analysis, describe_measured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -31,30 +31,35 @@ MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
 COUNT = job_body("count", "cloud", source_topic="tidy", sink_topic="counts")
 
 
-def posed(*jobs: JsonObject, **more: Any) -> tuple[CompositionDescription, Question]:
+def pose(*jobs: JsonObject, **more: Any) -> tuple[CompositionDescription, Question]:
     description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
-    told = analysis([measured(job["job_name"], "cloud") for job in jobs])
+    analysis_body = analysis([describe_measured(job["job_name"], "cloud") for job in jobs])
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
-    return description, pose_question(wiring, "c", told, SITES, conditions, Limits())
+    return description, pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
 
 
-def placed(
-    description: CompositionDescription, asked: Question, taken: tuple[At, ...] = (), **to: str
+def place(
+    description: CompositionDescription,
+    question: Question,
+    other_links: tuple[At, ...] = (),
+    **to: str,
 ) -> tuple[CompositionDescription, tuple[str, ...]]:
-    layout = lay_out(asked, {name.replace("__", "/"): site for name, site in to.items()}, taken)
-    return render(description, asked.wiring, layout, SITES), layout.notes
+    layout = lay_out(
+        question, {name.replace("__", "/"): site for name, site in to.items()}, other_links
+    )
+    return render(description, question.wiring, layout, SITES), layout.notes
 
 
 def test_a_job_goes_and_its_links_are_named() -> None:
-    new, _ = placed(*posed(CLEAN, MERGE), clean="edge-a")
+    new, _ = place(*pose(CLEAN, MERGE), clean="edge-a")
     clean, merge = new.jobs
     assert (clean.site, clean.source_site, clean.sink_site) == ("edge-a", "edge-a", "cloud")
-    assert merge == posed(CLEAN, MERGE)[0].jobs[1]
+    assert merge == pose(CLEAN, MERGE)[0].jobs[1]
 
 
 def test_who_wrote_addresses_gets_addresses() -> None:
-    new, _ = placed(*posed(BY_ADDRESS, MERGE), clean="edge-a", merge="edge-b")
+    new, _ = place(*pose(BY_ADDRESS, MERGE), clean="edge-a", merge="edge-b")
     clean, merge = new.jobs
     assert clean.spe_address == "http://edge-a.test:8081"
     assert clean.source_broker == "tcp://edge-a.test:1883"
@@ -63,21 +68,21 @@ def test_who_wrote_addresses_gets_addresses() -> None:
 
 
 def test_what_stays_is_spelt_as_it_was() -> None:
-    description, asked = posed(BY_ADDRESS, MERGE)
-    assert placed(description, asked)[0] == description
+    description, question = pose(BY_ADDRESS, MERGE)
+    assert place(description, question)[0] == description
 
 
 def test_a_link_follows_its_reader_and_a_shared_topic_the_policy() -> None:
-    description, asked = posed(CLEAN, MERGE, COUNT)
-    layout = lay_out(asked, {"clean": "edge-a", "topic:cloud/tidy": "edge-a"})
+    description, question = pose(CLEAN, MERGE, COUNT)
+    layout = lay_out(question, {"clean": "edge-a", "topic:cloud/tidy": "edge-a"})
     assert layout.links[At("cloud", "tidy")] == "edge-a"
-    new = render(description, asked.wiring, layout, SITES)
+    new = render(description, question.wiring, layout, SITES)
     assert [job.source_site for job in new.jobs] == ["edge-a", "edge-a", "edge-a"]
 
 
 def test_a_link_at_a_third_site_comes_to_its_reader_even_if_no_job_moves() -> None:
     apart = {**CLEAN, "sink_site": "edge-b"}, {**MERGE, "source_site": "edge-b"}
-    new, _ = placed(*posed(*apart))
+    new, _ = place(*pose(*apart))
     assert [job.site for job in new.jobs] == ["cloud", "cloud"]
     assert (new.jobs[0].sink_site, new.jobs[1].source_site) == ("cloud", "cloud")
 
@@ -89,24 +94,24 @@ def test_two_links_of_one_topic_never_become_one() -> None:
         for s in "ab"
         for name, source, sink in (("clean", f"raw-{s}", "tidy"), ("merge", "tidy", f"all-{s}"))
     ]
-    description, asked = posed(*jobs)
-    layout = lay_out(asked, {job["job_name"]: "cloud" for job in jobs})
+    description, question = pose(*jobs)
+    layout = lay_out(question, {job["job_name"]: "cloud" for job in jobs})
     assert sorted(layout.links[At(f"edge-{s}", "tidy")] for s in "ab") == ["cloud", "edge-b"]
     assert "tidy at edge-b is not moved to cloud: there is another link of that topic" in (
         " ".join(layout.notes)
     )
-    new = render(description, asked.wiring, layout, SITES)
+    new = render(description, question.wiring, layout, SITES)
     assert new.jobs[2].sink_site == new.jobs[3].source_site == "edge-b"
 
 
 def test_a_link_keeps_away_from_links_of_others() -> None:
-    new, notes = placed(*posed(CLEAN, MERGE), taken=(At("edge-b", "tidy"),), merge="edge-b")
+    new, notes = place(*pose(CLEAN, MERGE), other_links=(At("edge-b", "tidy"),), merge="edge-b")
     assert (new.jobs[0].sink_site, new.jobs[1].source_site) == (None, "cloud")
     assert notes == ()  # where it is now is as good: it crosses once
 
 
 def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
-    description, asked = posed(
+    description, question = pose(
         {**CLEAN, "args": ["--n", "1e3", "on", "~", "a: b"], "pinned": True},
         MERGE,
         requirements={"min_rate": 10},
@@ -114,7 +119,7 @@ def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
         outputs=[{"site": "cloud", "topic": "all", "client_id": "dashboard"}],
         drift="report",
     )
-    text = render_yaml(placed(description, asked)[0])
+    text = render_yaml(place(description, question)[0])
     assert text.splitlines()[0] == HEADING
     assert "comments" in HEADING
     assert load_composition(text.encode(), None) == description

@@ -27,33 +27,33 @@ def rounded(values: tuple[float, ...]) -> list[float]:
 
 
 def test_figures_7_and_8_come_out_with_ties_to_the_last() -> None:
-    found = assign_as_published(SERVERS, ARRIVALS, tie="last")
-    assert rounded(found.nodes) == [16.07, 16.07, 17.86]
-    assert rounded(found.links) == [30.36, 26.79, 23.21]
-    assert round(found.sd_nodes, 2) == 1.03
-    assert round(found.sd_links, 2) == 3.57
+    assignment = assign_as_published(SERVERS, ARRIVALS, tie="last")
+    assert rounded(assignment.nodes) == [16.07, 16.07, 17.86]
+    assert rounded(assignment.links) == [30.36, 26.79, 23.21]
+    assert round(assignment.sd_nodes, 2) == 1.03
+    assert round(assignment.sd_links, 2) == 3.57
 
 
 def test_as_written_the_servers_come_in_another_order() -> None:
-    found = assign_as_published(SERVERS, ARRIVALS)
-    assert found.used == (10, 9, 9)
-    assert sum(found.pairs.values()) == 45
+    assignment = assign_as_published(SERVERS, ARRIVALS)
+    assert assignment.used == (10, 9, 9)
+    assert sum(assignment.pairs.values()) == 45
 
 
 def test_fsace_as_published() -> None:
     """Whole services, 17, 4 and 7 branches: of which the paper gives the sums only."""
     rows = [(size, 0, 0) for size in (2, 1, 3, 5, 6)] + [(0, 4, 0), (0, 0, 7)]
-    found = Assignment(tuple(SERVERS), tuple(rows))
-    assert rounded(found.nodes) == [30.36, 7.14, 12.50]
-    assert round(found.sd_nodes, 2) == 12.16
-    assert found.links == (0, 0, 0)
+    assignment = Assignment(tuple(SERVERS), tuple(rows))
+    assert rounded(assignment.nodes) == [30.36, 7.14, 12.50]
+    assert round(assignment.sd_nodes, 2) == 12.16
+    assert assignment.links == (0, 0, 0)
 
 
 def test_ours_is_as_even_and_leaves_the_links_idle() -> None:
-    found = assign_exactly(SERVERS, ARRIVALS)
-    assert round(found.sd_nodes, 2) == 1.03
-    assert found.links == (0, 0, 0)
-    assert found.optimal
+    assignment = assign_exactly(SERVERS, ARRIVALS)
+    assert round(assignment.sd_nodes, 2) == 1.03
+    assert assignment.links == (0, 0, 0)
+    assert assignment.optimal
 
 
 def test_what_is_enumerated_is_counted() -> None:
@@ -80,15 +80,15 @@ def brute_force(servers: list[Server], services: list[int]) -> tuple[Fraction, i
     """The least variance (times N), and the fewest pairs apart with it."""
     best: tuple[Fraction, int] | None = None
     for whole in product(range(len(servers)), repeat=sum(services)):
-        left, rows = list(whole), []
+        branches_left, rows = list(whole), []
         for size in services:
-            tally = Counter(left[:size])
-            left = left[size:]
+            tally = Counter(branches_left[:size])
+            branches_left = branches_left[size:]
             rows.append([tally[n] for n in range(len(servers))])
-        used = [server.used + sum(row[n] for row in rows) for n, server in enumerate(servers)]
-        if any(taken > server.slots for taken, server in zip(used, servers, strict=True)):
+        slots_used = [server.used + sum(row[n] for row in rows) for n, server in enumerate(servers)]
+        if any(share > server.slots for share, server in zip(slots_used, servers, strict=True)):
             continue
-        shares = [Fraction(x, server.slots) for x, server in zip(used, servers, strict=True)]
+        shares = [Fraction(x, server.slots) for x, server in zip(slots_used, servers, strict=True)]
         mean = sum(shares, Fraction(0)) / len(shares)
         variance = sum(((share - mean) ** 2 for share in shares), Fraction(0))
         apart = sum(row[a] * row[b] for row in rows for a, b in combinations(range(len(row)), 2))
@@ -109,12 +109,12 @@ def test_the_exact_one_equals_brute_force() -> None:
         while sum(services) > sum(server.slots - server.used for server in servers):
             services.pop()
         variance, apart = brute_force(servers, services)
-        found = assign_exactly(servers, services)
-        shares = [Fraction(x, s.slots) for x, s in zip(found.used, servers, strict=True)]
+        assignment = assign_exactly(servers, services)
+        shares = [Fraction(x, s.slots) for x, s in zip(assignment.used, servers, strict=True)]
         mean = sum(shares, Fraction(0)) / len(shares)
         assert sum(((share - mean) ** 2 for share in shares), Fraction(0)) == variance
-        assert sum(found.pairs.values()) == apart
-        assert [sum(row) for row in found.counts] == services
+        assert sum(assignment.pairs.values()) == apart
+        assert [sum(row) for row in assignment.counts] == services
 
 
 @pytest.mark.parametrize("solve", [assign_as_published, assign_exactly])

@@ -1,4 +1,4 @@
-"""flink-placement's file: what the fork reads of it, and what is wrong with it by line."""
+"""flink-placement's file: how the fork reads it, and its faults by line."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_what_is_written_is_what_the_fork_reads(tasks: dict[str, int], address: 
         return
     assert load(text) == subtasks
     if subtasks:
-        wanted = {f"{s.task} ({s.number}/{s.of})": s.address for s in subtasks}
-        assert read_by_the_fork(text) == wanted
+        expected = {f"{s.task} ({s.number}/{s.of})": s.address for s in subtasks}
+        assert read_by_the_fork(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_is_written_is_what_the_fork_reads(tasks: dict[str, int], address: 
     ],
 )
 def test_a_line_that_the_fork_would_misread_is_named(text: str, message: str) -> None:
-    with pytest.raises(PermanentError) as refused:
+    with pytest.raises(PermanentError) as error:
         load(text)
-    assert str(refused.value).startswith(f"cannot use as a schedulercfg, {message}")
+    assert str(error.value).startswith(f"cannot use as a schedulercfg, {message}")
 
 
 def test_a_placement_takes_task_names_from_flink() -> None:

@@ -16,7 +16,7 @@ from speck.service import Service
 from speck.sites.state_transfer import OutOfOrderError, Relay
 from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import look_anew, reopened
+from tests.service_helpers import findings_but_of_tls, look_anew, reopened
 from tests.waiting import wait_for
 
 MOVE = Transfer("t-1", "counter", "ab" * 16, "edge-a", "edge-b", "file:///s/checkpoints/x/chk-1")
@@ -230,18 +230,18 @@ def test_the_label_comes_before_what_the_agent_tells(service: Service) -> None:
     assert not keeper.shares_storage("edge-a", "cloud")
 
 
-def _asked(service: Service, site: str, job: str) -> tuple[threading.Thread, list[Any]]:
-    found: list[Any] = []
+def _ask_for_newest(service: Service, site: str, job: str) -> tuple[threading.Thread, list[Any]]:
+    results: list[Any] = []
 
     def ask() -> None:
         try:
-            found.append(service.agents.newest(site, job))
+            results.append(service.agents.newest(site, job))
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=ask)
     thread.start()
-    return thread, found
+    return thread, results
 
 
 def _shown(number: int) -> JsonObject:
@@ -257,11 +257,11 @@ def _shown(number: int) -> JsonObject:
 @pytest.mark.parametrize(("site", "agent"), [("edge-a", "edge-a"), ("cloud", "cloud-2")])
 def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, agent: str) -> None:
     beat(service, agent)
-    thread, found = _asked(service, site, "ab" * 16)
+    thread, results = _ask_for_newest(service, site, "ab" * 16)
     wait_for(lambda: bool(commands(service, agent)))
     answer(service, agent, "list", state="done", states=[_shown(9), _shown(8)])
     thread.join(10)
-    assert found[0].checkpoint_id == 9
+    assert results[0].checkpoint_id == 9
 
 
 def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
@@ -274,14 +274,14 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     with pytest.raises(PermanentError, match="start the agent with the right --state-folder"):
         service.agents.newest("edge-a", "x")
     look_anew(service)
-    (finding,) = service.sites.check("edge-a")["findings"]
+    (finding,) = findings_but_of_tls(service, "edge-a")
     assert (finding["part"], finding["severity"], finding["setting"]) == (
         "agent",
         "error",
         "state-folder",
     )
     monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:/s/checkpoints/")
-    assert service.sites.check("edge-a")["findings"] == []
+    assert findings_but_of_tls(service, "edge-a") == []
 
 
 def test_an_agent_is_doubted_when_its_site_gets_another_engine(
@@ -313,7 +313,7 @@ def test_without_the_engines_word_the_agent_is_not_believed_either(
 
 
 @pytest.mark.parametrize(
-    ("beats", "severity", "found"),
+    ("beats", "severity", "text"),
     [
         (None, "warning", "none"),
         ({"free_bytes": 100 << 20}, "warning", "100 MB"),
@@ -321,13 +321,13 @@ def test_without_the_engines_word_the_agent_is_not_believed_either(
     ],
 )
 def test_site_check_tells_of_agents(
-    service: Service, beats: JsonObject | None, severity: str, found: str
+    service: Service, beats: JsonObject | None, severity: str, text: str
 ) -> None:
     if beats is not None:
         beat(service, **beats)
-    (finding,) = service.sites.check("edge-a")["findings"]
-    assert (finding["part"], finding["severity"], finding["found"]) == ("agent", severity, found)
-    assert service.sites.check("cloud")["findings"] == []
+    (finding,) = findings_but_of_tls(service, "edge-a")
+    assert (finding["part"], finding["severity"], finding["found"]) == ("agent", severity, text)
+    assert findings_but_of_tls(service, "cloud") == []
 
 
 def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
@@ -353,14 +353,14 @@ def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
 
 def test_a_waiting_agent_is_told_at_once(service: Service) -> None:
     beat(service)
-    found: list[list[JsonObject]] = []
+    answers: list[list[JsonObject]] = []
     thread = threading.Thread(
-        target=lambda: found.append(service.agents.open_commands("edge-b", (), 60.0))
+        target=lambda: answers.append(service.agents.open_commands("edge-b", (), 60.0))
     )
     thread.start()
     service.agents.carry(MOVE)
     thread.join(20)
-    assert [command["kind"] for command in found[0]] == ["receive"]
+    assert [command["kind"] for command in answers[0]] == ["receive"]
 
 
 def test_a_relay_holds_little_and_keeps_the_order() -> None:
@@ -368,9 +368,9 @@ def test_a_relay_holds_little_and_keeps_the_order() -> None:
     with pytest.raises(TransientError, match="has not asked for it"):
         relay.put(0, 10, b"01")
     assert relay.take(4, 0.0) is None  # so much had arrived by another way
-    with pytest.raises(OutOfOrderError) as caught:
+    with pytest.raises(OutOfOrderError) as error:
         relay.put(0, 10, b"01")
-    assert caught.value.received == 4
+    assert error.value.received == 4
     assert relay.put(4, 10, b"45") == 6
     assert relay.put(6, 10, b"67") == 8
     assert relay.take(4, 0.0) == (10, b"45")
@@ -393,6 +393,6 @@ def test_a_target_that_began_anew_gets_all_of_it_again() -> None:
     relay.put(0, 10, b"0123")
     assert relay.take(4, 0.0) is None
     assert relay.take(0, 0.0) is None
-    with pytest.raises(OutOfOrderError) as caught:
+    with pytest.raises(OutOfOrderError) as error:
         relay.put(4, 10, b"45")
-    assert caught.value.received == 0
+    assert error.value.received == 0

@@ -19,8 +19,8 @@ from tests.waiting import wait_for
 RUN_S = 300.0
 
 
-def start(service: Service, **asked: object) -> str:
-    body = service.analyses.start(replace(AnalysisRequest(), **asked)).body
+def start(service: Service, **options: object) -> str:
+    body = service.analyses.start(replace(AnalysisRequest(), **options)).body
     assert body is not None
     return str(body["id"])
 
@@ -32,7 +32,7 @@ def pid_of(service: Service, analysis_id: str) -> int:
     return run.process.pid
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid)
 
 
@@ -40,18 +40,18 @@ def gone(pid: int) -> bool:
 def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
-    begun = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
+    started = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
 
-    assert (begun.status, begun.location) == (202, f"/analyses/{begun.body['id']}")
-    service.analyses.wait(begun.body["id"], RUN_S)
-    found = service.analyses.get(begun.body["id"])
-    assert (found["state"], found["error"]) == ("done", None)
-    assert found["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
-    assert service.analyses.newest("c") == found
+    assert (started.status, started.location) == (202, f"/analyses/{started.body['id']}")
+    service.analyses.wait(started.body["id"], RUN_S)
+    analysis = service.analyses.get(started.body["id"])
+    assert (analysis["state"], analysis["error"]) == ("done", None)
+    assert analysis["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    assert service.analyses.newest("c") == analysis
     assert service.analyses.newest("other") is None
     again = reopened(service)
     try:
-        assert again.analyses.get(begun.body["id"]) == found
+        assert again.analyses.get(started.body["id"]) == analysis
     finally:
         again.close()
 
@@ -60,11 +60,11 @@ def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
     analysis_id = start(service)
     service.analyses.wait(analysis_id, RUN_S)
 
-    found = service.analyses.get(analysis_id)
+    analysis = service.analyses.get(analysis_id)
 
-    assert found["state"] == "failed"
-    assert found["error"].startswith("cannot analyse")
-    assert "let the service collect metrics for a while" in found["error"]
+    assert analysis["state"] == "failed"
+    assert analysis["error"].startswith("cannot analyse")
+    assert "let the service collect metrics for a while" in analysis["error"]
     assert service.analyses.newest("c") is None
 
 
@@ -77,7 +77,7 @@ def test_a_cancelled_one_ends_with_its_process_and_those_that_wait_are_not_begun
     assert service.analyses.cancel(second)["state"] == "cancelled"
     assert service.analyses.cancel(first)["state"] == "cancelled"
 
-    assert gone(pid)
+    assert is_gone(pid)
     assert service.analyses.cancel(first)["state"] == "cancelled"
 
 
@@ -88,9 +88,9 @@ def test_a_stop_of_the_service_ends_it(service: Service) -> None:
     again = reopened(service)
 
     try:
-        assert gone(pid)
-        found = again.analyses.get(analysis_id)
-        assert (found["state"], found["error"]) == ("failed", "the service stopped")
+        assert is_gone(pid)
+        analysis = again.analyses.get(analysis_id)
+        assert (analysis["state"], analysis["error"]) == ("failed", "the service stopped")
     finally:
         again.close()
 

@@ -30,7 +30,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 ZEROS = "0" * 64
 
 
-def kept(service: Service) -> list[str]:
+def list_files(service: Service) -> list[str]:
     folder = service.config.artifacts
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 
@@ -39,17 +39,17 @@ def test_an_artifact_is_taken_in_once(service: Service) -> None:
     assert service.artifacts.put(SHA256, [CONTENT[:3], CONTENT[3:]])
     assert not service.artifacts.put(SHA256, [CONTENT])
     assert service.artifacts.file(SHA256).read_bytes() == CONTENT
-    (shown,) = service.artifacts.all()
-    assert (shown["sha256"], shown["bytes"]) == (SHA256, len(CONTENT))
+    (body,) = service.artifacts.all()
+    assert (body["sha256"], body["bytes"]) == (SHA256, len(CONTENT))
 
 
 def test_content_of_another_hash_is_refused_and_leaves_nothing(service: Service) -> None:
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.artifacts.put("0" * 64, [CONTENT])
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in error.value.problems] == [
         f"the content's SHA-256 is {SHA256}; send it under that"
     ]
-    assert kept(service) == []
+    assert list_files(service) == []
     assert service.artifacts.all() == []
 
 
@@ -60,16 +60,16 @@ def test_a_transfer_that_breaks_off_leaves_nothing(service: Service) -> None:
 
     with pytest.raises(ConnectionResetError):
         service.artifacts.put(SHA256, broken())
-    assert kept(service) == []
+    assert list_files(service) == []
 
 
 def test_what_is_too_large_is_refused_and_leaves_nothing(service: Service) -> None:
     config = replace(service.config, max_artifact=4)
     artifacts = Artifacts(config, service.records, service.clock)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         artifacts.put(SHA256, [CONTENT])
-    assert refused.value.status == 413
-    assert kept(service) == []
+    assert error.value.status == 413
+    assert list_files(service) == []
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, SHA256 + "0"])
@@ -129,7 +129,7 @@ def test_what_is_no_artifact_is_refused_and_leaves_nothing(
     with pytest.raises(InvalidError, match=r"cannot take artifact .*: it is") as refused:
         put(service, content)
     assert refused.value.status == 422
-    assert kept(service) == []
+    assert list_files(service) == []
     assert service.artifacts.all() == []
 
 
@@ -174,7 +174,7 @@ def test_uploads_that_come_at_once_share_the_quota(service: Service) -> None:
         yield CONTENT
 
     artifacts.put(SHA256, slowly(), len(CONTENT), "ci")
-    assert kept(service) == [f"{SHA256}.jar"]
+    assert list_files(service) == [f"{SHA256}.jar"]
 
 
 def test_an_upload_ends_before_the_disk_is_full(
@@ -198,7 +198,7 @@ def test_an_upload_ends_before_the_disk_is_full(
 
     with pytest.raises(StoreFullError, match="600 bytes are free on that disk"):
         service.artifacts.put(SHA256, fill(), len(CONTENT))
-    assert kept(service) == []
+    assert list_files(service) == []
 
 
 def test_what_is_used_is_not_deleted(service: Service, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_is_used_is_not_deleted(service: Service, tmp_path: Path) -> None:
     service.artifacts.delete(unused, "ci", any_owner=False)
     service.jobs.delete("A", LIMIT_S)
     service.artifacts.delete(sha256)
-    assert kept(service) == []
+    assert list_files(service) == []
     with pytest.raises(NotFoundError):
         service.artifacts.delete(sha256)
 
@@ -233,9 +233,9 @@ def test_older_revisions_keep_their_artifacts_until_the_composition_is_gone(
         service.artifacts.delete(names[0])
     service.compositions.delete("c", LIMIT_S)
     assert {each["sha256"] for each in artifacts.collect(dry_run=True)} == set(names)
-    assert len(kept(service)) == 2
+    assert len(list_files(service)) == 2
     artifacts.collect()
-    assert kept(service) == []
+    assert list_files(service) == []
     assert service.artifacts.all() == []
 
 
@@ -255,8 +255,8 @@ def test_what_a_kill_left_behind_is_collected(service: Service) -> None:
         (folder / name).write_bytes(b"part")
     put(service, CONTENT)
     service.artifacts.collect()
-    assert len(kept(service)) == 3
+    assert len(list_files(service)) == 3
     for file in folder.iterdir():
         os.utime(file, (0, 0))
     service.artifacts.collect()
-    assert kept(service) == [f"{SHA256}.jar"]
+    assert list_files(service) == [f"{SHA256}.jar"]

@@ -1,4 +1,4 @@
-"""The autopilot beside a service: it looks on schedule, acts, tells why, and survives a restart."""
+"""The autopilot in a service: it polls on schedule, acts, gives reasons, and survives a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.autopilot import advice_of
-from tests.analyses import analysis, measured
+from tests.analyses import analysis, describe_measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
@@ -45,17 +45,17 @@ class Analyst:
     def __init__(self, clock: SetClock):
         self.clock = clock
         self.more: JsonObject = {}
-        self.asked: list[float] = []
-        self.made: dict[str, JsonObject] = {}
+        self.windows_s: list[float] = []
+        self.analyses: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
         self.others: list[JsonObject] = []
 
     def begin(self, window_s: float) -> str:
-        self.asked.append(window_s)
-        identity = f"a{len(self.asked)}"
+        self.windows_s.append(window_s)
+        identity = f"a{len(self.windows_s)}"
         jobs = [
-            measured("clean", self.clean, selectivity=0.1),
-            measured("merge", "cloud", 10.0, selectivity=2.0),
+            describe_measured("clean", self.clean, selectivity=0.1),
+            describe_measured("merge", "cloud", 10.0, selectivity=2.0),
             *self.others,
         ]
         window = {
@@ -65,12 +65,12 @@ class Analyst:
         }
         links = [{"composition": "c", "broker_site": "edge-a", "topic": "raw", "producers": []}]
         links[0] |= {"readers": [], "wan_bytes_per_s": self.wan}  # type: ignore[dict-item]
-        found = analysis(jobs, id=identity, window=window, links=links)
-        self.made[identity] = {**found, **self.more}
+        body = analysis(jobs, id=identity, window=window, links=links)
+        self.analyses[identity] = {**body, **self.more}
         return identity
 
     def get(self, analysis_id: str) -> JsonObject:
-        return self.made[analysis_id]
+        return self.analyses[analysis_id]
 
     def newest(self, composition: str) -> JsonObject | None:
         return None
@@ -84,18 +84,18 @@ class Flight:
         service.placements.analyses = self.analyst
 
     def round(self, seconds: float = 300.0) -> str:
-        """One analysis later: what the autopilot said last."""
+        """One analysis later: the last log line of the autopilot."""
         self.clock.later(seconds)
         self.service.autopilots.run_round()
         self.service.autopilots.run_round()
-        return self.said()[-1]
+        return self.messages()[-1]
 
-    def said(self) -> list[str]:
+    def messages(self) -> list[str]:
         return [f"{e['kind']}: {e['message']}" for e in self.log()]
 
     def log(self) -> list[JsonObject]:
-        found: list[JsonObject] = self.service.autopilots.get("c")["log"]
-        return found
+        log: list[JsonObject] = self.service.autopilots.get("c")["log"]
+        return log
 
     def sites(self) -> dict[str, str]:
         for running in self.service.changes.all_under_way():
@@ -119,7 +119,7 @@ def test_it_is_off_until_it_is_switched_on(flight: Flight) -> None:
     flight.service.autopilots.put("c", Settings())
     for _ in range(3):
         flight.round()
-    assert flight.analyst.asked == []
+    assert flight.analyst.windows_s == []
     assert flight.service.autopilots.get("c")["on"] is False
 
 
@@ -133,12 +133,12 @@ def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Fli
     assert flight.service.changes.get(change)["by"] == "autopilot"
     flight.analyst.clean, flight.analyst.wan = "edge-a", 1_050.0
     assert flight.round() == "wait: everything is already where the policy wants it"
-    assert flight.said()[-2] == (
+    assert flight.messages()[-2] == (
         "outcome: between sites c sent 10000 B/s before it was moved;"
         " 1000 B/s was predicted, 1050 B/s was measured"
     )
-    told = [e["message"] for e in flight.service.records.events() if e["kind"] == "autopilot"]
-    assert [text.split(" of c")[0] for text in told] == [
+    messages = [e["message"] for e in flight.service.records.events() if e["kind"] == "autopilot"]
+    assert [text.split(" of c")[0] for text in messages] == [
         "the autopilot",
         "the autopilot moves clean to edge-a",
         "between sites c sent 10000 B/s before it was moved; 1000 B/s was predicted,"
@@ -149,13 +149,13 @@ def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Fli
 def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight: Flight) -> None:
     flight.round(0)
     flight.round(100)
-    assert flight.analyst.asked == [300.0]
+    assert flight.analyst.windows_s == [300.0]
     flight.service.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
     flight.round(50)
-    assert flight.analyst.asked == [300.0]  # not even due
+    assert flight.analyst.windows_s == [300.0]  # not even due
     flight.round(200)
-    assert flight.analyst.asked == [300.0, 250.0]
-    assert "must settle for another 350 s" in flight.said()[-1]
+    assert flight.analyst.windows_s == [300.0, 250.0]
+    assert "must settle for another 350 s" in flight.messages()[-1]
 
 
 def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
@@ -173,7 +173,7 @@ def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
 
 
 def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
-    made: dict[str, Any] = {
+    prediction: dict[str, Any] = {
         "id": "p1",
         "today": {"sites": {}, "links": {}, "violations": [], "max_rate": 10.0, "latency_ms": 5.0},
         "proposed": {"sites": {}, "links": {}, "moves": [], "max_rate": 20.0, "latency_ms": 5.0},
@@ -182,11 +182,11 @@ def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it(
         "doubts": {},
         "unmeasured": [],
     }
-    told = analysis([])
-    assert advice_of(made, told, ["min_rate"]).broken == ("min_rate is not kept",)
-    assert advice_of(made, told, ["max_latency_ms"]).broken == ()
-    made["proposed"]["max_rate"] = None
-    assert advice_of(made, told, ["min_rate"]).broken == ()
+    analysis_body = analysis([])
+    assert advice_of(prediction, analysis_body, ["min_rate"]).broken == ("min_rate is not kept",)
+    assert advice_of(prediction, analysis_body, ["max_latency_ms"]).broken == ()
+    prediction["proposed"]["max_rate"] = None
+    assert advice_of(prediction, analysis_body, ["min_rate"]).broken == ()
 
 
 def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
@@ -197,16 +197,16 @@ def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
     flight.clock.later(1000)
     flight.service.autopilots.put("d", ON)
     more = [
-        measured("wash", "cloud", selectivity=0.1, composition="d"),
-        measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
+        describe_measured("wash", "cloud", selectivity=0.1, composition="d"),
+        describe_measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
     ]
     flight.analyst.others, flight.analyst.more = more, {"composition": None}
     flight.round()
     engine("edge-a").hold_starts = True
     try:
         assert flight.round().startswith("act: ")
-        said = flight.service.autopilots.get("d")["log"][-1]["message"]
-        assert said.endswith(" of c is under way"), said
+        message = flight.service.autopilots.get("d")["log"][-1]["message"]
+        assert message.endswith(" of c is under way"), message
     finally:
         engine("edge-a").let_go()
     assert flight.sites()["clean"] == "edge-a"
@@ -224,11 +224,11 @@ def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> 
 
 def test_one_that_takes_long_is_waited_for(flight: Flight) -> None:
     flight.analyst.more = {"state": "running"}
-    before = flight.said()
+    before = flight.messages()
     assert flight.round() == before[-1]
-    flight.analyst.made["a1"] = {**flight.analyst.made["a1"], "state": "done"}
+    flight.analyst.analyses["a1"] = {**flight.analyst.analyses["a1"], "state": "done"}
     assert flight.round(1) == "wait: 1 of 2 consecutive analyses agree"
-    assert len(flight.analyst.asked) == 1
+    assert len(flight.analyst.windows_s) == 1
 
 
 def test_what_cannot_be_begun_is_told_and_tried_again(
@@ -254,7 +254,7 @@ def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
         broken.setattr(flight.service.compositions, "apply", refuse)
         assert flight.round() == "trouble: cannot carry the state"
     assert flight.round() == "wait: the last change must settle for another 300 s"
-    assert not any(line.startswith("outcome") for line in flight.said())
+    assert not any(line.startswith("outcome") for line in flight.messages())
 
 
 class Killed(BaseException):
@@ -279,7 +279,7 @@ def test_a_move_that_a_stop_of_the_service_swallowed_has_no_outcome(
     try:
         flight.service, again.placements.analyses = again, flight.analyst
         flight.round()
-        assert not any(line.startswith("outcome") for line in flight.said())
+        assert not any(line.startswith("outcome") for line in flight.messages())
     finally:
         again.close()
 
@@ -291,17 +291,17 @@ def test_it_is_switched_off_while_a_policy_searches(
     flight.round()
     make = flight.service.placements.make
 
-    def slowly(*asked: Any) -> Any:
-        found = make(*asked)
+    def slowly(*args: Any) -> Any:
+        answer = make(*args)
         off = Thread(target=flight.service.autopilots.put, args=("c", Settings()))
         off.start()
         off.join(10)
         assert not off.is_alive()
-        return found
+        return answer
 
     monkeypatch.setattr(flight.service.placements, "make", slowly)
     flight.round()
-    assert flight.said()[-1].startswith("settings: the autopilot of c is off")
+    assert flight.messages()[-1].startswith("settings: the autopilot of c is off")
     assert flight.sites()["clean"] == "cloud"
 
 
@@ -312,10 +312,10 @@ def test_a_stop_of_the_service_does_not_wait_for_a_search(
     searching, stopped = Event(), Event()
     make = flight.service.placements.make
 
-    def search(*asked: Any) -> Any:
+    def search(*args: Any) -> Any:
         searching.set()
         assert stopped.wait(60)
-        return make(*asked)
+        return make(*args)
 
     monkeypatch.setattr(autopilot, "CLOSE_S", 0.01)
     monkeypatch.setattr(flight.service.placements, "make", search)
@@ -338,9 +338,9 @@ def test_a_fault_of_its_own_is_told_once_an_analysis(
 
     monkeypatch.setattr(flight.service.placements, "make", fail)
     for _ in range(2):
-        said = flight.round()
-        assert said.startswith("trouble: cannot analyse it: KeyError: 'window'")
-    assert len(flight.analyst.asked) == 2
+        message = flight.round()
+        assert message.startswith("trouble: cannot analyse it: KeyError: 'window'")
+    assert len(flight.analyst.windows_s) == 2
 
 
 def test_it_goes_on_after_a_restart(flight: Flight) -> None:
@@ -373,5 +373,5 @@ def test_a_policy_that_does_not_exist_is_refused(flight: Flight) -> None:
 
 def test_its_loop_runs_by_itself(flight: Flight) -> None:
     flight.service.autopilots.start()
-    wait_for(lambda: flight.analyst.asked and len(flight.said()) >= 2, "two words")
-    assert flight.said()[-1] == "wait: 1 of 2 consecutive analyses agree"
+    wait_for(lambda: flight.analyst.windows_s and len(flight.messages()) >= 2, "two words")
+    assert flight.messages()[-1] == "wait: 1 of 2 consecutive analyses agree"

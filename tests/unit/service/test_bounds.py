@@ -11,7 +11,7 @@ from tests.service_helpers import LIMIT_S, composition, engine, job_body
 from tests.waiting import wait_for
 
 
-def refused(service: Service) -> bool:
+def is_refused(service: Service) -> bool:
     """Whether a change wants a turn at edge-a and has to wait for it."""
     return bool(service.executions.limiter._waiting["edge-a"])
 
@@ -40,7 +40,7 @@ def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:
         jobs = [job_body(f"{name}{number}") for number in range(most)]
         service.compositions.apply(composition(*jobs, name=name), Request())
     assert full.wait(LIMIT_S)
-    wait_for(lambda: peak > most or refused(service))
+    wait_for(lambda: peak > most or is_refused(service))
     go_on.set()
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").before = None

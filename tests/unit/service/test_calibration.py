@@ -24,12 +24,12 @@ def jar(service: Service) -> str:
 def test_what_the_counters_say() -> None:
     assert read_result({**DONE, "calibrate.done": 1.0}, 2) is None
     assert read_result({}, 1) is None
-    found = read_result(DONE, 2)
-    assert found is not None
-    assert found.unit_s == pytest.approx(0.0005)
-    assert found.wall_s == pytest.approx(0.00058)
-    assert found.cores == pytest.approx(4000 * 0.0005 / 8)
-    assert (found.tasks, found.units) == (2, 4000)
+    result = read_result(DONE, 2)
+    assert result is not None
+    assert result.unit_s == pytest.approx(0.0005)
+    assert result.wall_s == pytest.approx(0.00058)
+    assert result.cores == pytest.approx(4000 * 0.0005 / 8)
+    assert (result.tasks, result.units) == (2, 4000)
 
 
 def test_counters_that_carry_no_figure() -> None:
@@ -81,7 +81,7 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
     assert (
         service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 15
     )  # the free ones of 16
-    assert [shown["job_name"] for shown in service.jobs.all()] == ["at-work"]
+    assert [body["job_name"] for body in service.jobs.all()] == ["at-work"]
 
 
 def test_no_slot_is_free(service: Service, jar: str) -> None:
@@ -121,7 +121,7 @@ def test_a_job_of_somebody_else_stays_whatever_its_name(service: Service, jar: s
         service.calibrations.run("cloud", job_path=jar)
     service.calibrations.sweep()
     service.calibrations.close()
-    assert [shown["state"] for shown in service.jobs.all()] == ["running"]
+    assert [body["state"] for body in service.jobs.all()] == ["running"]
 
 
 def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None:
-    left = {
+    names = {
         "job_name": f"{PREFIX}edge-a",
         "site": "edge-a",
         "source_topic": "a",
@@ -142,7 +142,7 @@ def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None
         "entry_class": "io.speck.jobs.Calibrate",
         "job_path": jar,
     }
-    service.jobs.post(job_from_data(left), 10)
+    service.jobs.post(job_from_data(names), 10)
     service.calibrations.sweep()
     wait_for(lambda: not service.jobs.all(), "the job to be removed")
 

@@ -18,16 +18,16 @@ def without(service: Service, *missing: EngineCapability) -> None:
 
 def test_an_engine_without_savepoints_takes_only_stateless_jobs(service: Service) -> None:
     without(service, EngineCapability.SAVEPOINTS)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.compositions.apply(composition(job_body("B", "cloud"), job_body("A")), DONE)
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert problem.path == "jobs[1].upgrade"
     assert problem.message == (
         "the engine of site edge-a cannot take savepoints; set upgrade: stateless"
     )
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.post(job("A"), LIMIT_S)
-    assert [problem.path for problem in refused.value.problems] == ["upgrade"]
+    assert [problem.path for problem in error.value.problems] == ["upgrade"]
 
 
 def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service: Service) -> None:
@@ -54,9 +54,9 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
     World.current().broker("tcp://cloud.test:1883").capabilities = frozenset(
         {BrokerCapability.NUMBERS}
     )
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.post(job("A", source_site="cloud"), LIMIT_S)
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert problem.path == "delivery"
     assert problem.message == (
         "the broker of site cloud keeps no messages for a reader that is disconnected;"

@@ -39,9 +39,9 @@ def held(service: Service) -> str:
 
 
 def goes_on(service: Service, change: str) -> bool:
-    """Whether it has been planned anew."""
-    told = [e["message"] for e in service.records.events() if e.get("change") == change]
-    return any(" goes on with " in message for message in told)
+    """Whether it has been planned again."""
+    messages = [e["message"] for e in service.records.events() if e.get("change") == change]
+    return any(" goes on with " in message for message in messages)
 
 
 def over(service: Service, change: str) -> JsonObject:
@@ -93,18 +93,18 @@ def test_a_change_goes_on_under_its_id_after_a_stop(service: Service) -> None:
     with restarted(service) as again:
         assert again.changes.get(change)["state"] == "running"
         engine("edge-a").let_go()
-        found = over(again, change)
-        assert found["state"] == "done"
+        outcome = over(again, change)
+        assert outcome["state"] == "done"
         assert again.compositions.all()[0]["deployed_revision"] == 1
         assert len(engine("edge-a").jobs) == 1
-        cut = [o for o in found["operations"] if o["state"] == "cancelled"]
+        cut = [o for o in outcome["operations"] if o["state"] == "cancelled"]
         assert {o["kind"] for o in cut} == {"start"}
         assert cut[0]["error"] == "the service stopped; planned anew"
-        ids = [o["id"] for o in found["operations"]]
+        ids = [o["id"] for o in outcome["operations"]]
         assert ids == sorted(set(ids)), "the new steps are numbered behind the old ones"
-        told = [e["message"] for e in again.records.events() if e.get("change") == change]
-        assert "change of c pauses: the service stops" in told
-        assert "change of c was cut short: the service stopped" in told
+        messages = [e["message"] for e in again.records.events() if e.get("change") == change]
+        assert "change of c pauses: the service stops" in messages
+        assert "change of c was cut short: the service stopped" in messages
 
 
 def test_while_it_is_planned_anew_the_composition_is_busy(service: Service) -> None:
@@ -121,9 +121,9 @@ def test_a_change_goes_on_over_two_stops(service: Service) -> None:
         wait_for(lambda: goes_on(again, change))
         with restarted(again) as third:
             engine("edge-a").let_go()
-            found = over(third, change)
-            assert found["state"] == "done"
-            ids = [o["id"] for o in found["operations"]]
+            outcome = over(third, change)
+            assert outcome["state"] == "done"
+            ids = [o["id"] for o in outcome["operations"]]
             assert ids == sorted(set(ids))
             assert len(engine("edge-a").jobs) == 1
 
@@ -132,9 +132,9 @@ def test_what_was_asked_to_end_stays_ended(service: Service) -> None:
     change = held(service)
     service.records.write({f"ending/{change}": {"at": "now"}})
     with restarted(service) as again:
-        found = again.changes.get(change)
-        assert found["state"] == "cancelled"
-        assert "start" in {o["kind"] for o in found["operations"] if o["state"] == "cancelled"}
+        outcome = again.changes.get(change)
+        assert outcome["state"] == "cancelled"
+        assert "start" in {o["kind"] for o in outcome["operations"] if o["state"] == "cancelled"}
         assert again.compositions.all()[0]["deployed_revision"] is None
         assert not list(again.records.store.scan("ending/"))
     engine("edge-a").let_go()
@@ -152,8 +152,8 @@ def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
 
 def test_what_a_young_change_begins_is_told_while_it_goes_on(service: Service) -> None:
     change = held(service)
-    (begun,) = engine("edge-a").jobs
-    assert begun in service.changes.list_starting_jobs(LIMIT_S)
+    (job_id,) = engine("edge-a").jobs
+    assert job_id in service.changes.list_starting_jobs(LIMIT_S)
     assert len(service.changes.list_starting_jobs(LIMIT_S)) == 2
     assert service.changes.list_starting_jobs(0.0) == set()
     engine("edge-a").unreachable = True
@@ -201,7 +201,7 @@ def test_a_change_that_cannot_be_planned_any_more_says_why(service: Service) -> 
     service.config.artifacts.rename(service.config.home / "aside")
     (service.config.jar_folders[0] / "test-1.jar").unlink()
     with restarted(service) as again:
-        found = over(again, change)
-        assert found["state"] == "failed"
-        assert found["error"].startswith("cannot accept composition c: jobs[0].job_path")
+        outcome = over(again, change)
+        assert outcome["state"] == "failed"
+        assert outcome["error"].startswith("cannot accept composition c: jobs[0].job_path")
     engine("edge-a").let_go()

@@ -46,7 +46,7 @@ def clock() -> JumpingClock:
 def service(tmp_path: Path, clock: JumpingClock) -> Iterator[Service]:
     World.reset(slots=16)
     make_jar(tmp_path / "jars")
-    config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "jars",))
+    config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "jars",), simulated=True)
     service = Service(config, clock, FAST, Patience())
     for name in ("edge-a", "cloud"):
         service.sites.add(site_from_data(site_body(name)))
@@ -56,8 +56,8 @@ def service(tmp_path: Path, clock: JumpingClock) -> Iterator[Service]:
 
 def apply(service: Service, note: int, **request: object) -> str:
     """The change of a revision that is done."""
-    asked = Request(wait_s=LIMIT_S, **request)  # type: ignore[arg-type]
-    answer = service.compositions.apply(composition(body("A", args=[str(note)])), asked)
+    options = Request(wait_s=LIMIT_S, **request)  # type: ignore[arg-type]
+    answer = service.compositions.apply(composition(body("A", args=[str(note)])), options)
     assert answer.body["state"] == "done"
     return str(answer.body["change"])
 
@@ -65,18 +65,18 @@ def apply(service: Service, note: int, **request: object) -> str:
 def test_changes_stay_in_the_order_in_which_they_were_made(
     service: Service, clock: JumpingClock
 ) -> None:
-    made = []
+    changes = []
     for note, hours in enumerate(HOURS):
         clock.jump(hours)
-        made.append(apply(service, note))
-    assert made == sorted(set(made))
-    assert [head["id"] for head in service.changes.all()] == made[::-1]
+        changes.append(apply(service, note))
+    assert changes == sorted(set(changes))
+    assert [head["id"] for head in service.changes.all()] == changes[::-1]
     service.close()
     clock.jump(-1000)
     again = Service(service.config, clock, FAST, Patience())
     try:
-        made.append(apply(again, 99))
-        assert made == sorted(set(made)), "over a new start too"
+        changes.append(apply(again, 99))
+        assert changes == sorted(set(changes)), "over a new start too"
     finally:
         again.close()
 
@@ -85,24 +85,24 @@ def test_the_newest_changes_are_kept_not_those_of_the_latest_hour(
     service: Service, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("speck.store.retention.CHANGES_OF_A_SCOPE", 2)
-    made = []
+    changes = []
     for note in range(4):
-        made.append(apply(service, note))
+        changes.append(apply(service, note))
         clock.jump(-10)
-    assert [head["id"] for head in service.changes.all()] == [made[3], made[2]]
+    assert [head["id"] for head in service.changes.all()] == [changes[3], changes[2]]
 
 
 def test_events_stay_in_the_order_in_which_they_happened(
     service: Service, clock: JumpingClock
 ) -> None:
-    seen = 0
+    newest = 0
     for note, hours in enumerate(HOURS):
         clock.jump(hours)
         change = apply(service, note)
-        new = list(service.records.events(seen))
+        new = list(service.records.events(newest))
         assert change in {event.get("change") for event in new}
-        assert [event["id"] for event in new] == list(range(seen + 1, seen + 1 + len(new)))
-        seen = new[-1]["id"]
+        assert [event["id"] for event in new] == list(range(newest + 1, newest + 1 + len(new)))
+        newest = new[-1]["id"]
 
 
 @pytest.mark.parametrize("hours", [-23, 23])
@@ -133,7 +133,7 @@ def test_a_change_under_way_waits_by_other_time(service: Service, clock: Jumping
     for hours in HOURS:
         clock.jump(hours)
         looks = engine("edge-a").count("view")
-        wait_for(lambda seen=looks: engine("edge-a").count("view") > seen + 1)  # type: ignore[misc]
+        wait_for(lambda before=looks: engine("edge-a").count("view") > before + 1)  # type: ignore[misc]
         assert service.changes.get(change)["state"] == "running"
     engine("edge-a").let_go()
     wait_for(lambda: service.changes.get(change)["state"] == "done")

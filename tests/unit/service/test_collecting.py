@@ -83,19 +83,19 @@ class Collected:
         import pyarrow.parquet as pq
 
         self.sampler.flush()
-        found = [
+        rows = [
             row
             for file in sorted((self.root / table).rglob("part-*.parquet"))
             for row in pq.ParquetFile(file).read().to_pylist()
         ]
-        assert all(row.keys() == set(TABLES[table].schema.names) for row in found)
-        return sorted(found, key=lambda row: row["at"])
+        assert all(row.keys() == set(TABLES[table].schema.names) for row in rows)
+        return sorted(rows, key=lambda row: row["at"])
 
     def job_id(self, name: str) -> str:
         return next(
             each.engine_job_id
-            for (_, known), each in self.service.records.all_incarnations().items()
-            if known == name
+            for (_, job_name), each in self.service.records.all_incarnations().items()
+            if job_name == name
         )
 
     def works(self, name: str, site: str, records: int, busy_ms: float, idle_ms: float) -> None:
@@ -168,17 +168,17 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
         50,
     ]
     assert len([row for row in collected.rows("sites") if row["site"] == "edge-a"]) == 1
-    told = {job["job_name"]: job for job in collected.sampler.rate_jobs()}
-    assert (told["A"]["at"], told["A"]["in_rate"], told["A"]["records_in"]) == (None, None, None)
-    assert told["B"]["records_in"] == 50
+    jobs = {job["job_name"]: job for job in collected.sampler.rate_jobs()}
+    assert (jobs["A"]["at"], jobs["A"]["in_rate"], jobs["A"]["records_in"]) == (None, None, None)
+    assert jobs["B"]["records_in"] == 50
 
 
 def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collected) -> None:
-    begun, let_go = threading.Event(), threading.Event()
+    has_begun, let_go = threading.Event(), threading.Event()
 
     def wait(kind: str, _: str) -> None:
         if kind == "measure" and not let_go.is_set():
-            begun.set()
+            has_begun.set()
             let_go.wait(LIMIT_S)
 
     engine("edge-a").before = wait
@@ -186,13 +186,13 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
     for number in (1, 2):
         collected.time.passed += 11
         sampler.poll()
-        assert begun.wait(LIMIT_S)
+        assert has_begun.wait(LIMIT_S)
         wait_for(lambda: sampler.polls == 5 * number)  # noqa: B023
     assert sampler.gaps == 1
     let_go.set()
     wait_for(lambda: sampler.gaps == 2)  # it came too late to tell of when it began
-    told = [row["site"] for row in collected.rows("sites")]
-    assert sorted(told) == ["cloud", "cloud", "edge-b", "edge-b"]
+    names = [row["site"] for row in collected.rows("sites")]
+    assert sorted(names) == ["cloud", "cloud", "edge-b", "edge-b"]
     collected.look()
     assert "edge-a" in {row["site"] for row in collected.rows("sites")}
 
@@ -204,9 +204,9 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
     sampler = collected.sampler
     sampler._pool.shutdown()
     sampler._pool = ThreadPoolExecutor(1)
-    begun, let_go = threading.Event(), threading.Event()
-    sampler._pool.submit(lambda: (begun.set(), let_go.wait(LIMIT_S)))
-    assert begun.wait(LIMIT_S)
+    has_begun, let_go = threading.Event(), threading.Event()
+    sampler._pool.submit(lambda: (has_begun.set(), let_go.wait(LIMIT_S)))
+    assert has_begun.wait(LIMIT_S)
     sampler.poll()
     collected.time.passed += 11
     let_go.set()
@@ -216,10 +216,10 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
 
 def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
     names = [f"edge-{number}" for number in range(80)]
-    begun, let_go = threading.Semaphore(0), threading.Event()
+    starts, let_go = threading.Semaphore(0), threading.Event()
 
     def wait(*_: str) -> None:
-        begun.release()
+        starts.release()
         let_go.wait(LIMIT_S)
 
     with memory_service(tmp_path, map(site_body, [*names, "zoo"])) as service:
@@ -229,7 +229,7 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
         try:
             collected.sampler.poll()
             for _ in names:
-                assert begun.acquire(timeout=LIMIT_S)
+                assert starts.acquire(timeout=LIMIT_S)
             wait_for(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
             assert collected.sampler.gaps == 0
         finally:
@@ -289,11 +289,11 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
     monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
     hurried = Collected(collected.service, Time(), collected.root / "hurried")
     hurried.sampler._every_s, hurried.at_once = 0.05, 1
-    let_go, asked = threading.Event(), list[str]()
+    let_go, order = threading.Event(), list[str]()
 
     def wait(kind: str, at: str) -> None:
         if kind == "measure":
-            asked.append(at)
+            order.append(at)
             let_go.wait(LIMIT_S)
 
     for name in SITES:
@@ -301,13 +301,13 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
         broker(name).before = lambda kind, _, name=name: wait(kind, f"broker of {name}")
     try:
         hurried.sampler.poll()
-        wait_for(lambda: len(asked) == 1)
+        wait_for(lambda: len(order) == 1)
         assert hurried.sampler.gaps == 2 * len(SITES) - 1
         let_go.set()
         wait_for(lambda: hurried.sampler.polls == 1)
-        while len(asked) < 2 * len(SITES):
+        while len(order) < 2 * len(SITES):
             hurried.sampler.poll()
-        assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
+        assert len(set(order[: 2 * len(SITES)])) == 2 * len(SITES)
     finally:
         let_go.set()
         hurried.sampler.close()
@@ -337,9 +337,17 @@ def test_rates_are_those_between_the_last_two_looks_that_told_something(
     collected.works("A", "edge-a", 300, 3000.0, 11000.0)
     collected.look()
     collected.look()  # nothing new
-    told = next(job for job in collected.sampler.rate_jobs() if job["job_name"] == "A")
-    assert (told["in_rate"], told["out_rate"], told["busy"]) == (50.0, 25.0, 0.5)
-    assert (told["composition"], told["site"], told["seconds"]) == ("c", "edge-a", 4.0)
+    rates_of_job = next(job for job in collected.sampler.rate_jobs() if job["job_name"] == "A")
+    assert (rates_of_job["in_rate"], rates_of_job["out_rate"], rates_of_job["busy"]) == (
+        50.0,
+        25.0,
+        0.5,
+    )
+    assert (rates_of_job["composition"], rates_of_job["site"], rates_of_job["seconds"]) == (
+        "c",
+        "edge-a",
+        4.0,
+    )
     assert len([row for row in collected.rows("tasks") if row["job_name"] == "A"]) == 2
 
 
@@ -356,15 +364,15 @@ def test_the_machine_is_as_its_agent_says_while_that_is_fresh(collected: Collect
     collected.beats["edge-a"] = ({"cpu": 0.75, "cores": 4}, now + timedelta(seconds=5))
     collected.beats["cloud"] = ({"cpu": 0.75, "cores": 4}, now - timedelta(minutes=5))
     collected.look()
-    told = {row["site"]: (row["host_cpu"], row["host_cores"]) for row in collected.rows("sites")}
-    assert told == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
+    hosts = {row["site"]: (row["host_cpu"], row["host_cores"]) for row in collected.rows("sites")}
+    assert hosts == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
 
 
 def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
     collected.service.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
     collected.look()
-    told = {row["site"]: (row["cores"], row["pace"]) for row in collected.rows("sites")}
-    assert told == {"edge-a": (0.25, 0.5), "cloud": (None, None), "edge-b": (None, None)}
+    capacities = {row["site"]: (row["cores"], row["pace"]) for row in collected.rows("sites")}
+    assert capacities == {"edge-a": (0.25, 0.5), "cloud": (None, None), "edge-b": (None, None)}
 
 
 def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Collected) -> None:
@@ -373,13 +381,13 @@ def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Colle
     collected.sampler.flush()
     collected.look()
     collected.sampler.flush()
-    told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
-    assert len(told) == 1
-    assert told[0].startswith("cannot write metrics of ")
+    messages = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    assert len(messages) == 1
+    assert messages[0].startswith("cannot write metrics of ")
     collected.disk.full = False
     assert len(collected.rows("sites")) == 6
-    told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
-    assert told[1:] == ["metrics are written again"]
+    messages = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    assert messages[1:] == ["metrics are written again"]
 
 
 def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collected) -> None:

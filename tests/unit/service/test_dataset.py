@@ -1,4 +1,4 @@
-"""The dataset as the service keeps it: what waits is exported, what is refused leaves nothing."""
+"""The dataset in the service: buffered rows are exported, refused imports leave nothing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def dataset(tmp_path: Path, clock: HandClock, writer: Writer) -> Dataset:
 
 def test_rows_that_wait_are_exported_too(dataset: Dataset, writer: Writer) -> None:
     writer.append(TASKS, [task(0), task(1)])
-    done = dataset.export("tasks", "csv")
-    content = b"".join(done.content)
-    assert (done.rows, done.damaged) == (2, ())
-    assert len(content) == done.size
+    result = dataset.export("tasks", "csv")
+    content = b"".join(result.content)
+    assert (result.rows, result.damaged) == (2, ())
+    assert len(content) == result.size
     assert len(content.splitlines()) == 3
     assert not list(writer.root.glob(".export*"))
 

@@ -26,30 +26,30 @@ THIRD = composition(body("A", args=["x"]))
 class FailingDisk:
     """Takes `left` writes more, then none; the last may arrive though it is refused."""
 
-    def __init__(self, service: Service, left: int, *, arrives: bool):
-        self.left = left
+    def __init__(self, service: Service, writes_left: int, *, arrives: bool):
+        self.writes_left = writes_left
         self._arrives = arrives
         self._put: Callable[[Mapping[bytes, bytes | None]], None] = service.records.store._put
         service.records.store._put = self.put  # type: ignore[method-assign]
 
     @property
     def failed(self) -> bool:
-        return self.left < 0
+        return self.writes_left < 0
 
     def put(self, rows: Mapping[bytes, bytes | None]) -> None:
-        self.left -= 1
-        if not self.failed or (self._arrives and self.left == -1):
+        self.writes_left -= 1
+        if not self.failed or (self._arrives and self.writes_left == -1):
             self._put(rows)
         if self.failed:
             raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
 
 
-def fails(folder: Path, left: int, *, arrives: bool) -> bool:
+def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
     """An apply over a disk that takes so many writes; false when these were enough."""
     with memory_service(folder, SITES) as service:
         service.compositions.apply(FIRST, DONE)
         before = known_to_engines()
-        disk = FailingDisk(service, left, arrives=arrives)
+        disk = FailingDisk(service, writes_left, arrives=arrives)
         try:
             answer = service.compositions.apply(SECOND, DONE)
             assert answer.body.get("state") == ("done" if answer.status == 200 else None)
@@ -66,8 +66,8 @@ def fails(folder: Path, left: int, *, arrives: bool) -> bool:
                         service.check_ready()
         service.close()
         records = Records.at(service.config.store, service.clock)
-        asked = known_to_engines() - before
-        assert asked <= stored(records), "something went out that is not stored"
+        names = known_to_engines() - before
+        assert names <= stored(records), "something went out that is not stored"
         records.store.close()
         again = reopened(service)
         try:
@@ -98,18 +98,18 @@ def running() -> set[str]:
 
 def stored(records: Records) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for deployed in records.all_incarnations().values():
         before = deployed
         while before is not None:
-            found.add(before.engine_job_id)
+            names.add(before.engine_job_id)
             before = before.base
-    return found
+    return names
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["refused", "refused though written"])
 def test_a_disk_that_fails_at_any_write_of_a_change(tmp_path: Path, arrives: bool) -> None:
-    left = 0
-    while fails(tmp_path / str(left), left, arrives=arrives):
-        left += 1
-    assert left > 10, "a change takes more writes than that"
+    writes_left = 0
+    while fails(tmp_path / str(writes_left), writes_left, arrives=arrives):
+        writes_left += 1
+    assert writes_left > 10, "a change takes more writes than that"

@@ -21,9 +21,9 @@ AT_ONCE = 50
 
 def test_removing_more_than_half_of_the_jobs_needs_force(service: Service) -> None:
     service.compositions.apply(composition(A, B, C), DONE)
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.compositions.apply(composition(A), DONE)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot apply composition 'c': it removes more than half of the deployed jobs (B, C);"
         " to remove them, apply with --force (?force=true)"
     )
@@ -70,10 +70,10 @@ def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
     start = threading.Barrier(AT_ONCE)
 
     def apply(number: int) -> str:
-        wanted = composition({**A, "args": [f"--{number}"]})
+        desired = composition({**A, "args": [f"--{number}"]})
         start.wait()
         try:
-            answer = service.compositions.apply(wanted, Request(if_match=1))
+            answer = service.compositions.apply(desired, Request(if_match=1))
         except (ConflictError, StaleRevisionError) as error:
             return type(error).__name__
         return f"accepted {number} as {answer.body['revision']}"
@@ -126,8 +126,8 @@ def test_rollback_over_a_half_done_rewiring(service: Service) -> None:
 def test_rollback_over_a_blocked_change(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
-    wanted = composition({**A, "args": ["--2"]}, B)
-    change = service.compositions.apply(wanted, Request()).body["change"]
+    desired = composition({**A, "args": ["--2"]}, B)
+    change = service.compositions.apply(desired, Request()).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     back = service.compositions.rollback("c", 1, Request()).body["change"]
     superseded = service.changes.get(change)

@@ -59,15 +59,15 @@ def test_a_job_that_reads_the_batches_of_another_in_its_own_way_is_warned_of(
 ) -> None:
     service.jobs.post(job("A", link={"batch_records": 10}), LIMIT_S)
     reader = job_body("B", source_topic="A-out", args=["{source_topic}"])
-    found = service.compositions.apply(composition(reader), DONE).body["warnings"]
-    assert ["A-out" in warning for warning in found if "sends batches" in warning] == [True]
+    warnings = service.compositions.apply(composition(reader), DONE).body["warnings"]
+    assert ["A-out" in warning for warning in warnings if "sends batches" in warning] == [True]
 
 
 def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.post(job("A", args=["--x"]), LIMIT_S)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot add job 'A': another of that name is there; change it with PUT /jobs/A"
     )
 
@@ -78,9 +78,9 @@ def test_a_job_that_does_not_run_in_time_is_202_with_its_change(service: Service
     assert answer.status == 202
     assert answer.location == f"/changes/{answer.body['change']}"
     assert service.jobs.get("A")["state"] in ("pending", "deploying")
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.delete("A", 0)
-    assert refused.value.change == answer.body["change"]
+    assert error.value.change == answer.body["change"]
     engine("edge-a").let_go()
     wait_for(lambda: service.jobs.get("A")["state"] == "running")
 
@@ -115,9 +115,9 @@ def test_a_job_that_fails_at_once_leaves_nothing_behind(service: Service) -> Non
 
 def test_a_faulty_description_is_refused_before_anything_moves(service: Service) -> None:
     before = everything(service)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.post(job("A", site="nowhere"), LIMIT_S)
-    assert [problem.path for problem in refused.value.problems] == ["site"]
+    assert [problem.path for problem in error.value.problems] == ["site"]
     assert everything(service) == before
     assert {kind for kind, _ in engine("edge-a").calls} <= {"view"}
 
@@ -168,9 +168,9 @@ def test_state_does_not_travel_between_sites_without_shared_storage(service: Ser
     service.jobs.post(job("A", source_site="cloud", sink_site="cloud"), LIMIT_S)
     before = everything(service)
     moved = job("A", "edge-c", source_site="cloud", sink_site="cloud")
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", moved, LIMIT_S)
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in error.value.problems] == [
         "cannot move A with its state from edge-a to edge-c: the two share no storage, and"
         " no agent runs at edge-a to carry it; run `speck agent` at both, or give both the same"
         " label state_uri, or set upgrade: stateless"
@@ -213,9 +213,9 @@ def test_a_composition_s_job_is_not_changed_alone(service: Service) -> None:
         lambda: service.jobs.delete("A", LIMIT_S),
         lambda: service.jobs.post(job("A"), LIMIT_S),
     ):
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(ConflictError) as error:
             call()
-        assert str(refused.value) == sentence
+        assert str(error.value) == sentence
 
 
 def test_a_rebuilt_jar_is_a_change_even_under_the_same_path(
@@ -252,8 +252,8 @@ def test_lists_can_be_narrowed(service: Service) -> None:
     service.jobs.post(job("B", "cloud"), LIMIT_S)
     service.jobs.post(job("C", "cloud", state="stopped"), LIMIT_S)
     names = [
-        [j["job_name"] for j in found]
-        for found in (
+        [j["job_name"] for j in names]
+        for names in (
             service.jobs.all(),
             service.jobs.all(site="cloud"),
             service.jobs.all(state="running"),
@@ -292,7 +292,7 @@ def test_jobs_posted_at_the_same_time_do_not_wait_for_each_other(service: Servic
 
 
 def failed_after_202(service: Service) -> None:
-    """A job whose start the engine refused when nobody waited for it any more."""
+    """A job whose start the engine refused after the request had stopped waiting."""
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     assert service.jobs.post(job("A"), 0).status == 202
     wait_for(lambda: not service.changes.all_under_way())
@@ -338,9 +338,9 @@ def test_the_same_post_while_it_is_under_way_is_202_with_its_change(service: Ser
 def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path: Path) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     make_jar(tmp_path / "jars", content=b"2")
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.post(job("A"), LIMIT_S)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot add job 'A': it is there with another jar of the same path;"
         " change it with PUT /jobs/A"
     )
@@ -349,9 +349,9 @@ def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path:
 def test_a_refused_move_is_told_by_the_path_and_line_of_what_was_sent(service: Service) -> None:
     service.jobs.post(job("A", source_site="cloud", sink_site="cloud"), LIMIT_S)
     moved = job("A", "edge-c", source_site="cloud", sink_site="cloud")
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", moved, LIMIT_S, {"site": 7}.get)
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert (problem.path, problem.line) == ("site", 7)
     by_address = job(
         "A",
@@ -360,9 +360,9 @@ def test_a_refused_move_is_told_by_the_path_and_line_of_what_was_sent(service: S
         source_site="cloud",
         sink_site="cloud",
     )
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", by_address, LIMIT_S)
-    assert [problem.path for problem in refused.value.problems] == ["spe_address"]
+    assert [problem.path for problem in error.value.problems] == ["spe_address"]
 
 
 def blocked(service: Service) -> str:
@@ -430,11 +430,11 @@ def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -
     prepare = getattr(deployer, prepares)
 
     def prepared(*arguments: Any, **more: Any) -> PreparedPlan:
-        found: PreparedPlan = prepare(*arguments, **more)
-        if found.scope == composition_of_one("A"):
+        plan: PreparedPlan = prepare(*arguments, **more)
+        if plan.scope == composition_of_one("A"):
             adopting = replace(DONE, adopt=True)
             service.compositions.apply(composition(job_body("A")), adopting)
-        return found
+        return plan
 
     monkeypatch.setattr(deployer, prepares, prepared)
 
@@ -475,7 +475,7 @@ def test_a_list_that_began_before_a_job_was_removed_or_replaced_goes_on(service:
     assert head is not None
     service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     jobs._read.clear()
-    assert [shown["args"] for shown in jobs.of_composition(head)] == [["--x"]]
+    assert [job_body["args"] for job_body in jobs.of_composition(head)] == [["--x"]]
     service.jobs.delete("A", LIMIT_S)
     jobs._read.clear()
     assert jobs.of_composition(head) == []

@@ -39,11 +39,11 @@ PRINTED = {"A": "unchanged", "B": "remove", "C": "update", "C2": "add", "D": "mo
 
 
 @pytest.mark.parametrize(
-    ("second", "wanted"),
+    ("second", "expected"),
     [("1.2", PRINTED), ("1.2-as-told", {**PRINTED, "D": "unchanged"})],
 )
 def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
-    service: Service, tmp_path: Path, second: str, wanted: dict[str, str]
+    service: Service, tmp_path: Path, second: str, expected: dict[str, str]
 ) -> None:
     assert service.compositions.apply(listing("1.1", tmp_path), DONE).body["state"] == "done"
     before = {job["job_name"]: job for job in service.jobs.all()}
@@ -51,8 +51,8 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
     answer = service.compositions.apply(listing(second, tmp_path), DONE).body
 
     assert answer["state"] == "done"
-    assert {job["job_name"]: job["action"] for job in answer["plan"]["jobs"]} == wanted
-    unchanged = {name for name, action in wanted.items() if action == "unchanged"}
+    assert {job["job_name"]: job["action"] for job in answer["plan"]["jobs"]} == expected
+    unchanged = {name for name, action in expected.items() if action == "unchanged"}
     started = {it["job_name"] for it in answer["plan"]["operations"] if it["kind"] == "start"}
     assert not started & unchanged
     after = {job["job_name"]: job for job in service.jobs.all()}
@@ -62,7 +62,7 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
         assert after[name]["engine_job_id"] == before[name]["engine_job_id"]
     assert after["C"]["site"] == after["C2"]["site"] == before["C"]["site"]
     moved = after["D"]["site"] != before["D"]["site"]
-    assert moved == (wanted["D"] == "move")
+    assert moved == (expected["D"] == "move")
     assert World.current().engine("http://172.16.39.7:8081").count("submit") == 1
 
 

@@ -1,4 +1,4 @@
-"""Placements: proposed by what was measured, applied by the ordinary apply."""
+"""Placements: proposed from measurements, applied by the ordinary apply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import load_composition
-from tests.analyses import Given, analysis, measured, unmeasured
+from tests.analyses import Given, analysis, describe_measured, describe_unmeasured
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
@@ -23,7 +23,10 @@ ENDS = {
     "outputs": [{"site": "cloud", "topic": "all"}],
 }
 FILTERS = analysis(
-    [measured("clean", "cloud", selectivity=0.1), measured("merge", "cloud", 10.0, selectivity=2.0)]
+    [
+        describe_measured("clean", "cloud", selectivity=0.1),
+        describe_measured("merge", "cloud", 10.0, selectivity=2.0),
+    ]
 )
 
 
@@ -35,7 +38,7 @@ def placed(service: Service) -> Service:
     return service
 
 
-def made(service: Service, policy: str = "milp", **more: Any) -> JsonObject:
+def make_placement(service: Service, policy: str = "milp", **more: Any) -> JsonObject:
     answer = service.placements.make("c", policy, **more)
     assert answer.status == 201
     assert service.placements.get(answer.body["id"]) == answer.body
@@ -43,37 +46,40 @@ def made(service: Service, policy: str = "milp", **more: Any) -> JsonObject:
 
 
 def test_a_filter_is_proposed_for_where_its_data_comes_from(placed: Service) -> None:
-    found = made(placed)
-    assert found["today"]["wan_bytes_per_s"] == pytest.approx(10_000)
-    assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(1_000)
-    assert found["gain"] == {"wan_bytes_per_s": pytest.approx(9_000), "share": pytest.approx(0.9)}
-    (move,) = found["proposed"]["moves"]
+    placement = make_placement(placed)
+    assert placement["today"]["wan_bytes_per_s"] == pytest.approx(10_000)
+    assert placement["proposed"]["wan_bytes_per_s"] == pytest.approx(1_000)
+    assert placement["gain"] == {
+        "wan_bytes_per_s": pytest.approx(9_000),
+        "share": pytest.approx(0.9),
+    }
+    (move,) = placement["proposed"]["moves"]
     assert (move["job_name"], move["from"], move["to"]) == ("clean", "cloud", "edge-a")
-    assert found["today"]["sites"] == {"clean": "cloud", "merge": "cloud"}
-    assert found["proposed"]["utilisation"]["edge-a"] == pytest.approx(0.05)
-    (clean, merge) = load_composition(found["yaml"].encode(), None).jobs
+    assert placement["today"]["sites"] == {"clean": "cloud", "merge": "cloud"}
+    assert placement["proposed"]["utilisation"]["edge-a"] == pytest.approx(0.05)
+    (clean, merge) = load_composition(placement["yaml"].encode(), None).jobs
     assert (clean.site, clean.sink_site, merge.site) == ("edge-a", "cloud", "cloud")
 
 
 def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> None:
-    found = made(placed)
-    answer = placed.placements.apply(found["id"], DONE)
+    placement = make_placement(placed)
+    answer = placed.placements.apply(placement["id"], DONE)
     assert answer.body["state"] == "done"
     assert [job["action"] for job in answer.body["plan"]["jobs"]] == ["move", "unchanged"]
     assert {j["job_name"]: j["site"] for j in placed.jobs.all()} == {
         "clean": "edge-a",
         "merge": "cloud",
     }
-    again = made(placed)
+    again = make_placement(placed)
     assert again["proposed"]["moves"] == []
     assert again["gain"]["wan_bytes_per_s"] == 0
 
 
 def test_what_changed_meanwhile_is_not_overwritten(placed: Service) -> None:
-    found = made(placed)
+    placement = make_placement(placed)
     placed.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
     with pytest.raises(StaleRevisionError, match="newest revision is 2, not 1 as in If-Match"):
-        placed.placements.apply(found["id"], Request())
+        placed.placements.apply(placement["id"], Request())
 
 
 def test_without_an_analysis_it_says_what_to_run(placed: Service) -> None:
@@ -102,39 +108,42 @@ def test_what_is_not_there_is_not_found(placed: Service) -> None:
 
 
 def test_a_job_that_was_not_measured_stays_and_is_told(placed: Service) -> None:
-    told = analysis(
-        [unmeasured("clean", "cloud"), measured("merge", "cloud", 10.0, selectivity=2.0)]
+    analysis_body = analysis(
+        [
+            describe_unmeasured("clean", "cloud"),
+            describe_measured("merge", "cloud", 10.0, selectivity=2.0),
+        ]
     )
-    placed.placements.analyses = Given(told)
-    found = made(placed)
-    assert found["proposed"]["moves"] == []
-    assert found["doubts"] == {"clean": "busy for 0.2 s only"}
-    assert "topic:edge-a/raw -> clean was not measured" in " ".join(found["notes"])
+    placed.placements.analyses = Given(analysis_body)
+    placement = make_placement(placed)
+    assert placement["proposed"]["moves"] == []
+    assert placement["doubts"] == {"clean": "busy for 0.2 s only"}
+    assert "topic:edge-a/raw -> clean was not measured" in " ".join(placement["notes"])
 
 
 def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     engine("edge-a").unreachable = True
     placed.changes.touch()
-    found = made(placed)
-    assert found["proposed"]["moves"] == []
-    assert "site edge-a does not answer: no job is moved to or from it" in found["notes"]
+    placement = make_placement(placed)
+    assert placement["proposed"]["moves"] == []
+    assert "site edge-a does not answer: no job is moved to or from it" in placement["notes"]
 
 
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
     others = [job_body(f"o{n}", "edge-a") for n in range(16)]
     placed.compositions.apply(composition(*others, name="others"), DONE)
-    found = made(placed)
-    assert found["proposed"]["moves"] == []
+    placement = make_placement(placed)
+    assert placement["proposed"]["moves"] == []
     assert "o0, o1, o10" in next(
-        note for note in found["notes"] if "load of other jobs on site edge-a" in note
+        note for note in placement["notes"] if "load of other jobs on site edge-a" in note
     )
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
     placed.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
-    found = made(placed)  # 0.1 core-seconds a second of 0.125: over the limit of 70 %
-    assert found["proposed"]["moves"] == []
-    assert made(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
+    placement = make_placement(placed)  # 0.1 core-seconds a second of 0.125: over the limit of 70 %
+    assert placement["proposed"]["moves"] == []
+    assert make_placement(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
 
 
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:
@@ -142,11 +151,11 @@ def test_requirements_of_the_composition_are_limits(service: Service) -> None:
     service.compositions.apply(composition(CLEAN, MERGE, **ENDS, **needs), DONE)
     service.records.write({"calibration/edge-a": {"cores": 0.5, "pace": 1.0}})
     service.placements.analyses = Given(FILTERS)
-    assert made(service)["proposed"]["moves"] == []
+    assert make_placement(service)["proposed"]["moves"] == []
 
 
 def test_only_the_newest_are_kept(placed: Service) -> None:
-    ids = [made(placed, "all-cloud")["id"] for _ in range(103)]
+    ids = [make_placement(placed, "all-cloud")["id"] for _ in range(103)]
     assert [head["id"] for head in placed.placements.all("c")] == ids[:2:-1]
     assert placed.placements.all("other") == []
 
@@ -173,24 +182,27 @@ def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Servic
         "outputs": [{"site": "edge-a", "topic": f"out-{n}"} for n in (1, 2)],
     }
     service.compositions.apply(composition(*jobs, **ends), DONE)
-    told = [
-        measured("write", "edge-a"),
-        measured("read", "edge-a"),
-        measured("grow", "edge-b", selectivity=4.0),
-        measured("shrink", "edge-b", 400.0, selectivity=0.25),
+    measurements = [
+        describe_measured("write", "edge-a"),
+        describe_measured("read", "edge-a"),
+        describe_measured("grow", "edge-b", selectivity=4.0),
+        describe_measured("shrink", "edge-b", 400.0, selectivity=0.25),
     ]
-    service.placements.analyses = Given(analysis(told))
-    found = made(service)
-    assert found["today"]["wan_bytes_per_s"] == pytest.approx(20_000)
-    assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
-    assert found["proposed"]["moves"] == []
-    assert any("there is another link of that topic" in note for note in found["notes"])
+    service.placements.analyses = Given(analysis(measurements))
+    placement = make_placement(service)
+    assert placement["today"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert placement["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert placement["proposed"]["moves"] == []
+    assert any("there is another link of that topic" in note for note in placement["notes"])
 
 
 def test_an_old_analysis_says_that_it_is_old(placed: Service) -> None:
-    for ago, told in ((timedelta(minutes=59), []), (timedelta(hours=30), ["measured 30 h ago"])):
+    for ago, expected in (
+        (timedelta(minutes=59), []),
+        (timedelta(hours=30), ["measured 30 h ago"]),
+    ):
         until = rfc3339(placed.clock.now() - ago)
         window = {"from": until, "to": until, "seconds": 0.0}
         placed.placements.analyses = Given({**FILTERS, "window": window})
-        notes = [note.split(":")[0] for note in made(placed)["notes"]]
-        assert [note for note in notes if "ago" in note] == told
+        notes = [note.split(":")[0] for note in make_placement(placed)["notes"]]
+        assert [note for note in notes if "ago" in note] == expected

@@ -1,4 +1,4 @@
-"""Bringing back what was accepted, when nobody asked for anything else."""
+"""Restoring the accepted state without another request."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def lost(service: Service) -> None:
 
 def test_what_failed_comes_back(service: Service) -> None:
     lost(service)
-    found = repair_composition(service)
-    assert found is not None
-    assert (found["cause"], found["state"], found["revision"]) == ("repair", "done", 1)
+    repair = repair_composition(service)
+    assert repair is not None
+    assert (repair["cause"], repair["state"], repair["revision"]) == ("repair", "done", 1)
     assert running_jobs("edge-a") == ["A"] and running_jobs("cloud") == ["B"]
-    told = [e["message"] for e in service.records.events() if e.get("change") == found["id"]]
-    assert told[0] == "repair of c accepted"
+    messages = [e["message"] for e in service.records.events() if e.get("change") == repair["id"]]
+    assert messages[0] == "repair of c accepted"
     assert repair_composition(service) is None, "nothing is to be done any more"
 
 
 def test_a_job_that_is_left_alone_stays_as_it_is(service: Service) -> None:
     lost(service)
-    found = repair_composition(service, frozenset({"A"}))
-    assert found is not None and found["leave"] == ["A"]
+    repair = repair_composition(service, frozenset({"A"}))
+    assert repair is not None and repair["leave"] == ["A"]
     assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     assert repair_composition(service, frozenset({"A"})) is None
     assert repair_composition(service) is not None
@@ -136,8 +136,8 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
     try:
         engine("cloud")._refusals.clear()
         wait_for(lambda: not again.changes.all_under_way())
-        found = again.changes.get(repair.change.id)
-        assert (found["state"], found["leave"]) == ("done", ["A"])
+        outcome = again.changes.get(repair.change.id)
+        assert (outcome["state"], outcome["leave"]) == ("done", ["A"])
         assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     finally:
         again.close()
@@ -164,13 +164,13 @@ def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
 
-    found = service.changes.await_end(change, 20)
-    assert found is not None and found["state"] == "done"
+    outcome = service.changes.await_end(change, 20)
+    assert outcome is not None and outcome["state"] == "done"
     assert running_jobs("edge-a") == ["A"]
     assert service.compositions.get("c")["deployed"]["revision"] == 2
     stored = service.records.change(change)
-    assert stored == found
-    assert {o["state"] for o in found["operations"]} <= {"done", "cancelled", "skipped"}
+    assert stored == outcome
+    assert {o["state"] for o in outcome["operations"]} <= {"done", "cancelled", "skipped"}
 
 
 def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
@@ -179,8 +179,8 @@ def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
 
     service.runner.cancel(change)
 
-    found = service.changes.await_end(change, 20)
-    assert found is not None and found["state"] == "cancelled"
+    outcome = service.changes.await_end(change, 20)
+    assert outcome is not None and outcome["state"] == "cancelled"
     assert not service.changes.all_under_way()
 
 
@@ -237,17 +237,17 @@ def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation
     service.compositions.apply(composition(A), DONE)
     World.current().pump()
     here = engine("edge-a")
-    known = dict(here.jobs)
+    jobs = dict(here.jobs)
     here.jobs.clear()  # its master was restarted, and has not read yet what ran
 
     def back(kind: str, _: str) -> None:
         if kind == "upload":
-            here.jobs.update(known)
+            here.jobs.update(jobs)
 
     here.before = back
-    found = repair_composition(service)
-    assert found is not None and found["state"] == "failed"
-    assert found["error"] == (
+    repair = repair_composition(service)
+    assert repair is not None and repair["state"] == "failed"
+    assert repair["error"] == (
         "cannot start A: its attempt 1 is running at edge-a again; apply again"
     )
     assert running_jobs("edge-a") == ["A"]
@@ -310,8 +310,8 @@ def test_what_came_back_is_brought_back_again_when_the_newest_revision_still_fai
             service.compositions.apply(composition(body("A", args=["--bad"])), DONE)
         else:
             here.fail(here.running()[0].id, "its broker was away")
-            found = repair_composition(service)
-            assert found is not None and found["state"] == "failed"
+            repair = repair_composition(service)
+            assert repair is not None and repair["state"] == "failed"
         (back,) = here.running()
         assert "--bad" not in back.submission.args
         assert back.ledger.messages == 1

@@ -1,4 +1,4 @@
-"""Requirements watched beside a service: told once, and once more when they are kept again."""
+"""Requirements watched in a service: one event when missed, and one when met again."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Watched:
 
     def __init__(self, service: Service):
         self.service, self.clock = service, Stopwatch()
-        self.told: dict[str, JsonObject] = {}
+        self.rates: dict[str, JsonObject] = {}
         self.requirements = Requirements(service.records, self.clock, self.measured)
         service.compositions._requirements = self.requirements
         self.says("clean", in_rate=100.0)
         self.says("merge", in_rate=100.0)
 
     def measured(self, deployed: Incarnation) -> JsonObject:
-        return self.told[deployed.job.job_name]
+        return self.rates[deployed.job.job_name]
 
     def says(self, name: str, **more: Any) -> None:
         quiet = {"in_rate": 100.0, "busy": 0.1, "back_pressured": 0.0, "lag": 0}
-        told = {**quiet, **more}
-        self.told[name] = {"tasks": [{"busy": told["busy"]}], **told}
+        rates = {**quiet, **more}
+        self.rates[name] = {"tasks": [{"busy": rates["busy"]}], **rates}
 
     def poll(self, times: int = AGREEING_POLLS, every_s: float = 5.0) -> None:
         for _ in range(times):
@@ -53,12 +53,12 @@ class Watched:
             self.requirements.poll()
 
     def events(self) -> list[str]:
-        found = self.service.records.events()
-        return [event["message"] for event in found if event["kind"] == "requirement"]
+        events = self.service.records.events()
+        return [event["message"] for event in events if event["kind"] == "requirement"]
 
     def shown(self) -> list[JsonObject]:
-        shown: list[JsonObject] = self.service.compositions.get("c")["requirements"]
-        return shown
+        body: list[JsonObject] = self.service.compositions.get("c")["requirements"]
+        return body
 
 
 @pytest.fixture

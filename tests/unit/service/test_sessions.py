@@ -1,4 +1,4 @@
-"""Sessions that a broker lost: reserved again where nobody can hold them, and nowhere else."""
+"""Sessions that a broker lost: reserved again where no client can hold them, and nowhere else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def apply(watched: Watched, *jobs: JsonObject, **more: Any) -> None:
     watched.service.compositions.apply(composition(*jobs, **more), DONE)
 
 
-def told(watched: Watched) -> list[str]:
+def list_messages(watched: Watched) -> list[str]:
     return watched.events("session")
 
 
@@ -61,7 +61,7 @@ def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> Non
 
     assert set(broker("edge-a").sessions) == before
     assert broker("edge-a").readers == {"A-in": "some"}
-    first, second = told(watched)
+    first, second = list_messages(watched)
     assert first == "the broker of site edge-a was restarted"
     assert second.startswith("the session of A at edge-a/A-in was lost and is reserved again")
 
@@ -73,7 +73,7 @@ def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) 
     broker("edge-a").uptime_s = 0
     look(watched)
 
-    assert told(watched) == ["the broker of site edge-a was restarted"]
+    assert list_messages(watched) == ["the broker of site edge-a was restarted"]
 
 
 def test_a_running_jobs_session_is_never_touched(watched: Watched) -> None:
@@ -174,12 +174,14 @@ def test_an_output_is_reserved_again_only_when_nobody_reads_its_link(watched: Wa
     look(watched)
     assert "dashboard" not in broker("edge-a").sessions
 
-    said = broker("edge-a").sent[sink[0]]
-    broker("edge-a").sent[sink[0]] = replace(said, unread=3)
+    report = broker("edge-a").sent[sink[0]]
+    broker("edge-a").sent[sink[0]] = replace(report, unread=3)
     look(watched)
 
     assert "dashboard" in broker("edge-a").sessions
-    assert told(watched)[-1].startswith("the session of dashboard at edge-a/A-out was lost")
+    assert list_messages(watched)[-1].startswith(
+        "the session of dashboard at edge-a/A-out was lost"
+    )
 
 
 def test_a_broker_that_is_silent_is_told_and_its_sessions_are_seen_to_later(

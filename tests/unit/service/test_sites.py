@@ -18,6 +18,7 @@ from tests.service_helpers import (
     broker,
     composition,
     engine,
+    findings_but_of_tls,
     job,
     job_body,
     look_anew,
@@ -30,12 +31,12 @@ def site(name: str, host: str | None = None, **more: object) -> Site:
 
 
 def test_a_new_site_is_shown_with_what_its_engine_says(service: Service) -> None:
-    shown, new = service.sites.add(site("edge-z"))
+    body, new = service.sites.add(site("edge-z"))
     assert new
-    assert shown["state"] == "up"
-    assert shown["slots"] == {"total": 16, "free": 16}
-    assert shown["engine_version"] == "memory"
-    assert shown["last_seen"] is None
+    assert body["state"] == "up"
+    assert body["slots"] == {"total": 16, "free": 16}
+    assert body["engine_version"] == "memory"
+    assert body["last_seen"] is None
 
 
 def test_the_same_site_again_is_no_other(service: Service) -> None:
@@ -45,22 +46,22 @@ def test_the_same_site_again_is_no_other(service: Service) -> None:
 
 
 def test_the_same_name_with_another_body_is_refused(service: Service) -> None:
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.sites.add(site("edge-a", uplink_mbps=5))
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot register site 'edge-a': it is there with another body;"
         " change it (speck site add --replace, or PUT /sites/edge-a)"
     )
-    shown, new = service.sites.put(site("edge-a", uplink_mbps=5))
+    body, new = service.sites.put(site("edge-a", uplink_mbps=5))
     assert not new
-    assert shown["uplink_mbps"] == 5
+    assert body["uplink_mbps"] == 5
 
 
 def test_an_address_belongs_to_one_site(service: Service) -> None:
     for call in (service.sites.add, service.sites.put):
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(ConflictError) as error:
             call(site("edge-z", "EDGE-A.test"))
-        assert str(refused.value) in (
+        assert str(error.value) in (
             "cannot register site 'edge-z': http://edge-a.test:8081 belongs to edge-a",
             "cannot register site 'edge-z': tcp://edge-a.test:1883 belongs to edge-a",
         )
@@ -89,18 +90,18 @@ def test_of_two_sites_that_want_one_address_at_once_one_gets_it(service: Service
 def test_an_unknown_kind_is_refused_with_those_installed(service: Service) -> None:
     body = site_body("edge-z")
     body["spe"]["kind"] = "storm"
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.sites.add(site_from_data(body))
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert problem.path == "spe.kind"
     assert problem.message == "no binder for 'storm'; installed: flink, memory"
 
 
 def test_a_site_in_use_is_neither_removed_nor_given_other_addresses(service: Service) -> None:
     service.compositions.apply(composition(job_body("A"), job_body("B", sink_site="cloud")), DONE)
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.sites.delete("edge-a")
-    assert str(refused.value) == ("cannot remove site 'edge-a': it serves A, B; remove them first")
+    assert str(error.value) == ("cannot remove site 'edge-a': it serves A, B; remove them first")
     with pytest.raises(ConflictError, match="cannot change the addresses of site 'edge-a'"):
         service.sites.put(site("edge-a", "elsewhere"))
     with pytest.raises(ConflictError, match="cannot remove site 'cloud': it serves B"):
@@ -135,7 +136,7 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
         go_on.wait(LIMIT_S)
 
     look_anew(service)
-    seen = engine("edge-b").count("view")
+    polls = engine("edge-b").count("view")
     engine("edge-b").before = slow
     threads = [threading.Thread(target=service.sites.get, args=("edge-b",)) for _ in range(6)]
     for thread in threads:
@@ -144,7 +145,7 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
     go_on.set()
     for thread in threads:
         thread.join(LIMIT_S)
-    assert engine("edge-b").count("view") == seen + 1
+    assert engine("edge-b").count("view") == polls + 1
 
 
 def test_a_heartbeat_is_remembered(service: Service) -> None:
@@ -155,11 +156,24 @@ def test_a_heartbeat_is_remembered(service: Service) -> None:
 
 
 def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
-    assert service.sites.check("edge-a") == {"name": "edge-a", "ok": True, "findings": []}
+    assert service.sites.check("edge-a")["ok"]
+    assert findings_but_of_tls(service, "edge-a") == []
     engine("edge-a").unreachable = True
-    found = service.sites.check("edge-a")
-    assert not found["ok"]
-    assert [(f["part"], f["found"]) for f in found["findings"]] == [("engine", "no answer")]
+    assert not service.sites.check("edge-a")["ok"]
+    findings = findings_but_of_tls(service, "edge-a")
+    assert [(f["part"], f["found"]) for f in findings] == [("engine", "no answer")]
+
+
+def test_check_names_every_plain_leg(service: Service) -> None:
+    service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
+    findings = service.sites.check("edge-a")["findings"]
+    legs = [(f["part"], f["severity"], f["found"]) for f in findings if f["setting"] == "TLS"]
+    assert legs == [
+        ("engine", "warning", "http://edge-a.test:8081 is plain"),
+        ("broker", "warning", "tcp://edge-a.test:1883 is plain"),
+        ("agent", "warning", "http://edge-a.test:8090 is plain"),
+        ("service", "note", "http://127.0.0.1:8080 is plain, on loopback"),
+    ]
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:

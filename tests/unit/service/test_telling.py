@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 A, B = body("A"), body("B", "cloud")
 
 
-def told(service: Service, change: str, kind: str = "operation") -> list[str]:
+def list_messages(service: Service, change: str, kind: str = "operation") -> list[str]:
     """The messages of a change in their order, without times."""
     return [
         re.sub(r"in \d+\.\d s$", "in _ s", event["message"])
@@ -25,8 +25,8 @@ def told(service: Service, change: str, kind: str = "operation") -> list[str]:
 
 def test_each_operation_says_how_long_it_took(service: Service) -> None:
     change = service.compositions.apply(composition(A), DONE).body["change"]
-    assert told(service, change)[-1] == "start A on edge-a: done in _ s"
-    assert told(service, change, "change") == ["change of c accepted", "change of c done"]
+    assert list_messages(service, change)[-1] == "start A on edge-a: done in _ s"
+    assert list_messages(service, change, "change") == ["change of c accepted", "change of c done"]
 
 
 def test_a_silent_site_is_told_once_and_so_is_its_return(service: Service) -> None:
@@ -36,7 +36,7 @@ def test_a_silent_site_is_told_once_and_so_is_its_return(service: Service) -> No
     wait_for(lambda: _tries(service, change) > 3)
     engine("edge-a").unreachable = False
     wait_for(lambda: not service.changes.all_under_way())
-    messages = [m for m in told(service, change) if m.startswith("upload")]
+    messages = [m for m in list_messages(service, change) if m.startswith("upload")]
     name = messages[0].split(":")[0]
     assert messages == [
         f"{name}: blocked: cannot reach http://edge-a.test:8081: made unreachable by a test",
@@ -55,7 +55,9 @@ def test_a_start_that_falls_silent_says_when_it_is_heard_again(service: Service)
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
-    wait_for(lambda: "start A on edge-a: goes on: edge-a answers again" in told(service, change))
+    wait_for(
+        lambda: "start A on edge-a: goes on: edge-a answers again" in list_messages(service, change)
+    )
     engine("edge-a").let_go()
     wait_for(lambda: not service.changes.all_under_way())
 
@@ -63,7 +65,7 @@ def test_a_start_that_falls_silent_says_when_it_is_heard_again(service: Service)
 def test_only_the_first_of_many_tries_is_told(service: Service) -> None:
     engine("edge-a").refuse("submit", 3, TransientError("cannot start A: busy"))
     change = service.compositions.apply(composition(A), DONE).body["change"]
-    again = [m for m in told(service, change) if "tried again" in m]
+    again = [m for m in list_messages(service, change) if "tried again" in m]
     assert again == ["start A on edge-a: tried again: cannot start A: busy"]
     (start,) = [o for o in service.changes.get(change)["operations"] if o["kind"] == "start"]
     assert start["attempts"] == 4
@@ -72,10 +74,12 @@ def test_only_the_first_of_many_tries_is_told(service: Service) -> None:
 def test_a_failure_and_what_it_kept_from_happening_are_told(service: Service) -> None:
     engine("edge-a").refuse("upload", 1, EngineRefusedError("cannot upload: no room"))
     change = service.compositions.apply(composition(A), DONE).body["change"]
-    messages = told(service, change)
+    messages = list_messages(service, change)
     assert any(m.endswith("failed: cannot upload: no room") for m in messages)
     assert any(
         re.fullmatch(r"start A on edge-a: skipped: step \d+ failed: cannot upload: no room", m)
         for m in messages
     )
-    assert told(service, change, "change")[-1] == "change of c failed: cannot upload: no room"
+    assert (
+        list_messages(service, change, "change")[-1] == "change of c failed: cannot upload: no room"
+    )

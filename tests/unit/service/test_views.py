@@ -1,4 +1,4 @@
-"""What is shown while sites are slow or silent, and of jobs that are on their way out."""
+"""The views of the API while sites are slow or silent, and of jobs that are being removed."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_site_of_which_nothing_is_known_yet_is_unknown(service: Service) -> No
 
 def test_a_look_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
     assert service.sites.get("cloud")["state"] == "up"
-    done = service.jobs.post(job("B", "cloud"), LIMIT_S)
-    assert done.status == 201
+    answer = service.jobs.post(job("B", "cloud"), LIMIT_S)
+    assert answer.status == 201
     look_anew(service)
     with Held("cloud"):
         assert service.jobs.get("B")["state"] == "running"
@@ -111,8 +111,8 @@ def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
     engine("cloud").before = hold
     service.compositions.apply(composition(A), Request())
     assert holding.wait(LIMIT_S)
-    shown = {j["job_name"]: j["state"] for j in service.jobs.all()}
-    assert shown == {"A": "running", "B": "stopping"}
+    body = {j["job_name"]: j["state"] for j in service.jobs.all()}
+    assert body == {"A": "running", "B": "stopping"}
     assert service.jobs.get("B")["site"] == "cloud"
     engine("cloud").before = None
     go_on.set()
@@ -126,9 +126,9 @@ def test_a_job_whose_removal_failed_is_shown_and_drifts(service: Service) -> Non
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
     failed = service.compositions.apply(composition(A), DONE)
     assert failed.body["state"] == "failed"
-    left = service.jobs.get("B")
-    assert (left["state"], left["error"]) == ("running", "cannot cancel B: not now")
-    assert left["job_path"].startswith("artifact:")
+    job = service.jobs.get("B")
+    assert (job["state"], job["error"]) == ("running", "cannot cancel B: not now")
+    assert job["job_path"].startswith("artifact:")
     assert [j["job_name"] for j in service.compositions.get("c")["jobs"]] == ["A", "B"]
     assert service.compositions.drift("c") == {
         "drift": [
@@ -149,8 +149,8 @@ def test_a_single_job_whose_removal_failed_tells_why(service: Service) -> None:
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
     with pytest.raises(EngineRefusedError):
         service.jobs.delete("B", LIMIT_S)
-    shown = service.jobs.get("B")
-    assert (shown["state"], shown["error"]) == ("running", "cannot cancel B: not now")
+    body = service.jobs.get("B")
+    assert (body["state"], body["error"]) == ("running", "cannot cancel B: not now")
 
 
 def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""The watch over memory sites: what it tells, what it repairs, and what it leaves alone."""
+"""The watch over memory sites: its events, its repairs, and the jobs it leaves alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Time(SystemClock):
 
 @dataclass
 class Watched:
-    """A service, a watch of which the test says when it looks, and what it asked for."""
+    """A service, a watch whose polls the test starts, and the repairs that it requested."""
 
     service: Service
     time: Time
@@ -58,7 +58,7 @@ class Watched:
         )
 
     def repair(self, scope: str, leave: frozenset[str]) -> None:
-        """Only note what is to be repaired."""
+        """Only record the jobs to repair."""
         self.repairs.append((scope, leave))
 
     def look(self, after: float = 5.0) -> None:
@@ -218,8 +218,8 @@ def test_silence_is_told_once_and_mends_nothing(watched: Watched) -> None:
     for _ in range(5):
         watched.look()
 
-    [gone] = watched.events("site")[len(SITES) :]
-    assert gone.startswith("site edge-a is unreachable: cannot reach")
+    [event] = watched.events("site")[len(SITES) :]
+    assert event.startswith("site edge-a is unreachable: cannot reach")
     assert watched.watch._memory.jobs["c", "A"].health is Health.UNREACHABLE
     engine("edge-a").unreachable = False
     watched.look()
@@ -381,15 +381,15 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watc
 def test_the_watch_gives_way_to_changes_but_not_twice_running(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
+    actions: list[str] = []
 
-    def asked(_: object) -> bool:
-        done.append("gave way")
+    def note_wait(_: object) -> bool:
+        actions.append("gave way")
         return True
 
-    monkeypatch.setattr(service.changes, "await_calm", asked)
-    monkeypatch.setattr(service.watch, "poll", lambda: done.append("looked"))
+    monkeypatch.setattr(service.changes, "await_calm", note_wait)
+    monkeypatch.setattr(service.watch, "poll", lambda: actions.append("looked"))
     monkeypatch.setattr(service.watch, "_every_s", 0.01)
     service.watch.start()
-    wait_for(lambda: len(done) >= 5)
-    assert done[:5] == ["looked", "gave way", "looked", "looked", "gave way"]
+    wait_for(lambda: len(actions) >= 5)
+    assert actions[:5] == ["looked", "gave way", "looked", "looked", "gave way"]

@@ -25,19 +25,19 @@ def test_everybody_shares_one_binder_of_an_address(tmp_path: Path) -> None:
 
 
 def test_an_unknown_site_says_how_to_register_it(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError) as refused:
+    with pytest.raises(NotFoundError) as error:
         connections(tmp_path).engine("edge-z")
     assert (
-        str(refused.value)
+        str(error.value)
         == "cannot find site 'edge-z'; register it (speck site add, or POST /sites)"
     )
 
 
 def test_missing_credentials_are_named_with_their_folder(tmp_path: Path) -> None:
     opened = connections(tmp_path, credentials="edge-a")
-    with pytest.raises(PermanentError) as refused:
+    with pytest.raises(PermanentError) as error:
         opened.broker("edge-a")
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot use credentials 'edge-a': no file of that name in {tmp_path}"
     )
     (tmp_path / "edge-a").write_text("user=x\n")

@@ -27,10 +27,10 @@ def engine_address(site: str) -> str:
 
 
 def test_engines_and_brokers_are_looked_at_as_asked(tmp_path: Path) -> None:
-    seen = observe(connections(tmp_path), ["edge-a", "cloud"], ["cloud"])
-    assert set(seen.engines) == {"edge-a", "cloud"}
-    assert set(seen.brokers) == {"cloud"}
-    assert seen.unreachable == {}
+    observation = observe(connections(tmp_path), ["edge-a", "cloud"], ["cloud"])
+    assert set(observation.engines) == {"edge-a", "cloud"}
+    assert set(observation.brokers) == {"cloud"}
+    assert observation.unreachable == {}
 
 
 def test_nothing_to_look_at_is_an_empty_observation(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path
     World.current().engine(engine_address("edge-a")).unreachable = True
     refusal = TransientError("cannot look: busy")
     World.current().engine(engine_address("edge-b")).refuse("view", 1, refusal)
-    seen = observe(opened, SITES)
-    assert set(seen.engines) == {"cloud"}
-    assert seen.unreachable == {
+    observation = observe(opened, SITES)
+    assert set(observation.engines) == {"cloud"}
+    assert observation.unreachable == {
         "edge-a": "cannot reach http://edge-a.test:8081: made unreachable by a test",
         "edge-b": "cannot look: busy",
     }
@@ -53,9 +53,9 @@ def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path
 def test_a_silent_engine_does_not_hide_its_site_s_broker(tmp_path: Path) -> None:
     opened = connections(tmp_path)
     World.current().engine(engine_address("edge-a")).unreachable = True
-    seen = observe(opened, ["edge-a"], ["edge-a"])
-    assert set(seen.brokers) == {"edge-a"}
-    assert set(seen.unreachable) == {"edge-a"}
+    observation = observe(opened, ["edge-a"], ["edge-a"])
+    assert set(observation.brokers) == {"edge-a"}
+    assert set(observation.unreachable) == {"edge-a"}
 
 
 def test_all_sites_are_looked_at_at_the_same_time(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Looks at sites: taken anew when they are old, once for who asks; waited for not too long."""
+"""Polls of sites: repeated when they are old, once for all callers; waited for briefly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.sites.poll_cache import FRESH_S, PATIENCE_S, PollCache, fresh_for
 
 
 class Time(SystemClock):
-    """Stands still unless it is told to go on."""
+    """Stands still unless a test advances it."""
 
     def __init__(self) -> None:
         self.at = 100.0
@@ -29,7 +29,7 @@ class Sites:
 
     def __init__(self) -> None:
         self.time = Time()
-        self.taken: Counter[str] = Counter()
+        self.polls: Counter[str] = Counter()
         self.touched = float("-inf")
         self.during: Callable[[str], None] = lambda _site: None
         self._lock = threading.Lock()
@@ -38,8 +38,8 @@ class Sites:
     def _take(self, site: str) -> int:
         self.during(site)
         with self._lock:
-            self.taken[site] += 1
-            return self.taken[site]
+            self.polls[site] += 1
+            return self.polls[site]
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_who_takes_older_ones_has_none_taken(sites: Sites) -> None:
     sites.time.at += 10.0
     assert sites.looks.poll(["a"], 11.0)["a"].answer == 1
     sites.looks.begin(["a"], 11.0)
-    assert sites.taken == {"a": 1}
+    assert sites.polls == {"a": 1}
 
 
 def test_what_changed_since_is_looked_at_however_old_looks_may_be(sites: Sites) -> None:
@@ -82,7 +82,7 @@ def test_many_sites_are_looked_at_once_though_the_first_are_old_when_the_last_ar
 
     sites.during = slow
     sites.looks.poll(names)
-    assert max(sites.taken.values()) == 1
+    assert max(sites.polls.values()) == 1
 
 
 def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
@@ -99,9 +99,9 @@ def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
     sites.looks.begin(["slow"])
     assert there.wait(20)
     sites.time.at += PATIENCE_S
-    found = sites.looks.poll(["a", "slow"])
+    views = sites.looks.poll(["a", "slow"])
     go_on.set()
-    assert {site: look.answer for site, look in found.items()} == {"a": 2, "slow": 1}
+    assert {site: look.answer for site, look in views.items()} == {"a": 2, "slow": 1}
 
 
 def test_many_are_looked_at_more_rarely() -> None:
@@ -123,10 +123,10 @@ def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> Non
     many.start()
     assert all(there.acquire(timeout=20) for _ in range(16))
     assert sites.looks.poll(["one"])["one"].answer == 1
-    assert sites.taken == {"one": 1}
+    assert sites.polls == {"one": 1}
     go_on.set()
     many.join(20)
-    assert len(sites.taken) == 501
+    assert len(sites.polls) == 501
 
 
 def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(sites: Sites) -> None:
@@ -154,13 +154,13 @@ def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(site
     sites.during = during
     sites.looks.poll(names)
     sites.time.at, most = sites.time.at + 10 * FRESH_S, 0
-    found = sites.looks.poll(set(names) - silent, at_once=lambda: 2)
+    views = sites.looks.poll(set(names) - silent, at_once=lambda: 2)
     assert most == 2
     sites.time.at += 10 * FRESH_S
-    begun = sites.time.at
+    starts = sites.time.at
     many = threading.Thread(target=sites.looks.poll, args=(names,), kwargs={"at_once": lambda: 2})
     many.start()
-    while any(sites.looks.poll([n], 1000.0)[n].begun < begun for n in found):
+    while any(sites.looks.poll([n], 1000.0)[n].begun < starts for n in views):
         assert many.is_alive()
     over.set()
     many.join(20)
@@ -174,12 +174,12 @@ def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites)
         sites.time.at += 0.01
 
     sites.during = slow
-    found = sites.looks.poll(names, 60.0)
-    assert len(found) < 300
+    views = sites.looks.poll(names, 60.0)
+    assert len(views) < 300
     for _ in range(10):
-        found = sites.looks.poll(names, 60.0)
-    assert found.keys() == set(names)
-    assert max(sites.taken.values()) == 1
+        views = sites.looks.poll(names, 60.0)
+    assert views.keys() == set(names)
+    assert max(sites.polls.values()) == 1
 
 
 def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(sites: Sites) -> None:
@@ -192,7 +192,7 @@ def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(site
     assert sites.looks.find_fresh(["a", "silent", "b"], 5.0).keys() == {"a"}
     sites.time.at += 6.0
     assert sites.looks.find_fresh(["a"], 5.0) == {}
-    assert sites.taken == {"a": 1}
+    assert sites.polls == {"a": 1}
 
 
 def test_nobody_waits_for_looks_that_are_closed(sites: Sites) -> None:
@@ -219,9 +219,9 @@ def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sit
 
     sites.during = forget
     assert sites.looks.poll(["a"]) == {}
-    assert sites.taken == {"a": 1}
+    assert sites.polls == {"a": 1}
     assert sites.looks.poll(["b", "c", "d"], at_once=lambda: 1) == {}
-    assert sites.taken == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert sites.polls == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:

@@ -144,12 +144,12 @@ def test_the_graphs_of_the_listings(second: str, tmp_path: Path) -> None:
 
 
 def test_what_differs_between_the_listings(tmp_path: Path) -> None:
-    one, two, told = (by_name(listing(name, tmp_path)) for name in PAPER)
-    assert told["D"] == one["D"]
+    one, two, third = (by_name(listing(name, tmp_path)) for name in PAPER)
+    assert third["D"] == one["D"]
     assert list(one) == ["A", "B", "C", "D"]
     assert list(two) == ["A", "C", "C2", "D"]
     assert one["A"] == two["A"]
-    assert {two["C"].site, two["C2"].site, told["C2"].site} == {one["C"].site}
+    assert {two["C"].site, two["C2"].site, third["C2"].site} == {one["C"].site}
     assert one["C"].source == two["C"].source
     assert one["C"].site == two["C"].site
     assert one["C"].sink != two["C"].sink

@@ -38,17 +38,17 @@ def finder(*folders: Path, clock: Later | None = None) -> JarFinder:
 
 
 def refusal(find: JarFinder, path: str) -> SpeckError:
-    with pytest.raises(SpeckError) as caught:
+    with pytest.raises(SpeckError) as error:
         find(path)
-    return caught.value
+    return error.value
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "jars"
-    made.mkdir()
-    (made / "a.jar").write_bytes(b"one")
-    return made
+    path = tmp_path / "jars"
+    path.mkdir()
+    (path / "a.jar").write_bytes(b"one")
+    return path
 
 
 def sha256(content: bytes) -> str:
@@ -170,9 +170,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     digest = hashlib.file_digest
 
     def slow(*args):
-        found = digest(*args)
+        result = digest(*args)
         (folder / "a.jar").write_bytes(b"longer than before")
-        return found
+        return result
 
     monkeypatch.setattr(hashlib, "file_digest", slow)
     assert str(refusal(finder(folder), "a.jar")) == (

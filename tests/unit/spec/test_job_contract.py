@@ -58,8 +58,8 @@ BATCHED = Batching(500, 20, Compression.ZSTD)
 
 
 def test_how_a_sink_sends_comes_before_the_jobs_own_too() -> None:
-    told = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True)
-    assert told[-8:] == (
+    args = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True)
+    assert args[-8:] == (
         *("--batch-records", "500"),
         *("--linger-ms", "20"),
         *("--compression", "zstd"),
@@ -144,8 +144,8 @@ RENDERED = "01234567-A/4294967297/40/42-42,45-50;01234567-A/8589934593/0"
 
 
 def test_what_others_have_taken_comes_before_the_jobs_own() -> None:
-    told = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True, TAKEN)
-    assert told[-6:] == ("--compression", "zstd", "--taken", RENDERED, "--window", "10s")
+    args = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True, TAKEN)
+    assert args[-6:] == ("--compression", "zstd", "--taken", RENDERED, "--window", "10s")
 
 
 def test_a_job_that_follows_nobody_is_not_told_what_others_have_taken() -> None:

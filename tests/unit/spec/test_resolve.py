@@ -1,4 +1,4 @@
-"""Descriptions become resolved jobs; everything that cannot work is told, all at once."""
+"""Descriptions become resolved jobs; all faults are reported at once."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def alone(job: JobDescription) -> CompositionDescription:
 
 def problems(find_jar: FindJar, *jobs: JobDescription, **more: Any) -> list[Problem]:
     ports = {key: more.pop(key) for key in ("inputs", "outputs") if key in more}
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(composed(*jobs, **ports), SITES, find_jar, **more)
-    assert caught.value.status == 422
-    return list(caught.value.problems)
+    assert error.value.status == 422
+    return list(error.value.problems)
 
 
 def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
 
 
 def test_unknown_places(find_jar: FindJar) -> None:
-    found = problems(
+    faults = problems(
         find_jar,
         described("A", site="edge-c"),
         described("B", site=None, spe_address="http://172.16.39.9:8081/"),
@@ -162,7 +162,7 @@ def test_unknown_places(find_jar: FindJar) -> None:
         outputs=(Port("x", broker="tcp://elsewhere"),),
     )
     mend = "register it (speck site add, or POST /sites)"
-    assert found == [
+    assert faults == [
         Problem("jobs[0].site", "no registered site is named edge-c; did you mean edge-b?"),
         Problem(
             "jobs[1].spe_address",
@@ -184,9 +184,9 @@ def test_unknown_places(find_jar: FindJar) -> None:
 
 
 def test_the_error_names_the_composition_and_its_first_problem(find_jar: FindJar) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(composed(described(site="x"), described("B", site="y")), SITES, find_jar)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "cannot accept composition c: jobs[0].site: no registered site is named x; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )
@@ -217,12 +217,12 @@ def test_a_cycle_across_sites(find_jar: FindJar) -> None:
 
 
 def test_a_cycle_is_told_beside_an_unknown_place(find_jar: FindJar) -> None:
-    found = problems(
+    faults = problems(
         find_jar,
         described("A", site="mars", source_topic="x", sink_topic="y", sink_site="edge-a"),
         described("B", source_topic="y", sink_topic="x", sink_site="mars"),
     )
-    assert [problem.path for problem in found] == [
+    assert [problem.path for problem in faults] == [
         "jobs[0].site",
         "jobs[1].sink_site",
         "jobs[1].sink_topic",
@@ -230,14 +230,14 @@ def test_a_cycle_is_told_beside_an_unknown_place(find_jar: FindJar) -> None:
 
 
 def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) -> None:
-    found = problems(
+    faults = problems(
         find_jar,
         described("A", job_path="y.jar"),
         described("B", entry_class="package.Example"),
         described("C", job_path="/etc/passwd"),
         described("D", job_path="artifact:" + "0" * 64),
     )
-    assert found == [
+    assert faults == [
         Problem("jobs[0].job_path", f"cannot find the jar y.jar in the jar folders ({tmp_path})"),
         Problem(
             "jobs[1].entry_class",
@@ -255,19 +255,19 @@ def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) ->
 
 
 def test_a_jar_is_looked_for_once(find_jar: FindJar) -> None:
-    asked: list[str] = []
+    lookups: list[str] = []
 
     def counting(job_path: str) -> Jar:
-        asked.append(job_path)
+        lookups.append(job_path)
         return find_jar(job_path)
 
     resolve(composed(described("A"), described("B")), SITES, counting)
-    assert asked == ["x.jar"]
+    assert lookups == ["x.jar"]
 
 
 def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
-    found = problems(find_jar, described("A", args=("{nope}",)), described("B", args=("--epoch",)))
-    assert found == [
+    faults = problems(find_jar, described("A", args=("{nope}",)), described("B", args=("--epoch",)))
+    assert faults == [
         Problem(
             "jobs[0].args[0]",
             "unknown placeholder {nope}; known are {job_name}, {source_broker}, {source_topic}, "
@@ -324,15 +324,17 @@ def test_slots_are_not_looked_at_when_nothing_was_observed(find_jar: FindJar) ->
 
 def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE, sink_site="cloud")
-    known = {"tcp://a:1883": False, "tcp://c:1883": True}
-    assert problems(find_jar, job, brokers_mqtt5=known) == [
+    numbers_by_broker = {"tcp://a:1883": False, "tcp://c:1883": True}
+    assert problems(find_jar, job, brokers_mqtt5=numbers_by_broker) == [
         Problem(
             "jobs[0].delivery",
             "exactly_once needs MQTT 5, which the broker tcp://a:1883 does not speak",
         )
     ]
     at_least = described(sink_site="cloud")
-    assert resolve(composed(at_least), SITES, find_jar, brokers_mqtt5=known).composition.jobs
+    assert resolve(
+        composed(at_least), SITES, find_jar, brokers_mqtt5=numbers_by_broker
+    ).composition.jobs
 
 
 def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) -> None:
@@ -349,11 +351,11 @@ BATCHED = Batching(batch_records=100)
 
 def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
     job = described(link=BATCHED, sink_site="cloud")
-    known = {"tcp://a:1883": True, "tcp://c:1883": False}
+    numbers_by_broker = {"tcp://a:1883": True, "tcp://c:1883": False}
     assert (
         "job A sends its records one by one: batches need MQTT 5, which the broker"
         " tcp://c:1883 does not speak"
-    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=known).warnings
+    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=numbers_by_broker).warnings
 
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
@@ -373,11 +375,11 @@ def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
 def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: FindJar) -> None:
     first = described(link=BATCHED)
     second = described("B", source_topic="A-out", args=("{source_topic}",))
-    found = resolve(composed(first, second), SITES, find_jar).warnings
+    warnings = resolve(composed(first, second), SITES, find_jar).warnings
     assert (
         "job A sends batches to A-out at edge-a, which job B reads: since it has placeholders in"
         " its args, it must split them (speck.model.batches does, see docs/guarantees.md) by itself"
-    ) in found
+    ) in warnings
 
 
 def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: FindJar) -> None:
@@ -392,8 +394,8 @@ def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: Fi
         " itself"
         for name in ("B", "C")
     ]
-    found = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
-    assert [warning for warning in found if "sends batches" in warning] == expected
+    warnings = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
+    assert [warning for warning in warnings if "sends batches" in warning] == expected
     assert expected[0] in resolve(alone(readers[0]), SITES, find_jar, others=[sender]).warnings
     unconcerned = resolve(composed(described("D")), SITES, find_jar, others=[sender, *there])
     assert not [warning for warning in unconcerned.warnings if "sends batches" in warning]
@@ -434,9 +436,9 @@ jobs:
         "text/yaml",
     )
     description = composition_from_data(document.data, document.line_of)
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(description, SITES, find_jar, line_of=document.line_of)
-    assert [(problem.path, problem.line) for problem in caught.value.problems] == [
+    assert [(problem.path, problem.line) for problem in error.value.problems] == [
         ("jobs[1].spe_address", 10),
         ("jobs[1].entry_class", 13),
     ]
@@ -449,10 +451,10 @@ def test_a_job_alone(find_jar: FindJar) -> None:
 
 
 def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(alone(described(site="mars", args=("{x}",))), SITES, find_jar)
-    assert [problem.path for problem in caught.value.problems] == ["site", "args[0]"]
-    assert str(caught.value) == (
+    assert [problem.path for problem in error.value.problems] == ["site", "args[0]"]
+    assert str(error.value) == (
         "cannot accept job A: site: no registered site is named mars; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )

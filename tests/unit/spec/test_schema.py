@@ -47,9 +47,9 @@ SITE: dict[str, Any] = {
 
 
 def faults(read: Callable[[], object]) -> list[str]:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         read()
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in error.value.problems]
 
 
 def job_faults(**changes: Any) -> list[str]:
@@ -408,8 +408,8 @@ def test_a_wrong_default_is_told_once() -> None:
         "defaults": {"delivery": "once", "job_name": "A"},
         "jobs": [JOB, {**JOB, "job_name": "B"}],
     }
-    found = faults(lambda: composition_from_data(data))
-    assert [fault.partition(":")[0] for fault in found] == [
+    messages = faults(lambda: composition_from_data(data))
+    assert [fault.partition(":")[0] for fault in messages] == [
         "defaults.delivery",
         "defaults.job_name",
     ]
@@ -433,29 +433,29 @@ def test_what_is_no_composition(data: Any, message: str) -> None:
 
 
 def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         composition_from_data({"name": "x", "a": 1, "b": 2})
-    assert caught.value.status == 422
-    assert str(caught.value) == "cannot read the composition: jobs: missing (and 2 more)"
+    assert error.value.status == 422
+    assert str(error.value) == "cannot read the composition: jobs: missing (and 2 more)"
 
 
 def test_unknown_fields_are_told_in_the_order_in_which_they_were_written() -> None:
     names = [f"zz{n}" for n in (3, 1, 2, 9, 7)]
-    found = faults(lambda: composition_from_data({"jobs": []} | dict.fromkeys(names)))
-    assert [fault.partition(":")[0] for fault in found] == names
+    messages = faults(lambda: composition_from_data({"jobs": []} | dict.fromkeys(names)))
+    assert [fault.partition(":")[0] for fault in messages] == names
 
 
 def test_no_more_faults_are_told_than_anyone_reads() -> None:
     data = {"jobs": [1] * 500, **{f"unknown-{n}": n for n in range(500)}}
-    found = faults(lambda: composition_from_data(data))
-    assert len(found) == 100
+    messages = faults(lambda: composition_from_data(data))
+    assert len(messages) == 100
 
 
 def test_another_media_type_is_refused() -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         load_document(b"", "text/html")
-    assert caught.value.status == 415
-    assert str(caught.value) == (
+    assert error.value.status == 415
+    assert str(error.value) == (
         "cannot read content type 'text/html'; send application/yaml or application/json"
     )
 
@@ -483,23 +483,23 @@ def test_the_schemas_can_be_published_as_openapi() -> None:
 def test_drift_is_repaired_unless_the_composition_says_otherwise() -> None:
     jobs = [JOB]
     silent = composition_from_data({"name": "c", "jobs": jobs})
-    told = composition_from_data({"name": "c", "drift": "report", "jobs": jobs})
+    description = composition_from_data({"name": "c", "drift": "report", "jobs": jobs})
 
-    assert (silent.drift, told.drift) == (Drift.MEND, Drift.REPORT)
+    assert (silent.drift, description.drift) == (Drift.MEND, Drift.REPORT)
     assert "drift" not in dump_composition(silent)
-    assert dump_composition(told)["drift"] == "report"
+    assert dump_composition(description)["drift"] == "report"
     with pytest.raises(InvalidError, match="must be one of mend, report"):
         composition_from_data({"name": "c", "drift": "ignore", "jobs": jobs})
 
 
-@pytest.mark.parametrize("told", ["fast", "-1", "1e3", "", "18,6", "nan"])
-def test_a_sites_latency_is_a_number(told: str) -> None:
+@pytest.mark.parametrize("value", ["fast", "-1", "1e3", "", "18,6", "nan"])
+def test_a_sites_latency_is_a_number(value: str) -> None:
     body = {
         "name": "edge-a",
         "tier": "edge",
         "spe": {"address": "http://edge-a:8081"},
         "broker": {"address": "tcp://edge-a:1883"},
-        "labels": {"latency_ms": told},
+        "labels": {"latency_ms": value},
     }
     with pytest.raises(InvalidError, match=r"labels.latency_ms: '.*' is no number of millisec"):
         site_from_data(body)

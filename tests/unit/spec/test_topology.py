@@ -34,9 +34,9 @@ def described(name: str, source: str, sink: str, **places: str) -> JobDescriptio
 
 
 def test_edges_follow_from_links() -> None:
-    found = graph("A: x -> y", "B: x -> y", "C: y -> z", "D: y -> w")
+    edges = graph("A: x -> y", "B: x -> y", "C: y -> z", "D: y -> w")
     y = Link("b", "y")
-    assert found.edges == (
+    assert edges.edges == (
         Edge("A", "C", y),
         Edge("A", "D", y),
         Edge("B", "C", y),
@@ -61,9 +61,9 @@ def test_the_order_puts_what_feeds_first_and_breaks_ties_by_name() -> None:
 
 
 def test_there_is_no_order_in_a_cycle() -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         graph("A: x -> y", "B: y -> x", "C: y -> z").order()
-    assert str(caught.value) == "cannot order jobs in a cycle: A -> B -> A"
+    assert str(error.value) == "cannot order jobs in a cycle: A -> B -> A"
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def resolved(name: str, site: str, source: Link, sink: Link) -> Job:
 def test_a_resolved_composition_has_its_readers_as_outputs() -> None:
     x, y = Link("tcp://a:1883", "x"), Link("tcp://a:1883", "y")
     composition = Composition("c", (resolved("A", "a", x, y),), (Reader("me", y, "a"),))
-    found = Graph.of_composition(composition).to_json()
-    assert [n["id"] for n in found["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
-    assert found["edges"] == [
+    document = Graph.of_composition(composition).to_json()
+    assert [n["id"] for n in document["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
+    assert document["edges"] == [
         {
             "from": "A",
             "to": "output:tcp://a:1883/y@me",
@@ -263,14 +263,14 @@ def test_a_resolved_composition_has_its_readers_as_outputs() -> None:
 
 def test_mermaid_escapes_everything_that_could_mean_something() -> None:
     topic = 'x"] --> evil["<b>'
-    drawn = Graph(
+    drawing = Graph(
         (
             Node("A.1", "s", Link("b", "in"), Link("b", topic), 0),
             Node("B", "s", Link("b", topic), Link("b", "é"), 1),
         ),
         (End("output", Link("b", "é"), 0),),
     ).to_mermaid()
-    assert drawn == (
+    assert drawing == (
         "flowchart LR\n"
         '  n0["A.1<br/>s"]\n'
         '  n1["B<br/>s"]\n'
@@ -282,14 +282,14 @@ def test_mermaid_escapes_everything_that_could_mean_something() -> None:
 
 def test_dot_escapes_quotes_and_backslashes() -> None:
     topic = 'x"\\'
-    drawn = Graph(
+    drawing = Graph(
         (
             Node("A", "s", Link("b", "in"), Link("b", topic), 0),
             Node("B", "s", Link("b", topic), Link("b", "out"), 1),
         ),
         (End("input", Link("b", "in"), 0),),
     ).to_dot()
-    assert drawn == (
+    assert drawing == (
         "digraph composition {\n"
         "  rankdir=LR;\n"
         "  node [shape=box];\n"

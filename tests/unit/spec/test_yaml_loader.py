@@ -1,4 +1,4 @@
-"""Strict YAML and JSON: what is read, and what is refused with which words."""
+"""Strict YAML and JSON: accepted documents, and the messages of refused ones."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from speck.errors import InvalidError, Problem
 from speck.spec.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, load_json
 
 
-def refused(text: bytes | str, read=load) -> list[Problem]:
-    with pytest.raises(InvalidError) as caught:
+def load_refused(text: bytes | str, read=load) -> list[Problem]:
+    with pytest.raises(InvalidError) as error:
         read(text)
-    assert caught.value.status == 400
-    assert str(caught.value) == f"cannot read the document: {caught.value.problems[0]}"
-    return list(caught.value.problems)
+    assert error.value.status == 400
+    assert str(error.value) == f"cannot read the document: {error.value.problems[0]}"
+    return list(error.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ FORBIDDEN = "anchors and aliases are not allowed; write the value out"
 
 def test_every_forbidden_thing_is_named() -> None:
     text = "a: &x 1\nb: *x\nc: {d: 1, d: 2}\ne:\n- !!python/object:os.system 1\nc: 3\n"
-    assert refused(text) == [
+    assert load_refused(text) == [
         Problem("a", FORBIDDEN, 1),
         Problem("b", FORBIDDEN, 2),
         Problem("c.d", "duplicate key 'd' (first on line 3)", 3),
@@ -118,65 +118,65 @@ def test_every_forbidden_thing_is_named() -> None:
 
 
 def test_a_forbidden_key_has_the_path_of_its_mapping() -> None:
-    assert refused("a:\n  &x b: 1\n") == [Problem("a", FORBIDDEN, 2)]
-    assert refused("&x b: 1\n") == [Problem("", FORBIDDEN, 1)]
+    assert load_refused("a:\n  &x b: 1\n") == [Problem("a", FORBIDDEN, 2)]
+    assert load_refused("&x b: 1\n") == [Problem("", FORBIDDEN, 1)]
 
 
 def test_a_bomb_of_aliases_is_refused() -> None:
     text = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
     )
-    assert refused(text)[0] == Problem("a", FORBIDDEN, 1)
+    assert load_refused(text)[0] == Problem("a", FORBIDDEN, 1)
 
 
 def test_a_second_document_is_refused() -> None:
-    assert refused("a: 1\n---\nb: 2\n") == [Problem("", "a second document; send one only", 2)]
+    assert load_refused("a: 1\n---\nb: 2\n") == [Problem("", "a second document; send one only", 2)]
 
 
 def test_only_text_can_be_a_key() -> None:
-    assert refused("a:\n  ? [1]\n  : 2\n") == [Problem("a", "a key must be text", 2)]
+    assert load_refused("a:\n  ? [1]\n  : 2\n") == [Problem("a", "a key must be text", 2)]
 
 
 def test_a_syntax_error_has_its_line() -> None:
-    (problem,) = refused("a: 1\nb: [1, 2\n")
+    (problem,) = load_refused("a: 1\nb: [1, 2\n")
     assert problem.line == 3
     assert problem.message.startswith("not valid YAML: did not find expected ',' or ']'")
 
 
 def test_control_characters_are_refused() -> None:
-    (problem,) = refused(b"a: \x00")
+    (problem,) = load_refused(b"a: \x00")
     assert problem.message.startswith("not valid YAML: unacceptable character #x0000")
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_only_utf8(read) -> None:
-    assert refused(b'"ab\n\xff"', read) == [Problem("", "not UTF-8 text", 2)]
+    assert load_refused(b'"ab\n\xff"', read) == [Problem("", "not UTF-8 text", 2)]
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_size_is_capped(read) -> None:
     message = f"larger than {MAX_BYTES} bytes; split the composition"
-    assert refused(b" " * (MAX_BYTES + 1), read) == [Problem("", message)]
-    assert refused('"' + "é" * (MAX_BYTES // 2) + '"', read) == [Problem("", message)]
+    assert load_refused(b" " * (MAX_BYTES + 1), read) == [Problem("", message)]
+    assert load_refused('"' + "é" * (MAX_BYTES // 2) + '"', read) == [Problem("", message)]
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_depth_is_capped(read) -> None:
     read("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH)
     for depth in (MAX_DEPTH + 1, 5_000, MAX_BYTES // 2):
-        (problem,) = refused("[" * depth + "]" * depth, read)
+        (problem,) = load_refused("[" * depth + "]" * depth, read)
         assert problem.message == f"nested deeper than {MAX_DEPTH} levels"
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_number_of_values_is_capped(read) -> None:
-    (problem,) = refused("[" + "1," * MAX_NODES + "1]", read)
+    (problem,) = load_refused("[" + "1," * MAX_NODES + "1]", read)
     assert problem.message == f"more than {MAX_NODES} values"
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_length_of_a_key_is_capped(read) -> None:
-    (problem,) = refused('{"' + "k" * 256 + '": 1}', read)
+    (problem,) = load_refused('{"' + "k" * 256 + '": 1}', read)
     assert problem.message == "a key is longer than 255 characters"
 
 
@@ -192,15 +192,15 @@ def test_the_length_of_a_key_is_capped(read) -> None:
     ],
 )
 def test_json_is_strict_too(text: str, message: str) -> None:
-    assert refused(text, load_json) == [Problem("", message)]
+    assert load_refused(text, load_json) == [Problem("", message)]
 
 
 def test_a_json_syntax_error_has_its_line() -> None:
-    (problem,) = refused('{"a": 1,\n}', load_json)
+    (problem,) = load_refused('{"a": 1,\n}', load_json)
     assert problem.line in (1, 2)
     assert problem.message.startswith("not valid JSON: ")
 
 
 def test_json_refuses_numbers_of_endless_digits() -> None:
-    (problem,) = refused("[" + "9" * 10_000 + "]", load_json)
+    (problem,) = load_refused("[" + "9" * 10_000 + "]", load_json)
     assert problem.message.startswith("not valid JSON: ")

@@ -1,4 +1,4 @@
-"""YAML that is written loads to what it was written from."""
+"""Written YAML loads to the data that it was written from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored is read back as it was."""
+"""Stored records are read back unchanged."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FULL = replace(
 
 def stored(data: JsonObject) -> JsonObject:
     """As the store gives it back."""
-    found: JsonObject = json.loads(json.dumps(data))
-    return found
+    value: JsonObject = json.loads(json.dumps(data))
+    return value
 
 
 @pytest.mark.parametrize("job", [PLAIN, FULL])

@@ -141,8 +141,8 @@ def test_kill_9_of_a_writing_process_loses_no_synced_write(store: Store, path: P
         for _ in range(chance.randint(1, 60)):
             newest = int(writer.stdout.readline())
         writer.kill()
-        rest, said = writer.communicate()
-        assert said == ""
+        rest, errors = writer.communicate()
+        assert errors == ""
         newest = int(rest.split()[-1]) if rest.endswith("\n") else newest
         opened = Store.open(path)
         numbers = [record["n"] for _, record in opened.scan("n/")]
@@ -162,14 +162,14 @@ def test_after_a_disk_was_full_nothing_that_was_written_is_lost(
     store.close()
     out, errors = python(FILLER, str(path), str(room)).communicate()
     assert errors == ""
-    written, said = json.loads(out)
-    assert [kind for kind, _ in said] == ["StoreFullError"] * (200 - len(written))
-    assert len({words for _, words in said}) == 1
-    assert f"cannot write to the store at {path}: " in said[0][1]
-    assert said[0][1].endswith("free space on that disk, then speck goes on by itself")
+    written, refusals = json.loads(out)
+    assert [kind for kind, _ in refusals] == ["StoreFullError"] * (200 - len(written))
+    assert len({words for _, words in refusals}) == 1
+    assert f"cannot write to the store at {path}: " in refusals[0][1]
+    assert refusals[0][1].endswith("free space on that disk, then speck goes on by itself")
     again = Store.open(path)
-    found = [int(key.split("/")[1]) for key, _ in again.scan("n/")]
-    assert found in (written, [*written, len(written)])
+    numbers = [int(key.split("/")[1]) for key, _ in again.scan("n/")]
+    assert numbers in (written, [*written, len(written)])
     again.write({"n/9999": {}})
     again.close()
 
@@ -180,8 +180,8 @@ def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
     def refuse(*_: object) -> None:
         raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
 
-    told: list[StoreError] = []
-    store.on_failure = told.append
+    errors: list[StoreError] = []
+    store.on_failure = errors.append
     store.write({"a": {"n": 1}})
     with monkeypatch.context() as sick:
         sick.setattr(store, "_put", refuse)
@@ -190,7 +190,7 @@ def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
     for attempt in (lambda: store.write({"a": {"n": 3}}), store.check_writable):
         with pytest.raises(StoreWriteError, match="Input/output error"):
             attempt()
-    assert len(told) == 1
+    assert len(errors) == 1
     assert store.get("a") == {"n": 1}, "it can still be read"
 
 
@@ -211,12 +211,12 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_is_begun(
 
     room = Usage(100 * 2**20, 0, 5 * 2**20 - 1)
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda _: room)
-    wanted = f"{room.free} bytes are free on its disk; free at least {5 * 2**20} bytes"
-    with pytest.raises(StoreFullError, match=wanted):
+    expected = f"{room.free} bytes are free on its disk; free at least {5 * 2**20} bytes"
+    with pytest.raises(StoreFullError, match=expected):
         store.check_writable()
     store.write({"a": {}})  # what is under way may use the rest
     store.close()
-    with pytest.raises(StoreFullError, match=wanted):
+    with pytest.raises(StoreFullError, match=expected):
         Store.open(path)
     room = Usage(100 * 2**20, 0, 5 * 2**20)
     Store.open(path).close()
@@ -226,9 +226,9 @@ def test_a_second_process_is_refused_with_the_reason(store: Store, path: Path) -
     store.close()
     holder = python(HOLDER, str(path))
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot open the store at {path}: another speck holds it; stop that one first"
     )
     holder.communicate("")
@@ -239,8 +239,8 @@ def test_a_second_opening_in_this_process_does_not_let_others_in(store: Store, p
     with pytest.raises(StoreError, match="another speck holds it"):
         Store.open(path)
     other = python(HOLDER, str(path))
-    _, said = other.communicate("")
-    assert "another speck holds it" in said
+    _, output = other.communicate("")
+    assert "another speck holds it" in output
 
 
 def test_a_missing_current_file_is_refused_and_never_an_empty_store(
@@ -248,9 +248,9 @@ def test_a_missing_current_file_is_refused_and_never_an_empty_store(
 ) -> None:
     store.close()
     (path / "CURRENT").unlink()
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot open the store at {path}: no CURRENT file there; restore a backup with"
         " `speck restore`, or name an empty folder to begin anew"
     )
@@ -304,7 +304,7 @@ def test_no_flipped_bit_in_any_file_drops_or_changes_a_record(
     file = max(path.glob(kind), key=lambda it: it.stat().st_size)
     content = file.read_bytes()
     chance = random.Random(flips)
-    told = 0
+    reports = 0
     for at in chance.choices(range(len(content)), k=flips):
         damaged = bytearray(content)
         damaged[at] ^= 1 << chance.randrange(8)
@@ -316,10 +316,10 @@ def test_no_flipped_bit_in_any_file_drops_or_changes_a_record(
             assert everything(opened) == before, f"byte {at} of {file.name}"
             opened.close()
         except StoreError as error:
-            told += 1
+            reports += 1
             assert "restore a backup with `speck restore`" in str(error)
         shutil.rmtree(copy)
-    assert told > flips / 2
+    assert reports > flips / 2
 
 
 def test_a_closed_store_says_so(store: Store, path: Path) -> None:
@@ -363,9 +363,9 @@ def test_a_store_of_a_newer_speck_is_refused(
 ) -> None:
     store.write({"meta/store": {"version": 7}})
     store.close()
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot use the store at {path}: it has version 7, this speck knows 2; use a newer speck"
     )
     monkeypatch.setattr(store_module, "VERSION", 7)

@@ -164,17 +164,20 @@ def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> No
 def test_a_change_is_kept_with_its_operations_in_order(records: Records) -> None:
     steps = tuple(Step(n, Upload("a", f"{n}" * 8), (), "needed") for n in range(1, 13))
     change = Change("1", Plan("c", (JobChange("A", Action.ADD, "", None, "a"),), steps), 3, "now")
-    done = OperationRecord(steps[0], OperationState.DONE, "now", "later", 2)
+    operation_record = OperationRecord(steps[0], OperationState.DONE, "now", "later", 2)
     records.write(
         records.put_change(change),
         records.put_operations("1", change.operations),
-        records.put_operations("1", [done]),
+        records.put_operations("1", [operation_record]),
     )
-    found = records.change("1")
-    assert found is not None
-    assert found["revision"] == 3
-    assert [o["id"] for o in found["operations"]] == list(range(1, 13))
-    assert (found["operations"][0]["state"], found["operations"][0]["attempts"]) == ("done", 2)
+    stored_change = records.change("1")
+    assert stored_change is not None
+    assert stored_change["revision"] == 3
+    assert [o["id"] for o in stored_change["operations"]] == list(range(1, 13))
+    assert (
+        stored_change["operations"][0]["state"],
+        stored_change["operations"][0]["attempts"],
+    ) == ("done", 2)
     assert [head["id"] for head in records.changes()] == ["1"]
     assert records.change("2") is None
 
@@ -211,11 +214,11 @@ def test_who_follows_events_misses_none_however_many_write(records: Records) -> 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
         thread.start()
-    seen: list[int] = []
+    ids: list[int] = []
     while any(thread.is_alive() for thread in threads):
-        seen += [e["id"] for e in records.events(seen[-1] if seen else 0)]
-    seen += [e["id"] for e in records.events(seen[-1] if seen else 0)]
-    assert seen == list(range(1, 201))
+        ids += [e["id"] for e in records.events(ids[-1] if ids else 0)]
+    ids += [e["id"] for e in records.events(ids[-1] if ids else 0)]
+    assert ids == list(range(1, 201))
 
 
 def test_what_is_written_together_is_written_as_one(records: Records) -> None:
@@ -263,11 +266,11 @@ def test_what_cannot_be_written_spoils_only_its_own(records: Records) -> None:
         try:
             bad = object() if n % 2 else 0
             records.write({f"x/{n}": {"n": bad}}, records.event("x", ""))
-            said = "written"
+            outcome = "written"
         except TypeError:
-            said = "refused"
+            outcome = "refused"
         with lock:
-            outcomes.append(said)
+            outcomes.append(outcome)
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(16)]
     for thread in threads:
@@ -297,8 +300,8 @@ def change(identity: str, composition: str = "c") -> Change:
     return Change(identity, Plan(composition, (), (step,)), 1, "now")
 
 
-def put(records: Records, made: Change) -> None:
-    records.write(records.put_change(made), records.put_operations(made.id, made.operations))
+def put(records: Records, record: Change) -> None:
+    records.write(records.put_change(record), records.put_operations(record.id, record.operations))
 
 
 def test_only_the_newest_changes_of_each_scope_are_kept(
@@ -322,9 +325,9 @@ def test_only_the_newest_changes_are_kept_over_all_scopes(
 ) -> None:
     monkeypatch.setattr("speck.store.retention.CHANGES", 2)
     for n in range(4):
-        made = change(f"{n}", composition_of_one(f"job-{n}"))
-        made.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
-        put(records, made)
+        record = change(f"{n}", composition_of_one(f"job-{n}"))
+        record.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
+        put(records, record)
     assert [head["id"] for head in records.changes()] == ["0", "3"], "0 is still under way"
 
 
@@ -365,20 +368,20 @@ def test_sites_are_known_without_reading_them_each_time(
 
 def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, path: Path) -> None:
     """All looks at 1000 sites ask for it."""
-    begun = Incarnation(JOB, 1, "1" * 32)
+    incarnation_1 = Incarnation(JOB, 1, "1" * 32)
     records.write(
-        records.put_incarnation("demo", begun),
-        records.put_incarnation(ALONE, begun),
+        records.put_incarnation("demo", incarnation_1),
+        records.put_incarnation(ALONE, incarnation_1),
     )
-    known = records.all_incarnations()
-    assert known == {("demo", "A"): begun, (ALONE, "A"): begun}
-    assert records.incarnation("demo", "A") is known["demo", "A"]
-    assert records.inventory("demo").jobs["A"] is known["demo", "A"]
+    incarnations = records.all_incarnations()
+    assert incarnations == {("demo", "A"): incarnation_1, (ALONE, "A"): incarnation_1}
+    assert records.incarnation("demo", "A") is incarnations["demo", "A"]
+    assert records.inventory("demo").jobs["A"] is incarnations["demo", "A"]
 
     records.write(records.drop_incarnation(ALONE, "A"))
     again = reopened(records, path)
 
-    assert again.all_incarnations() == {("demo", "A"): begun}
+    assert again.all_incarnations() == {("demo", "A"): incarnation_1}
     assert again.incarnation(ALONE, "A") is None
     assert again.inventory("nobody").jobs == {}
     again.store.close()

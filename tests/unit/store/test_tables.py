@@ -1,4 +1,4 @@
-"""The store's tables, and that nobody else knows how its keys look."""
+"""The store's tables, and that no other module knows its keys."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ def log(tmp_path: Path) -> Path:
 
 def records_of(content: bytes) -> list[tuple[int, int]]:
     """(offset, length of the payload) of each record."""
-    found, at = [], 0
+    records, at = [], 0
     while at < len(content):
         length = int.from_bytes(content[at + 4 : at + 6], "little")
-        found.append((at, length))
+        records.append((at, length))
         at += HEADER + length
-    return found
+    return records
 
 
 def test_a_whole_log_is_sound(log: Path) -> None:

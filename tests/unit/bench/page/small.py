@@ -6,14 +6,20 @@ import json
 from pathlib import Path
 
 from bench.experiment import interval
-from bench.page.told import Told, load
+from bench.page.result import Result, load
 from speck.model.values import JsonObject
 
 
-def told(name: str, summary: JsonObject, folder: Path) -> Told:
+def write_small_result(name: str, summary: JsonObject, folder: Path) -> Result:
     """A result with this summary, as it would be read."""
-    made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
-    content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}
+    provenance = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
+    content = {
+        **provenance,
+        "summary": summary,
+        "checks": [],
+        "rows": [],
+        "simulated": ["All of it."],
+    }
     content["settings"] = SETTINGS
     file = folder / f"{name}.json"
     file.write_text(json.dumps(content))
@@ -30,9 +36,9 @@ def fig6() -> JsonObject:
 
 
 def _chains() -> JsonObject:
-    found: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
+    chains: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
     for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
-        found[action] = [
+        chains[action] = [
             {
                 "jobs": jobs,
                 "speck_s": around(0.15 + slope * jobs * 1.08),
@@ -41,8 +47,8 @@ def _chains() -> JsonObject:
             }
             for jobs in (1, 10, 50, 100)
         ]
-        found[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
-    return found
+        chains[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
+    return chains
 
 
 def edge_server() -> JsonObject:
@@ -119,7 +125,7 @@ def in_action() -> JsonObject:
 
 def scale() -> JsonObject:
     growth = []
-    used = {"service": 0.5, "engines": 0.3, "mount": 0.1, "broker": 0.02}
+    usage = {"service": 0.5, "engines": 0.3, "mount": 0.1, "broker": 0.02}
     for sites in (10, 30, 100):
         reads = {
             name: {
@@ -141,14 +147,14 @@ def scale() -> JsonObject:
                 "noop_s": sites / 50,
                 "restart_ready_s": 2.0,
                 "restart_looked_s": 2 + sites / 30,
-                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0, "cores": used},
-                "cores": {"apply": used, "noop": used},
+                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0, "cores": usage},
+                "cores": {"apply": usage, "noop": usage},
                 "collector": {
                     "every_s": 10.0,
                     "rss_mb": 120.0,
                     "answered": 20.0,
                     "gaps": 0.0,
-                    "cores": used,
+                    "cores": usage,
                 },
                 "reads": reads,
                 "rss_mb": 100.0 + sites,

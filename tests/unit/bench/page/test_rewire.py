@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.page.result import Result, ResultError, load
 from bench.page.rewire import SECTION
 from bench.page.section import claims_of, markdown
-from bench.page.told import ResultError, Told, load
 from speck.model.values import JsonObject
 
 
@@ -29,7 +29,7 @@ def _series(delivery: str, **more: object) -> JsonObject:
     }
 
 
-def _told(folder: Path, **more: object) -> Told:
+def _load_small(folder: Path, **more: object) -> Result:
     killed = {"engine": 30, "broker": 31, "service": 39}
     content = {
         **_series("exactly_once"),
@@ -48,7 +48,7 @@ def _told(folder: Path, **more: object) -> Told:
 
 
 def test_it_is_shown(tmp_path: Path) -> None:
-    text = markdown(SECTION, _told(tmp_path))
+    text = markdown(SECTION, _load_small(tmp_path))
     row = "| at_most_once | 200 | 2,000,000 | 12 | 0 | 0 | 0 | 0 | 0.9 | 2.5 | 4 |"
     assert row in text
     assert "(30, 31 and 39 times)" in text
@@ -57,7 +57,7 @@ def test_it_is_shown(tmp_path: Path) -> None:
 
 def test_what_is_not_as_wanted_stands_out(tmp_path: Path) -> None:
     bad = _series("at_least_once", changes=7, repeated=3, fault="change 8 is failed")
-    claims = claims_of(SECTION, _told(tmp_path, lost=1, at_least_once=bad))
+    claims = claims_of(SECTION, _load_small(tmp_path, lost=1, at_least_once=bad))
     assert [(it.name, it.note) for it in claims if it.ok is False] == [
         ("lost, exactly_once", "of 2,000,000 published"),
         ("changes done, at_least_once", "change 8 is failed"),
@@ -66,14 +66,14 @@ def test_what_is_not_as_wanted_stands_out(tmp_path: Path) -> None:
 
 
 def test_what_was_not_counted_is_no_zero(tmp_path: Path) -> None:
-    """Without taps nobody counts bytes."""
-    claims = claims_of(SECTION, _told(tmp_path, bytes_resent=None))
+    """Without taps bytes are not counted."""
+    claims = claims_of(SECTION, _load_small(tmp_path, bytes_resent=None))
     assert [it.name for it in claims if it.ok is False] == ["bytes resent, exactly_once"]
 
 
 def test_without_a_result_it_is_missing_and_half_a_one_is_an_error(tmp_path: Path) -> None:
     assert "**Missing: not measured yet.** `make bench-rewire`" in markdown(SECTION, None)
-    told = _told(tmp_path)
-    del told["with_kills"]
+    result = _load_small(tmp_path)
+    del result["with_kills"]
     with pytest.raises(ResultError, match="no 'with_kills'"):
-        markdown(SECTION, told)
+        markdown(SECTION, result)

@@ -30,23 +30,23 @@ def test_three_figures(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
-def told(
+def make_interval(
     mean: float | None, low: float | None = None, high: float | None = None, n: int = 5
 ) -> Any:
     return {"n": n, "mean": mean, "low": low, "high": high}
 
 
 def test_a_mean_with_its_interval() -> None:
-    assert mean(told(0.25, 0.2, 0.3), "ms", 1000) == "250 ms (200 to 300)"
-    assert mean(told(1.084, 0.9996, 1.2)) == "1.08 (1.00 to 1.20)"
-    assert mean(told(-2e-17, -0.8956, 0.8956)) == "0.000 (-0.896 to 0.896)"
-    assert mean(told(0.0, 0.0, 0.0), "s") == "0 s (0 to 0)"
-    assert mean(told(None), "s") == "–"
+    assert mean(make_interval(0.25, 0.2, 0.3), "ms", 1000) == "250 ms (200 to 300)"
+    assert mean(make_interval(1.084, 0.9996, 1.2)) == "1.08 (1.00 to 1.20)"
+    assert mean(make_interval(-2e-17, -0.8956, 0.8956)) == "0.000 (-0.896 to 0.896)"
+    assert mean(make_interval(0.0, 0.0, 0.0), "s") == "0 s (0 to 0)"
+    assert mean(make_interval(None), "s") == "–"
 
 
 def test_a_mean_of_two_runs_has_no_interval() -> None:
-    assert mean(told(2.0, -10, 14, n=2), "s") == "2 s"
-    assert mean(told(2.0, n=1), "s") == "2 s"
+    assert mean(make_interval(2.0, -10, 14, n=2), "s") == "2 s"
+    assert mean(make_interval(2.0, n=1), "s") == "2 s"
 
 
 def test_a_table_with_what_would_break_it() -> None:

@@ -1,4 +1,4 @@
-"""What others may ask of a change under way, and what it does about that."""
+"""Requests to a running change, and their effect."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from speck.model.plan import Plan
 
 
 class Calls:
-    """An execution that only notes what it is asked for."""
+    """An execution that only records its calls."""
 
     failure = None
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def cancel(self) -> None:
-        self.asked.append("cancel")
+        self.calls.append("cancel")
 
     def halt(self) -> None:
-        self.asked.append("halt")
+        self.calls.append("halt")
 
 
 def running(calls: Calls | None, state: ChangeState = ChangeState.RUNNING) -> Running:
@@ -36,7 +36,7 @@ def test_an_execution_is_asked_to_end_or_to_halt() -> None:
     ended, halted = Calls(), Calls()
     running(ended).end_early()
     running(halted).halt()
-    assert (ended.asked, halted.asked) == (["cancel"], ["halt"])
+    assert (ended.calls, halted.calls) == (["cancel"], ["halt"])
 
 
 @pytest.mark.parametrize("wish", ["end_early", "halt"])
@@ -51,7 +51,7 @@ def test_a_blocked_change_begins_anew_and_leaves_fewer_jobs_alone() -> None:
     calls = Calls()
     blocked = running(calls, ChangeState.BLOCKED)
     blocked.ask_to_begin_anew(frozenset("BC"))
-    assert calls.asked == ["halt"]
+    assert calls.calls == ["halt"]
     assert blocked.change.leave == frozenset("B")
     assert blocked.put_down()
     assert blocked.execution is None
@@ -65,7 +65,7 @@ def test_a_change_that_is_not_blocked_does_not_begin_anew(state: ChangeState) ->
     calls = Calls()
     other = running(calls, state)
     other.ask_to_begin_anew(frozenset())
-    assert calls.asked == []
+    assert calls.calls == []
     assert other.change.leave == frozenset("AB")
     assert not other.put_down()
 
@@ -75,13 +75,13 @@ def test_a_change_that_is_to_end_does_not_begin_anew() -> None:
     blocked = running(calls, ChangeState.BLOCKED)
     blocked.end_early()
     blocked.ask_to_begin_anew(frozenset())
-    assert calls.asked == ["cancel"]
+    assert calls.calls == ["cancel"]
     assert not blocked.put_down()
 
 
 def test_a_change_whose_plan_was_a_first_part_is_planned_once_more() -> None:
     change = Change("1", Plan("c", (), (), goes_on=True), 1, "", state=ChangeState.DONE)
-    done = Running(change, "c", 0.0, cast(Execution, Calls()))
-    assert done.put_down()
+    change_run = Running(change, "c", 0.0, cast(Execution, Calls()))
+    assert change_run.put_down()
     assert change.state is ChangeState.RUNNING
     assert not change.plan.goes_on

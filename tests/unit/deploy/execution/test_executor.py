@@ -170,7 +170,7 @@ def job(name: str, site: str = "edge-a") -> Job:
 
 
 def start(name: str, site: str = "edge-a", attempt: int = 1, *, keeps_state: bool = False) -> Start:
-    engine_id = engine_job_id("i", "c", name, attempt)
+    engine_id = engine_job_id("i", "c", name, 1, attempt)
     return Start(job(name, site), attempt, engine_id, False, keeps_state)
 
 
@@ -253,8 +253,8 @@ def test_what_most_others_wait_for_goes_first(bench: Bench) -> None:
     steps = [(upload("edge-a", jar), ()) for jar in "bca"]
     change = bench.run(*steps, (start("A"), (3,)), (start("B"), (3,)), bounds=Bounds(per_site=1))
     assert states(change) == [DONE] * 5
-    asked = [subject[0] for kind, subject in engine("edge-a").calls if kind == "upload"]
-    assert asked == ["a", "b", "c"]
+    uploads = [subject[0] for kind, subject in engine("edge-a").calls if kind == "upload"]
+    assert uploads == ["a", "b", "c"]
 
 
 @contextmanager
@@ -310,16 +310,16 @@ def test_a_dependent_starts_after_the_outcome_before_it_was_stored(bench: Bench)
 
 
 def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench) -> None:
-    found: list[Incarnation | None] = []
+    incarnations: list[Incarnation | None] = []
 
     def look(kind: str, subject: str) -> None:
         if kind == "submit":
-            found.append(bench.records.incarnation("c", "A"))
+            incarnations.append(bench.records.incarnation("c", "A"))
 
     engine("edge-a").before = look
     bench.run((start("A"), ()))
     operation = start("A")
-    assert found == [Incarnation(operation.job, 1, operation.engine_job_id)]
+    assert incarnations == [Incarnation(operation.job, 1, operation.engine_job_id)]
     confirmed = bench.records.incarnation("c", "A")
     assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, StartState.CONFIRMED)
 
@@ -335,7 +335,7 @@ def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> N
     assert change.operations[0].error is None
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     least = (0.002, 0.004, 0.008, 0.008)
-    assert all(pause >= wanted for pause, wanted in zip(pauses, least, strict=True))
+    assert all(pause >= expected for pause, expected in zip(pauses, least, strict=True))
 
 
 def test_a_transient_error_that_stays_is_given_up(bench: Bench) -> None:
@@ -502,14 +502,14 @@ def test_a_start_goes_on_from_the_newest_state_also_at_its_second_try(bench: Ben
     bench.run((first, ()))
     stop = Stop("edge-a", "A", 1, first.engine_job_id)
     bench.run((stop, ()))
-    left = bench.records.incarnation("c", "A")
-    assert left is not None and left.ended and left.savepoint is not None
+    incarnation = bench.records.incarnation("c", "A")
+    assert incarnation is not None and incarnation.ended and incarnation.savepoint is not None
     engine("edge-a").refuse("submit", 1, UnreachableError("cannot reach edge-a"))
     again = start("A", attempt=2, keeps_state=True)
     change = bench.run((again, ()))
     assert states(change) == [DONE]
     submission = engine("edge-a").jobs[again.engine_job_id].submission
-    assert submission.savepoint == left.savepoint
+    assert submission.savepoint == incarnation.savepoint
 
 
 def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:
@@ -521,9 +521,9 @@ def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:
     for attempt in range(2, 6):
         engine("edge-a").refuse("submit", 1, refusal)
         bench.run((start("A", attempt=attempt, keeps_state=True), ()))
-        left = bench.records.incarnation("c", "A")
-        assert left is not None and left.attempt == attempt
-        assert left.base == base
+        incarnation = bench.records.incarnation("c", "A")
+        assert incarnation is not None and incarnation.attempt == attempt
+        assert incarnation.base == base
 
 
 def test_a_start_without_any_state_to_be_found_is_refused(bench: Bench) -> None:
@@ -602,7 +602,7 @@ def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
 def drain_of_two() -> Drain:
     sinks = tuple(sink_client_id("i", name, job(name).source) for name in "PQ")
     reader = source_client_id("i", "A", job("A").source)
-    running = engine_job_id("i", "c", "A", 1)
+    running = engine_job_id("i", "c", "A", 1, 1)
     return Drain("edge-a", job("A").source, reader, "A", sinks, "edge-a", running)
 
 
@@ -738,10 +738,10 @@ def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
     read, both = bench.records.session, threading.Barrier(2)
 
     def slowly(scope: str, client_id: str, site: str) -> Session | None:
-        found = read(scope, client_id, site)
+        numbers = read(scope, client_id, site)
         with suppress(threading.BrokenBarrierError):
             both.wait(0.3)  # until both have read, if they may at the same time
-        return found
+        return numbers
 
     monkeypatch.setattr(bench.records, "session", slowly)
     clears = [(Clear("edge-a", name, link, (f"{name}-out",), ("r",)), ()) for name in ("x", "y")]

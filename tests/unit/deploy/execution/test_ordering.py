@@ -103,8 +103,8 @@ def test_a_few_calls_are_taken_from_each_site_at_a_time() -> None:
     for step_id in range(TAKEN_AT_ONCE + 1):
         calls.add("edge-a", Call(step_id))
     calls.add("edge-b", Call(99))
-    taken = [call.step_id for call in calls.take(lambda site: True)]
-    assert taken == [*range(TAKEN_AT_ONCE), 99]
+    step_ids = [call.step_id for call in calls.take(lambda site: True)]
+    assert step_ids == [*range(TAKEN_AT_ONCE), 99]
     assert calls.has_more
     assert [call.step_id for call in calls.take(lambda site: True)] == [TAKEN_AT_ONCE]
     assert not calls.has_more

@@ -29,8 +29,8 @@ def waiting(
     *,
     may_be_left: bool = False,
 ) -> Waiting:
-    seen = (answer or Answer()).seen_in
-    return Waiting(site, seen, Done, limit_s, lambda: "cannot wait longer", may_be_left)
+    states = (answer or Answer()).seen_in
+    return Waiting(site, states, Done, limit_s, lambda: "cannot wait longer", may_be_left)
 
 
 def test_a_step_waits_until_its_answer_is_there() -> None:

@@ -95,9 +95,9 @@ def test_a_handover_stores_what_was_taken_by_all_readers_before(bench: Bench) ->
         TakenEpoch("i-Q", EPOCH, 2),
         TakenEpoch("i-P", EPOCH + 1, 5),
     )
-    found = stored(bench)
-    assert found[NEW] == session(NEW, "New", skip=taken, former=OLD)
-    assert found[OLD].followed_by == NEW
+    incarnations = stored(bench)
+    assert incarnations[NEW] == session(NEW, "New", skip=taken, former=OLD)
+    assert incarnations[OLD].followed_by == NEW
 
 
 def test_a_handover_drops_numbers_of_producers_that_are_long_gone(bench: Bench) -> None:
@@ -107,8 +107,8 @@ def test_a_handover_drops_numbers_of_producers_that_are_long_gone(bench: Bench) 
     put(bench, session(OLD, "Old", skip=gone), session(NEW, "New", follows=OLD))
     broker("edge-a").taken[OLD] = Taken(3, {"i-P": {EPOCH: 7}})
     assert states(bench.run((HAND_OVER, ()))) == [DONE]
-    kept = [each.producer for each in stored(bench)[NEW].skip]
-    assert kept == ["gone-0", *(f"gone-{n}" for n in range(24, 40)), "i-P"]
+    producers = [each.producer for each in stored(bench)[NEW].skip]
+    assert producers == ["gone-0", *(f"gone-{n}" for n in range(24, 40)), "i-P"]
 
 
 def test_a_handover_leaves_the_old_session_as_the_way_back(bench: Bench) -> None:
@@ -645,9 +645,9 @@ def test_a_drain_ends_soon_whose_reader_the_engine_does_not_know(reader: Reader)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s / 2
     assert not ends(drain)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         drain.poll()
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "cannot drain edge-a/A-in: Old is not known to edge-a any more; apply again"
     )
 

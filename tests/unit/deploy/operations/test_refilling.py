@@ -34,7 +34,7 @@ def apply(service: Service, *jobs: JsonObject) -> None:
     assert service.changes.get(body["change"])["state"] == "done"
 
 
-def asked() -> list[str]:
+def list_checkpoint_requests() -> list[str]:
     return [subject for kind, subject in engine("edge-a").calls if kind == "checkpoint"]
 
 
@@ -49,24 +49,24 @@ def complete_a_checkpoint() -> None:
 
 def test_the_next_one_is_asked_for_once_the_last_one_is_complete(service: Service) -> None:
     apply(service, job("A", delivery="exactly_once"))
-    wait_for(lambda: len(asked()) == 1)
+    wait_for(lambda: len(list_checkpoint_requests()) == 1)
     before = checked()
     wait_for(lambda: checked() > before + 2)
-    assert len(asked()) == 1
+    assert len(list_checkpoint_requests()) == 1
     complete_a_checkpoint()
-    wait_for(lambda: len(asked()) == 2)
+    wait_for(lambda: len(list_checkpoint_requests()) == 2)
 
 
 def test_what_publishes_at_once_is_not_asked(service: Service) -> None:
     apply(service, job("A", delivery="at_least_once"), job("B", delivery="exactly_once"))
-    wait_for(lambda: len(asked()) == 1)
-    (only,) = asked()
+    wait_for(lambda: len(list_checkpoint_requests()) == 1)
+    (only,) = list_checkpoint_requests()
     assert only == service.records.inventory("c").jobs["B"].engine_job_id
 
 
 def test_one_that_has_ended_is_asked_no_more(service: Service) -> None:
     apply(service, job("A", delivery="exactly_once"))
-    wait_for(lambda: len(asked()) == 1)
+    wait_for(lambda: len(list_checkpoint_requests()) == 1)
     engine("edge-a").forget_jobs()
     before = checked()
     wait_for(lambda: "edge-a" not in service.executions.refills._sites)
@@ -76,14 +76,14 @@ def test_one_that_has_ended_is_asked_no_more(service: Service) -> None:
 def test_a_refusal_ends_it_and_harms_nothing(service: Service) -> None:
     engine("edge-a").refuse("checkpoint", 1, EngineRefusedError("cannot take a checkpoint"))
     apply(service, job("A", delivery="exactly_once"))
-    wait_for(lambda: not service.executions.refills._sites and len(asked()) == 1)
+    wait_for(lambda: not service.executions.refills._sites and len(list_checkpoint_requests()) == 1)
     assert len(engine("edge-a").running()) == 1
 
 
 def test_a_site_with_many_starts_is_asked_for_some(service: Service) -> None:
     names = [f"J{number}" for number in range(AT_ONCE + 4)]
     apply(service, *(job(name, delivery="exactly_once") for name in names))
-    wait_for(lambda: len(asked()) == AT_ONCE)
+    wait_for(lambda: len(list_checkpoint_requests()) == AT_ONCE)
     before = checked()
     wait_for(lambda: checked() > before + 2 * AT_ONCE)
-    assert len(set(asked())) == AT_ONCE
+    assert len(set(list_checkpoint_requests())) == AT_ONCE

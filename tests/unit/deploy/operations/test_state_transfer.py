@@ -53,9 +53,9 @@ def feed(*payloads: bytes) -> None:
 
 def running() -> dict[str, Any]:
     """The one incarnation of A, by its site."""
-    found = [(site, job) for site in SITES for job in engine(site).running()]
-    assert len(found) == 1
-    return dict(found)
+    jobs = [(site, job) for site in SITES for job in engine(site).running()]
+    assert len(jobs) == 1
+    return dict(jobs)
 
 
 def deployed(service: Service) -> Any:
@@ -94,8 +94,8 @@ def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: Memor
 
 
 def operation(service: Service, change: str, kind: str) -> JsonObject:
-    (found,) = (o for o in service.changes.get(change)["operations"] if o["kind"] == kind)
-    return dict(found)
+    (outcome,) = (o for o in service.changes.get(change)["operations"] if o["kind"] == kind)
+    return dict(outcome)
 
 
 def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper) -> None:
@@ -313,10 +313,10 @@ def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service)
         return job("A", sink_topic=link), job("B", source_topic=link)
 
     apply(service, *chain("x"))
-    wanted = composition(*chain("y"))
-    made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
-    assert "return B" in made
-    assert "return A" not in made
+    desired = composition(*chain("y"))
+    plan = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
+    assert "return B" in plan
+    assert "return A" not in plan
 
 
 def _feeding_at_submit(kind: str, subject: str) -> None:

@@ -37,11 +37,11 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def running() -> MemoryJob:
     """The one incarnation that runs."""
-    (found,) = engine("edge-a").running()
-    return found
+    (job,) = engine("edge-a").running()
+    return job
 
 
-def begun(service: Service, *jobs: JsonObject) -> str:
+def begin_change(service: Service, *jobs: JsonObject) -> str:
     """A deployed, with a message taken, and a change to `jobs` under way."""
     apply(service, A)
     feed(b"1")
@@ -62,7 +62,7 @@ def over(service: Service, change: str) -> JsonObject:
     return service.changes.get(change)
 
 
-def told(service: Service) -> list[str]:
+def list_messages(service: Service) -> list[str]:
     return [e["message"] for e in service.records.events() if e["kind"] == "job"]
 
 
@@ -73,7 +73,7 @@ def held() -> MemoryJob:
 
 def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     with World.current().lock:
         old.savepoints[old.stopping or ""] = SavepointProgress(True, failure="declined")
@@ -81,7 +81,7 @@ def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: S
     assert over(service, change)["state"] == "done"
     assert old.state is RunState.CANCELED
     assert running().ledger.messages == 1
-    assert told(service) == [
+    assert list_messages(service) == [
         "A was cancelled, since its savepoint could not finish: declined; it goes on from its"
         " newest checkpoint"
     ]
@@ -92,24 +92,28 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     service: Service, monkeypatch: pytest.MonkeyPatch, failure: str | None
 ) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old, trigger = held(), held().stopping
     view, status = MemoryEngine.view, MemoryEngine.status
     progress, ended = MemoryEngine.savepoint_progress, stopping.put_ended
     noted: list[str | None] = []
 
     def listed(self: MemoryEngine) -> EngineView:
-        found = view(self)
+        engine_view = view(self)
         gone = {old.id} if old.state.terminal else set()
-        return replace(found, jobs={k: found.jobs[k] for k in found.jobs.keys() - gone})
+        return replace(
+            engine_view, jobs={k: engine_view.jobs[k] for k in engine_view.jobs.keys() - gone}
+        )
 
     def known(self: MemoryEngine, job_id: str) -> RunState | None:
         return None if job_id == old.id and old.state.terminal else status(self, job_id)
 
-    def told(self: MemoryEngine, job_id: str, trigger_id: str) -> SavepointProgress:
-        found = progress(self, job_id, trigger_id)
+    def report_progress(self: MemoryEngine, job_id: str, trigger_id: str) -> SavepointProgress:
+        savepoint = progress(self, job_id, trigger_id)
         return (
-            replace(found, failure=failure) if (job_id, trigger_id) == (old.id, trigger) else found
+            replace(savepoint, failure=failure)
+            if (job_id, trigger_id) == (old.id, trigger)
+            else savepoint
         )
 
     def note(context: Context, name: str, location: str | None, *, final: bool) -> Batch:
@@ -120,7 +124,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     for name, replaced in (
         ("view", listed),
         ("status", known),
-        ("savepoint_progress", told),
+        ("savepoint_progress", report_progress),
     ):
         monkeypatch.setattr(MemoryEngine, name, replaced)
     engine("edge-a").let_go()
@@ -133,10 +137,10 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
 def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=0.02)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     assert over(service, change)["state"] == "done"
     assert running().ledger.messages == 1
-    assert "it made no progress" in told(service)[0]
+    assert "it made no progress" in list_messages(service)[0]
 
 
 def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
@@ -144,15 +148,15 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
 ) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=0.5)
     looks = iter(range(10_000))
-    asked = MemoryEngine.savepoint_progress
+    original = MemoryEngine.savepoint_progress
 
     def nearer(binder: MemoryEngine, job_id: str, trigger: str) -> SavepointProgress:
-        progress = asked(binder, job_id, trigger)
+        progress = original(binder, job_id, trigger)
         return replace(progress, acknowledged=next(looks), total=10_000)
 
     monkeypatch.setattr(MemoryEngine, "savepoint_progress", nearer)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
 
     def shown() -> str:
         stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
@@ -163,23 +167,23 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
     engine("edge-a").let_go()
     assert over(service, change)["state"] == "done"
     assert old.state is RunState.FINISHED
-    assert told(service) == []
+    assert list_messages(service) == []
 
 
 def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, {**A2, "upgrade": "savepoint"})
+    change = begin_change(service, {**A2, "upgrade": "savepoint"})
     held()
     broker("edge-a").unreachable = True
     assert over(service, change)["state"] == "done"
     broker("edge-a").unreachable = False
-    assert "the broker of its sink does not answer" in told(service)[0]
+    assert "the broker of its sink does not answer" in list_messages(service)[0]
 
 
 def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
@@ -191,7 +195,7 @@ def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> 
 
 def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
@@ -218,7 +222,7 @@ def test_a_stop_whose_request_was_lost_is_asked_again(service: Service) -> None:
     engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"))
     apply(service, A2)
     assert engine("edge-a").count("stop") == 2
-    assert told(service) == []
+    assert list_messages(service) == []
     assert running().ledger.messages == 1
 
 
@@ -228,7 +232,7 @@ def test_a_stop_whose_answer_was_lost_is_not_asked_again(service: Service) -> No
     engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"), after=True)
     apply(service, A2)
     assert engine("edge-a").count("stop") == 1
-    assert told(service) == []
+    assert list_messages(service) == []
     assert running().ledger.messages == 1
 
 
@@ -250,7 +254,7 @@ def test_a_stop_refused_by_the_engine_ends_in_a_cancellation(service: Service) -
     engine("edge-a").refuse("stop", 1, EngineRefusedError("cannot stop: no savepoint folder"))
     apply(service, A2)
     assert running().ledger.messages == 1
-    assert "no savepoint folder" in told(service)[0]
+    assert "no savepoint folder" in list_messages(service)[0]
 
 
 # -- starts that take their time ----------------------------------------------------------

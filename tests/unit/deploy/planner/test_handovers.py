@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from speck.deploy.planner import plan
+from speck.deploy.planner import plan as make_plan
 from speck.model.composition import Composition
 from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Inventory, Session
@@ -21,7 +21,7 @@ from tests.unit.deploy.planner.test_planner import (
     INSTALLATION,
     deployed,
     job,
-    planned,
+    plan_jobs,
     running,
     sink_of,
     text,
@@ -50,11 +50,11 @@ def session(of: Job, **more: Any) -> Session:
 
 def with_sessions(inventory: Inventory, *sessions: Session) -> Inventory:
     """Put in place of those of the same client id, or added."""
-    found = {s.client_id: s for s in (*inventory.sessions, *sessions)}
-    return replace(inventory, sessions=tuple(found.values()))
+    by_client = {s.client_id: s for s in (*inventory.sessions, *sessions)}
+    return replace(inventory, sessions=tuple(by_client.values()))
 
 
-def ended(inventory: Inventory, *names: str) -> Inventory:
+def end_jobs(inventory: Inventory, *names: str) -> Inventory:
     """With these jobs stopped by an earlier change."""
     jobs = dict(inventory.jobs)
     for name in names:
@@ -62,32 +62,32 @@ def ended(inventory: Inventory, *names: str) -> Inventory:
     return replace(inventory, jobs=jobs)
 
 
-def lost(inventory: Inventory, name: str) -> Observation:
+def observe_lost(inventory: Inventory, name: str) -> Observation:
     """All run but one, which its engine does not know any more."""
-    kept = {n: d for n, d in inventory.jobs.items() if n != name}
-    return running(replace(inventory, jobs=kept))
+    others = {n: d for n, d in inventory.jobs.items() if n != name}
+    return running(replace(inventory, jobs=others))
 
 
-def handovers(made: Plan) -> dict[str, str]:
-    """Who follows whom."""
-    operations = (step.operation for step in made.steps)
+def list_handovers(plan: Plan) -> dict[str, str]:
+    """Follower -> the reader that it follows."""
+    operations = (step.operation for step in plan.steps)
     return {o.job_name: o.former_job for o in operations if isinstance(o, HandOver)}
 
 
-def line(made: Plan, operation: str) -> str:
+def find_line(plan: Plan, operation: str) -> str:
     """The line of the step that does `operation`."""
-    (found,) = (str(s) for s in made.steps if str(s.operation) == operation)
-    return found
+    (text,) = (str(s) for s in plan.steps if str(s.operation) == operation)
+    return text
 
 
-def drain_of(made: Plan) -> Drain:
-    (found,) = (s.operation for s in made.steps if isinstance(s.operation, Drain))
-    return found
+def find_drain(plan: Plan) -> Drain:
+    (drain,) = (s.operation for s in plan.steps if isinstance(s.operation, Drain))
+    return drain
 
 
-def steps_before(made: Plan) -> dict[int, set[int]]:
+def steps_before(plan: Plan) -> dict[int, set[int]]:
     """Of each step all that come before it, near or far. Raises CycleError if there is a circle."""
-    direct = {step.id: set(step.after) for step in made.steps}
+    direct = {step.id: set(step.after) for step in plan.steps}
     before: dict[int, set[int]] = {}
     for step_id in TopologicalSorter(direct).static_order():
         before[step_id] = direct[step_id].union(*(before[one] for one in direct[step_id]))
@@ -104,7 +104,7 @@ B2 = job("B", "edge-a/T2", "cloud/out", site="cloud")
 
 def test_a_job_that_comes_between_follows_the_reader_while_the_producer_goes_on() -> None:
     assert (
-        text(planned(deployed(A, B), A, C, B2))
+        text(plan_jobs(deployed(A, B), A, C, B2))
         == """
 [] -> #1 reserve edge-a/T2 for B: new reader
 [] -> #2 reserve edge-a/T for C: follows B
@@ -123,61 +123,61 @@ def test_a_job_that_comes_between_follows_the_reader_while_the_producer_goes_on(
 
 def test_what_was_handed_over_is_not_given_back_by_a_failed_start() -> None:
     """B would read what C has been given: it has no way back."""
-    assert "return" not in str(planned(deployed(A, B), A, C, B2))
+    assert "return" not in str(plan_jobs(deployed(A, B), A, C, B2))
 
 
 def test_nor_where_the_follower_was_reserved_by_an_earlier_change() -> None:
     pending = with_sessions(deployed(A, B), session(C, follows=client_id(B)))
-    made = planned(pending, A, C, B2)
-    assert handovers(made) == {"C": "B"}
-    assert "return" not in str(made)
+    plan = plan_jobs(pending, A, C, B2)
+    assert list_handovers(plan) == {"C": "B"}
+    assert "return" not in str(plan)
 
 
 def test_the_session_of_a_follower_says_whose_it_follows() -> None:
-    made = planned(deployed(A, B), A, C, B2)
-    reserves = [s.operation for s in made.steps if isinstance(s.operation, Reserve)]
+    plan = plan_jobs(deployed(A, B), A, C, B2)
+    reserves = [s.operation for s in plan.steps if isinstance(s.operation, Reserve)]
     assert {o.client_id: o.follows for o in reserves} == {
         client_id(B2): None,
         client_id(C): client_id(B),
     }
-    (given,) = (s.operation for s in made.steps if isinstance(s.operation, HandOver))
-    assert (given.client_id, given.former) == (client_id(C), client_id(B))
+    (handover,) = (s.operation for s in plan.steps if isinstance(s.operation, HandOver))
+    assert (handover.client_id, handover.former) == (client_id(C), client_id(B))
 
 
 def test_a_removed_reader_that_is_followed_is_stopped_and_not_cancelled() -> None:
     """Only a stop says exactly what it has taken."""
-    made = str(planned(deployed(FEED, OLD), FEED, NEW))
-    assert "stop old on edge-a" in made
-    assert "cancel old" not in made
+    plan = str(plan_jobs(deployed(FEED, OLD), FEED, NEW))
+    assert "stop old on edge-a" in plan
+    assert "cancel old" not in plan
 
 
 # -- what a followed drain waits for ------------------------------------------------------
 
 
-def planned_beside(
+def plan_jobs_beside(
     *jobs: Job,
     inventory: Inventory,
     inputs: Sequence[Link] = (),
     outside_sinks: Mapping[Link, Sequence[str]] | None = None,
 ) -> Plan:
     """Planned where links are fed from outside, or by jobs of other compositions."""
-    wanted = Composition("c", jobs, inputs=tuple(inputs))
-    return plan(
-        wanted, inventory, running(inventory), INSTALLATION, outside_sinks=outside_sinks or {}
+    desired = Composition("c", jobs, inputs=tuple(inputs))
+    return make_plan(
+        desired, inventory, running(inventory), INSTALLATION, outside_sinks=outside_sinks or {}
     )
 
 
 def test_a_followed_drain_waits_for_those_that_go_on_and_number() -> None:
-    drain = drain_of(planned(deployed(FEED, OLD), FEED, NEW))
+    drain = find_drain(plan_jobs(deployed(FEED, OLD), FEED, NEW))
     assert drain.followed and not drain.fed_outside
     assert (drain.sinks, drain.going_on) == ((), (sink_of(FEED),))
 
 
 def test_a_drain_that_nobody_follows_is_none_of_that() -> None:
-    made = planned(
+    plan = plan_jobs(
         deployed(FEED, OLD, reader("other", "cloud/y")), FEED, reader("other", "cloud/y")
     )
-    drain = drain_of(made)
+    drain = find_drain(plan)
     assert not drain.followed and not drain.fed_outside
     assert drain.going_on == (sink_of(FEED),)
 
@@ -187,23 +187,23 @@ def test_a_followed_drain_knows_that_some_feed_its_link_without_telling_numbers(
     foreign = replace(FEED, args=FOREIGN["args"])
     there = {"inputs": (FEED,), "foreign producer": (foreign,), "nobody known": ()}[how]
     inputs = (OLD.source,) if how == "inputs" else ()
-    made = planned_beside(*there, NEW, inventory=deployed(*there, OLD), inputs=inputs)
-    assert drain_of(made).followed
-    assert drain_of(made).fed_outside
+    plan = plan_jobs_beside(*there, NEW, inventory=deployed(*there, OLD), inputs=inputs)
+    assert find_drain(plan).followed
+    assert find_drain(plan).fed_outside
 
 
 @pytest.mark.parametrize("delivery", Delivery)
 def test_a_drain_knows_that_all_producers_of_its_link_promise_nothing(delivery: Delivery) -> None:
     feed = replace(FEED, delivery=delivery)
-    made = planned(deployed(feed, OLD), feed, NEW)
-    assert drain_of(made).lossy == (delivery is Delivery.AT_MOST_ONCE)
+    plan = plan_jobs(deployed(feed, OLD), feed, NEW)
+    assert find_drain(plan).lossy == (delivery is Delivery.AT_MOST_ONCE)
 
 
 def test_a_followed_drain_waits_for_sinks_of_other_compositions() -> None:
     sinks = {OLD.source: ("speck-01234567-theirs-0-out",)}
-    made = planned_beside(NEW, inventory=deployed(OLD), outside_sinks=sinks)
-    assert drain_of(made).going_on == sinks[OLD.source]
-    assert not drain_of(made).fed_outside
+    plan = plan_jobs_beside(NEW, inventory=deployed(OLD), outside_sinks=sinks)
+    assert find_drain(plan).going_on == sinks[OLD.source]
+    assert not find_drain(plan).fed_outside
 
 
 # -- a producer stays on its link and reads elsewhere --------------------------------------
@@ -214,9 +214,9 @@ def test_who_leaves_a_link_takes_what_its_producer_sent_before_it_reads_elsewher
     p, q = job("p", "edge-a/in", "edge-a/w"), job("q", "edge-a/in", "edge-a/T")
     q2 = replace(q, source=p.sink)
     stays, goes = reader("stays"), reader("goes", "cloud/y")
-    made = planned(deployed(q, stays, goes), p, q2, stays, replace(goes, source=p.sink))
-    before = steps_before(made)
-    number = {str(step.operation).partition(" on ")[0]: step.id for step in made.steps}
+    plan = plan_jobs(deployed(q, stays, goes), p, q2, stays, replace(goes, source=p.sink))
+    before = steps_before(plan)
+    number = {str(step.operation).partition(" on ")[0]: step.id for step in plan.steps}
     stop_q, stop_s, start_q = (number[name] for name in ("stop q", "stop goes", "start q"))
     assert stop_q in before[stop_s]
     assert stop_s in before[start_q]
@@ -230,7 +230,7 @@ def test_a_link_whose_producers_all_leave_is_reserved_after_their_stop() -> None
     b, tail = job("b", "edge-a/b", "edge-a/m2"), job("tail", "edge-a/m2", "cloud/out")
     a, c = job("a", "edge-a/a", "edge-a/m2"), job("c", "edge-a/m2", "cloud/out")
     assert (
-        text(planned(deployed(b, tail), a, c))
+        text(plan_jobs(deployed(b, tail), a, c))
         == """
 [] -> #1 reserve edge-a/a for a: new reader
 [] -> #2 stop b on edge-a: no longer wanted
@@ -253,10 +253,10 @@ def test_a_reader_waits_for_the_handover_if_it_was_reserved_while_the_producers_
     """By an earlier change: its session may hold what the old one has taken."""
     b, tail = job("b", "edge-a/b", "edge-a/m2"), job("tail", "edge-a/m2", "cloud/out")
     a, c = job("a", "edge-a/a", "edge-a/m2"), job("c", "edge-a/m2", "cloud/out")
-    made = planned(with_sessions(deployed(b, tail), session(c, follows=client_id(tail))), a, c)
-    (given,) = (s for s in made.steps if isinstance(s.operation, HandOver))
-    (start,) = (s for s in made.steps if str(s.operation) == "start c on edge-a")
-    assert given.id in start.after
+    plan = plan_jobs(with_sessions(deployed(b, tail), session(c, follows=client_id(tail))), a, c)
+    (handover,) = (s for s in plan.steps if isinstance(s.operation, HandOver))
+    (start,) = (s for s in plan.steps if str(s.operation) == "start c on edge-a")
+    assert handover.id in start.after
 
 
 # -- who follows whom ---------------------------------------------------------------------
@@ -265,54 +265,54 @@ def test_a_reader_waits_for_the_handover_if_it_was_reserved_while_the_producers_
 def test_readers_with_the_same_sink_link_follow_each_other() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     new = reader("n1", "cloud/y"), reader("n2", "cloud/x")
-    assert handovers(planned(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_readers_of_the_same_class_follow_each_other_where_no_sink_link_is_the_same() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n1", "cloud/v", entry_class="x.Q"), reader("n2", "cloud/w", entry_class="x.P")
-    assert handovers(planned(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_a_sink_link_counts_more_than_a_class() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n1", "cloud/y", entry_class="x.P"), reader("n2", "cloud/w", entry_class="x.P")
-    assert handovers(planned(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_readers_that_have_nothing_in_common_follow_each_other_by_name() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n2", "cloud/v", entry_class="x.R"), reader("n1", "cloud/w", entry_class="x.S")
-    assert handovers(planned(deployed(FEED, *old), FEED, *new)) == {"n1": "o1", "n2": "o2"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o1", "n2": "o2"}
 
 
 def test_one_more_that_comes_follows_the_last_that_leaves() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     new = reader("n1", "cloud/y"), reader("n2", "cloud/x"), reader("n3", "cloud/z")
-    made = planned(deployed(FEED, *old), FEED, *new)
-    assert handovers(made) == {"n1": "o2", "n2": "o1", "n3": "o2"}
+    plan = plan_jobs(deployed(FEED, *old), FEED, *new)
+    assert list_handovers(plan) == {"n1": "o2", "n2": "o1", "n3": "o2"}
     starts = {
-        s.id for s in made.steps if str(s.operation) in ("start n1 on edge-a", "start n3 on edge-a")
+        s.id for s in plan.steps if str(s.operation) in ("start n1 on edge-a", "start n3 on edge-a")
     }
-    (end,) = (s for s in made.steps if str(s.operation) == "release edge-a/T of o2")
+    (end,) = (s for s in plan.steps if str(s.operation) == "release edge-a/T of o2")
     assert len(starts) == 2
     assert starts <= set(end.after)
 
 
 def test_one_more_that_leaves_is_followed_by_nobody() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
-    made = planned(deployed(FEED, *old), FEED, reader("n1", "cloud/y"))
-    assert handovers(made) == {"n1": "o2"}
+    plan = plan_jobs(deployed(FEED, *old), FEED, reader("n1", "cloud/y"))
+    assert list_handovers(plan) == {"n1": "o2"}
 
 
 def test_readers_of_different_links_do_not_follow_each_other() -> None:
     elsewhere = job("new", "edge-a/other", "cloud/x")
-    assert handovers(planned(deployed(FEED, OLD), FEED, elsewhere)) == {}
+    assert list_handovers(plan_jobs(deployed(FEED, OLD), FEED, elsewhere)) == {}
 
 
 def test_a_reader_that_is_added_beside_another_follows_nobody() -> None:
     assert (
-        text(planned(deployed(FEED, OLD), FEED, OLD, reader("new", "cloud/y")))
+        text(plan_jobs(deployed(FEED, OLD), FEED, OLD, reader("new", "cloud/y")))
         == """
 [] -> #1 reserve edge-a/T for new: new reader
 [] -> #2 upload aaaaaaaa to edge-a: needed there
@@ -325,55 +325,57 @@ def test_a_reader_that_is_added_beside_another_follows_nobody() -> None:
 def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
-    made = planned(deployed(FEED, replace(OLD, **old)), FEED, replace(NEW, **new))
-    assert handovers(made) == {}
+    plan = plan_jobs(deployed(FEED, replace(OLD, **old)), FEED, replace(NEW, **new))
+    assert list_handovers(plan) == {}
     unnumbered = " and ".join(n for n, how in (("old", old), ("new", new)) if how)
-    reserve = line(made, "reserve edge-a/T for new")
+    reserve = find_line(plan, "reserve edge-a/T for new")
     assert "new reader, at least once: it cannot go on where old ended, since" in reserve
     assert reserve.endswith(
         f"{unnumbered} {'number nothing' if old and new else 'numbers nothing'}"
     )
-    assert "cancel old on edge-a" in str(made)
+    assert "cancel old on edge-a" in str(plan)
 
 
 # -- what is weaker -----------------------------------------------------------------------
 
 
 def test_without_a_drain_the_handover_says_what_is_abandoned() -> None:
-    made = planned(deployed(A, B), A, C, B2, drain=False)
-    assert line(made, "handover edge-a/T from B to C").endswith(
+    plan = plan_jobs(deployed(A, B), A, C, B2, drain=False)
+    assert find_line(plan, "handover edge-a/T from B to C").endswith(
         ": goes on where B ended; what it had not taken when it stopped is abandoned (no drain)"
     )
 
 
 def test_without_a_drain_a_reader_that_is_followed_is_not_drained() -> None:
-    assert "drain edge-a/T for B" not in str(planned(deployed(A, B), A, C, B2, drain=False))
+    assert "drain edge-a/T for B" not in str(plan_jobs(deployed(A, B), A, C, B2, drain=False))
 
 
 @pytest.mark.parametrize("how", ["inputs", "other composition", "nobody known"])
 def test_where_some_feed_the_link_unseen_the_handover_promises_at_least_once(how: str) -> None:
     there = () if how == "nobody known" else (FEED,)
-    made = planned_beside(
+    plan = plan_jobs_beside(
         *there,
         NEW,
         inventory=deployed(*there, OLD),
         inputs=(OLD.source,) if how == "inputs" else (),
         outside_sinks={OLD.source: ("theirs-out",)} if how == "other composition" else None,
     )
-    assert line(made, "handover edge-a/T from old to new").endswith(
+    assert find_line(plan, "handover edge-a/T from old to new").endswith(
         ": goes on where old ended; at least once where a publisher does not number its messages"
     )
 
 
 def test_where_all_is_numbered_the_handover_promises_no_less() -> None:
-    made = planned(deployed(FEED, OLD), FEED, NEW)
-    assert line(made, "handover edge-a/T from old to new").endswith(": goes on where old ended")
+    plan = plan_jobs(deployed(FEED, OLD), FEED, NEW)
+    assert find_line(plan, "handover edge-a/T from old to new").endswith(
+        ": goes on where old ended"
+    )
 
 
 # -- a change that was not finished -------------------------------------------------------
 
 HANDED_OVER = with_sessions(
-    ended(deployed(FEED, OLD), "old"),
+    end_jobs(deployed(FEED, OLD), "old"),
     session(OLD, followed_by=client_id(NEW)),
     session(NEW, skip=TAKEN),
 )
@@ -384,23 +386,23 @@ PENDING = with_sessions(deployed(FEED, OLD), session(NEW, follows=client_id(OLD)
 
 
 def test_what_was_handed_over_is_handed_back_when_the_old_reader_is_wanted_again() -> None:
-    made = planned(HANDED_OVER, FEED, OLD)
-    assert not made.goes_on
-    assert text(made).startswith(
+    plan = plan_jobs(HANDED_OVER, FEED, OLD)
+    assert not plan.goes_on
+    assert text(plan).startswith(
         """
 [] -> #1 handover edge-a/T from new to old: goes on where new ended
 [] -> #2 upload aaaaaaaa to edge-a: needed there
 [1,2] -> #3 start old on edge-a: state stopped -> running
 [1,3] -> #4 release edge-a/T of new: left"""
     )
-    assert len(made.steps) == 4
+    assert len(plan.steps) == 4
 
 
 REWIRED = job("C", "edge-a/o", "edge-a/T2")
 """C, as it ran before it was to read what B reads."""
 
 HALF_BACK = with_sessions(
-    ended(deployed(A, B, REWIRED), "B", "C"),
+    end_jobs(deployed(A, B, REWIRED), "B", "C"),
     session(B, followed_by=client_id(C)),
     session(C, skip=TAKEN),
 )
@@ -410,47 +412,47 @@ WAITING = BrokerView({}, {sink_of(A): Sent("p", 1, 9, topic="T")})
 def test_a_follower_that_never_read_the_link_does_not_have_to_when_it_goes_back() -> None:
     """All that waits for it waits for the old reader, too."""
     observed = replace(running(HALF_BACK), brokers={"edge-a": WAITING})
-    made = planned(HALF_BACK, A, B, REWIRED, observed=observed)
-    assert not made.goes_on
-    assert handovers(made) == {"B": "C"}
+    plan = plan_jobs(HALF_BACK, A, B, REWIRED, observed=observed)
+    assert not plan.goes_on
+    assert list_handovers(plan) == {"B": "C"}
 
 
 def test_what_is_handed_back_is_not_abandoned() -> None:
     observed = replace(running(HALF_BACK), brokers={"edge-a": WAITING})
-    made = planned(HALF_BACK, A, B, REWIRED, observed=observed)
-    assert line(made, "release edge-a/T of C").endswith(": left")
+    plan = plan_jobs(HALF_BACK, A, B, REWIRED, observed=observed)
+    assert find_line(plan, "release edge-a/T of C").endswith(": left")
 
 
 def test_the_way_back_lasts_until_the_follower_has_started_also_in_a_later_plan() -> None:
     """The follower's first start failed. What it is to read lies in the old session, too: that
     is needed if the broker has forgotten the new one."""
-    made = planned(HANDED_OVER, FEED, NEW)
-    (start,) = (s for s in made.steps if isinstance(s.operation, Start))
-    (end,) = (s for s in made.steps if isinstance(s.operation, Release))
+    plan = plan_jobs(HANDED_OVER, FEED, NEW)
+    (start,) = (s for s in plan.steps if isinstance(s.operation, Start))
+    (end,) = (s for s in plan.steps if isinstance(s.operation, Release))
     assert start.id in end.after
 
 
 def test_a_follower_whose_start_failed_is_started_without_another_handover() -> None:
-    made = planned(HANDED_OVER, FEED, NEW)
-    assert not made.goes_on
-    assert handovers(made) == {}
-    assert "start new on edge-a" in str(made)
-    assert "reserve" not in str(made)
-    assert line(made, "release edge-a/T of old").endswith(": left"), "the follower has it all"
+    plan = plan_jobs(HANDED_OVER, FEED, NEW)
+    assert not plan.goes_on
+    assert list_handovers(plan) == {}
+    assert "start new on edge-a" in str(plan)
+    assert "reserve" not in str(plan)
+    assert find_line(plan, "release edge-a/T of old").endswith(": left"), "the follower has it all"
 
 
 def test_a_follower_that_is_not_wanted_any_more_abandons_nothing_while_the_old_reader_stays() -> (
     None
 ):
-    made = planned(PENDING, FEED, OLD)
-    assert text(made) == "\n[] -> #1 release edge-a/T of new: left\n"
-    (end,) = (s.operation for s in made.steps if isinstance(s.operation, Release))
+    plan = plan_jobs(PENDING, FEED, OLD)
+    assert text(plan) == "\n[] -> #1 release edge-a/T of new: left\n"
+    (end,) = (s.operation for s in plan.steps if isinstance(s.operation, Release))
     assert end.abandons == 0
 
 
 def test_a_follower_that_was_reserved_before_goes_on_after_the_old_readers_stop() -> None:
     assert (
-        text(planned(PENDING, FEED, NEW))
+        text(plan_jobs(PENDING, FEED, NEW))
         == """
 [] -> #1 drain edge-a/T for old: what was sent so far
 [1] -> #2 stop old on edge-a: no longer wanted
@@ -465,28 +467,28 @@ def test_a_follower_that_was_reserved_before_goes_on_after_the_old_readers_stop(
 
 def test_a_reader_whose_follower_was_reserved_before_is_drained_as_one_that_is_followed() -> None:
     """Of what was published before that reservation only the old reader holds anything."""
-    assert drain_of(planned(PENDING, FEED, NEW)).followed
+    assert find_drain(plan_jobs(PENDING, FEED, NEW)).followed
 
 
 def test_a_reader_fed_from_outside_whose_follower_was_reserved_before_is_drained() -> None:
     """Without it what the old reader has not taken yet is lost: apply, cancel it while it drains,
     and apply again."""
     pending = with_sessions(deployed(OLD), session(NEW, follows=client_id(OLD)))
-    made = planned_beside(NEW, inventory=pending, inputs=(OLD.source,))
-    assert "drain edge-a/T for old" in str(made)
+    plan = plan_jobs_beside(NEW, inventory=pending, inputs=(OLD.source,))
+    assert "drain edge-a/T for old" in str(plan)
 
 
 def test_another_one_that_is_wanted_in_place_of_a_follower_follows_the_old_reader() -> None:
     third = reader("third")
-    made = planned(PENDING, FEED, third)
-    assert handovers(made) == {"third": "old"}
-    assert line(made, "release edge-a/T of new").endswith(": left")
+    plan = plan_jobs(PENDING, FEED, third)
+    assert list_handovers(plan) == {"third": "old"}
+    assert find_line(plan, "release edge-a/T of new").endswith(": left")
 
 
 def test_a_follower_whose_old_reader_is_wanted_too_begins_anew() -> None:
     """Its session holds what the other one reads."""
     assert (
-        text(planned(PENDING, FEED, OLD, NEW))
+        text(plan_jobs(PENDING, FEED, OLD, NEW))
         == """
 [] -> #1 release edge-a/T of new: left
 [1] -> #2 reserve edge-a/T for new: new reader
@@ -497,10 +499,10 @@ def test_a_follower_whose_old_reader_is_wanted_too_begins_anew() -> None:
 
 
 def test_an_old_reader_that_is_wanted_beside_its_follower_begins_anew() -> None:
-    made = planned(HANDED_OVER, FEED, OLD, NEW)
-    assert handovers(made) == {}
-    (end,) = (s for s in made.steps if isinstance(s.operation, Release))
-    (again,) = (s for s in made.steps if isinstance(s.operation, Reserve))
+    plan = plan_jobs(HANDED_OVER, FEED, OLD, NEW)
+    assert list_handovers(plan) == {}
+    (end,) = (s for s in plan.steps if isinstance(s.operation, Release))
+    (again,) = (s for s in plan.steps if isinstance(s.operation, Reserve))
     assert str(end.operation) == "release edge-a/T of old"
     assert str(again.operation) == "reserve edge-a/T for old"
     assert end.id in again.after
@@ -513,18 +515,18 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
     """Nobody else has what waits for it: it runs again as it was, and all else waits."""
     inventory = deployed(FEED, OLD, job("other", "edge-a/o1", "edge-a/o2"))
     changed = job("other", "edge-a/o1", "edge-a/o2", args=("--x",))
-    made = planned(inventory, FEED, NEW, changed, observed=lost(inventory, "old"))
-    assert made.goes_on
+    plan = plan_jobs(inventory, FEED, NEW, changed, observed=observe_lost(inventory, "old"))
+    assert plan.goes_on
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 start old on edge-a: not running: edge-a does not know it
 """
     )
-    start = made.steps[-1].operation
+    start = plan.steps[-1].operation
     assert isinstance(start, Start) and start.job == OLD
-    assert {c.job_name: c.reason for c in made.jobs} == {
+    assert {c.job_name: c.reason for c in plan.jobs} == {
         "feed": "left alone",
         "old": "not running: edge-a does not know it",
         "other": "left alone",
@@ -532,19 +534,19 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
 
 
 def test_a_reader_that_read_first_is_followed_by_the_plan_after_that() -> None:
-    made = planned(deployed(FEED, OLD), FEED, NEW)
-    assert not made.goes_on
-    assert handovers(made) == {"new": "old"}
+    plan = plan_jobs(deployed(FEED, OLD), FEED, NEW)
+    assert not plan.goes_on
+    assert list_handovers(plan) == {"new": "old"}
 
 
 def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_nothing() -> None:
     """The link behind changes hands in the plan after that."""
     tail, tail2 = (job(name, "cloud/x", "cloud/y", site="cloud") for name in ("tail", "tail2"))
     inventory = deployed(FEED, OLD, tail)
-    made = planned(inventory, FEED, NEW, tail2, observed=lost(inventory, "old"))
-    assert made.goes_on
+    plan = plan_jobs(inventory, FEED, NEW, tail2, observed=observe_lost(inventory, "old"))
+    assert plan.goes_on
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 reserve cloud/x for tail2: follows tail
 [] -> #2 upload aaaaaaaa to edge-a: needed there
@@ -555,23 +557,23 @@ def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_n
 
 def test_a_lost_reader_is_left_where_what_waits_is_not_wanted() -> None:
     inventory = deployed(FEED, OLD)
-    made = planned(inventory, FEED, NEW, observed=lost(inventory, "old"), drain=False)
-    assert not made.goes_on
-    assert "start old" not in str(made)
+    plan = plan_jobs(inventory, FEED, NEW, observed=observe_lost(inventory, "old"), drain=False)
+    assert not plan.goes_on
+    assert "start old" not in str(plan)
 
 
 FORGOTTEN = with_sessions(
-    ended(deployed(FEED, OLD), "old"),
+    end_jobs(deployed(FEED, OLD), "old"),
     session(NEW, reserved=False, follows=client_id(OLD), skip=TAKEN),
 )
 """The old reader has stopped, and the broker has lost the session of the one that follows it."""
 
 
 def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_session() -> None:
-    made = planned(FORGOTTEN, FEED, NEW)
-    assert made.goes_on
+    plan = plan_jobs(FORGOTTEN, FEED, NEW)
+    assert plan.goes_on
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 start old on edge-a: state stopped -> running
@@ -579,16 +581,18 @@ def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_sess
     )
 
 
-UNFOLLOWED = with_sessions(ended(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD)))
+UNFOLLOWED = with_sessions(
+    end_jobs(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD))
+)
 """The old reader has stopped, and the change was cancelled before the new one's handover."""
 
 
 def test_the_old_reader_comes_back_first_when_another_follower_is_wanted() -> None:
     """What has come since it stopped is in no session that is going to be read."""
-    made = planned(UNFOLLOWED, FEED, reader("third"))
-    assert made.goes_on
+    plan = plan_jobs(UNFOLLOWED, FEED, reader("third"))
+    assert plan.goes_on
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 start old on edge-a: state stopped -> running
@@ -601,10 +605,10 @@ def test_what_neither_an_old_reader_nor_its_follower_reads_any_more_is_abandoned
         {client_id(OLD): Taken(1, {"p": {1: 4}})}, {sink_of(FEED): Sent("p", 1, 9, topic="T")}
     )
     observed = replace(running(UNFOLLOWED), brokers={"edge-a": numbers})
-    made = planned(UNFOLLOWED, FEED, observed=observed)
-    assert not made.goes_on
-    assert line(made, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
-    assert line(made, "release edge-a/T of new").endswith(": left")
+    plan = plan_jobs(UNFOLLOWED, FEED, observed=observed)
+    assert not plan.goes_on
+    assert find_line(plan, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
+    assert find_line(plan, "release edge-a/T of new").endswith(": left")
 
 
 def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
@@ -612,10 +616,10 @@ def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
     inventory = with_sessions(
         deployed(A, B2), session(B), session(C, reserved=False, follows=client_id(B), skip=TAKEN)
     )
-    made = planned(inventory, A, C, B2)
-    assert made.goes_on
+    plan = plan_jobs(inventory, A, C, B2)
+    assert plan.goes_on
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to cloud: needed there
 [1] -> #2 try B on cloud: before it stops
@@ -628,11 +632,11 @@ def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
 
 def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_runs() -> None:
     back = replace(FORGOTTEN, jobs=deployed(FEED, OLD).jobs)
-    made = planned(back, FEED, NEW)
-    assert not made.goes_on
-    assert line(made, "reserve edge-a/T for new").endswith(": follows old")
-    assert handovers(made) == {"new": "old"}
-    assert drain_of(made).followed
+    plan = plan_jobs(back, FEED, NEW)
+    assert not plan.goes_on
+    assert find_line(plan, "reserve edge-a/T for new").endswith(": follows old")
+    assert list_handovers(plan) == {"new": "old"}
+    assert find_drain(plan).followed
 
 
 # -- two exchange their links -------------------------------------------------------------
@@ -656,28 +660,28 @@ def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_
 def test_two_jobs_can_exchange_their_links(
     old: tuple[Job, Job], new: tuple[Job, Job], drain: bool
 ) -> None:
-    made = planned(deployed(*old), *new, drain=drain)
-    assert handovers(made) == {"x": "y", "y": "x"}
-    before = steps_before(made)
-    kinds = {step.id: step.operation.kind for step in made.steps}
-    for step in made.steps:
-        seen = {kinds[one] for one in before[step.id]}
+    plan = plan_jobs(deployed(*old), *new, drain=drain)
+    assert list_handovers(plan) == {"x": "y", "y": "x"}
+    before = steps_before(plan)
+    kinds = {step.id: step.operation.kind for step in plan.steps}
+    for step in plan.steps:
+        kinds_before = {kinds[one] for one in before[step.id]}
         if step.operation.kind == "stop":
-            assert seen.isdisjoint({"start", "handover"}), step
+            assert kinds_before.isdisjoint({"start", "handover"}), step
         if step.operation.kind == "release":
-            assert {"start", "handover"} <= seen, step
-    by_text = {str(step.operation): step.id for step in made.steps}
+            assert {"start", "handover"} <= kinds_before, step
+    by_text = {str(step.operation): step.id for step in plan.steps}
     for one, other in (old, old[::-1]):
-        given = by_text[
+        handover = by_text[
             f"handover {one.source_site}/{one.source.topic} from {one.job_name} to {other.job_name}"
         ]
-        assert by_text[f"stop {one.job_name} on edge-a"] in before[given]
+        assert by_text[f"stop {one.job_name} on edge-a"] in before[handover]
 
 
 def test_nothing_of_a_link_that_changes_hands_is_left_to_do_afterwards() -> None:
     """The plan of what a handover leaves behind is empty."""
     after = with_sessions(deployed(FEED, NEW), session(NEW, skip=TAKEN))
-    assert planned(after, FEED, NEW).empty
+    assert plan_jobs(after, FEED, NEW).empty
 
 
 def test_what_a_followed_reader_has_not_taken_yet_is_not_abandoned() -> None:
@@ -687,5 +691,5 @@ def test_what_a_followed_reader_has_not_taken_yet_is_not_abandoned() -> None:
         {client_id(OLD): Taken(1, {"p": {1: 2}})}, {sink_of(FEED): Sent("p", 1, 5, topic="T")}
     )
     observed = replace(running(inventory), brokers={"edge-a": view})
-    made = planned(inventory, FEED, NEW, observed=observed)
-    assert line(made, "release edge-a/T of old").endswith(": left")
+    plan = plan_jobs(inventory, FEED, NEW, observed=observed)
+    assert find_line(plan, "release edge-a/T of old").endswith(": left")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from speck.deploy.planner import plan
+from speck.deploy.planner import plan as make_plan
 from speck.model.composition import Composition, Reader
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Inventory, Session, StartState
@@ -30,7 +30,7 @@ JAR = "a" * 64
 def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object) -> Job:
     """`source` and `sink` are `site/topic`."""
     links = [Link(f"tcp://{s}:1883", t) for s, t in (source.split("/"), sink.split("/"))]
-    made = Job(
+    result = Job(
         job_name=name,
         site=site,
         spe_address=f"http://{site}:8081",
@@ -41,14 +41,14 @@ def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object)
         entry_class="package.ExampleJob",
         jar=JAR,
     )
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(result, **more)  # type: ignore[arg-type]
 
 
 def deployed(*jobs: Job) -> Inventory:
     """An inventory in which every job runs as its first attempt."""
     incarnations = {
         j.job_name: Incarnation(
-            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), start=StartState.CONFIRMED
+            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1, 1), start=StartState.CONFIRMED
         )
         for j in jobs
     }
@@ -75,15 +75,15 @@ def running(inventory: Inventory, free: int = 8, **states: RunState) -> Observat
     )
 
 
-def planned(
+def plan_jobs(
     inventory: Inventory, *jobs: Job, observed: Observation | None = None, **options: Any
 ) -> Plan:
     observed = observed or running(inventory)
-    return plan(Composition("c", jobs), inventory, observed, INSTALLATION, **options)
+    return make_plan(Composition("c", jobs), inventory, observed, INSTALLATION, **options)
 
 
-def text(made: Plan) -> str:
-    return "\n" + str(made) + "\n"
+def text(plan: Plan) -> str:
+    return "\n" + str(plan) + "\n"
 
 
 A = job("A", "edge-a/T-1", "cloud/T-2")
@@ -92,7 +92,7 @@ B = job("B", "cloud/T-2", "cloud/T-3", site="cloud")
 
 def test_new_jobs_start_after_the_readers_of_their_links_are_reserved() -> None:
     assert (
-        text(planned(Inventory(), A, B))
+        text(plan_jobs(Inventory(), A, B))
         == """
 [] -> #1 reserve edge-a/T-1 for A: new reader
 [] -> #2 reserve cloud/T-2 for B: new reader
@@ -105,19 +105,19 @@ def test_new_jobs_start_after_the_readers_of_their_links_are_reserved() -> None:
 
 
 def test_nothing_to_do_when_everything_runs_as_wanted() -> None:
-    made = planned(deployed(A, B), A, B)
-    assert made.empty
-    assert made.summary() == {"add": 0, "update": 0, "move": 0, "remove": 0, "unchanged": 2}
+    plan = plan_jobs(deployed(A, B), A, B)
+    assert plan.empty
+    assert plan.summary() == {"add": 0, "update": 0, "move": 0, "remove": 0, "unchanged": 2}
 
 
 def test_the_order_of_jobs_in_the_composition_does_not_matter() -> None:
-    assert str(planned(Inventory(), A, B)) == str(planned(Inventory(), B, A))
+    assert str(plan_jobs(Inventory(), A, B)) == str(plan_jobs(Inventory(), B, A))
 
 
 def test_new_args_update_in_place_after_main_was_tried() -> None:
-    made = planned(deployed(A, B), replace(A, args=("--x",)), B)
+    plan = plan_jobs(deployed(A, B), replace(A, args=("--x",)), B)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 try A on edge-a: before it stops
@@ -131,25 +131,25 @@ def test_new_args_update_in_place_after_main_was_tried() -> None:
 def test_main_is_tried_once_for_jobs_that_differ_in_name_and_links_only() -> None:
     c = job("C", "edge-a/T-5", "edge-a/T-6")
     changed = [replace(A, args=("--x",)), replace(c, args=("--x",))]
-    made = planned(deployed(A, c), *changed)
-    tries = [step for step in made.steps if step.operation.kind == "try"]
-    stops = [step for step in made.steps if step.operation.kind == "stop"]
+    plan = plan_jobs(deployed(A, c), *changed)
+    tries = [step for step in plan.steps if step.operation.kind == "try"]
+    stops = [step for step in plan.steps if step.operation.kind == "stop"]
     assert len(tries) == 1
     assert [tries[0].id in step.after for step in stops] == [True, True]
-    other = planned(deployed(A, c), changed[0], replace(c, args=("--y",)))
+    other = plan_jobs(deployed(A, c), changed[0], replace(c, args=("--y",)))
     assert str(other).count("try") == 2
 
 
 def test_a_rebuilt_jar_is_an_update() -> None:
-    made = planned(deployed(A), replace(A, jar="b" * 64))
-    assert made.jobs[0].action == "update"
-    assert made.jobs[0].reason == "jar aaaaaaaa -> bbbbbbbb"
+    plan = plan_jobs(deployed(A), replace(A, jar="b" * 64))
+    assert plan.jobs[0].action == "update"
+    assert plan.jobs[0].reason == "jar aaaaaaaa -> bbbbbbbb"
 
 
 def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
-    made = planned(deployed(A, B), replace(A, site="edge-b", spe_address="http://edge-b:8081"), B)
+    plan = plan_jobs(deployed(A, B), replace(A, site="edge-b", spe_address="http://edge-b:8081"), B)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-b: needed there
 [1] -> #2 try A on edge-b: before it stops
@@ -166,7 +166,7 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
         replace(B, source=Link("tcp://cloud:1883", "T-9")),
     )
     assert (
-        text(planned(deployed(A, B), *new))
+        text(plan_jobs(deployed(A, B), *new))
         == """
 [] -> #1 reserve cloud/T-9 for B: new reader
 [] -> #2 upload aaaaaaaa to edge-a: needed there
@@ -192,7 +192,7 @@ NUMBERED = "at least once where a publisher does not number its messages"
 def test_a_chain_can_be_turned_round() -> None:
     turned = (job("A", "cloud/T-2", "cloud/T-3"), job("B", "edge-a/T-1", "cloud/T-2", "cloud"))
     assert (
-        text(planned(deployed(A, B), *turned))
+        text(plan_jobs(deployed(A, B), *turned))
         == f"""
 [] -> #1 reserve edge-a/T-1 for B: follows A
 [] -> #2 upload aaaaaaaa to edge-a: needed there
@@ -218,7 +218,7 @@ def test_a_chain_can_be_turned_round() -> None:
 
 def test_removal_drains_from_the_beginning_to_the_end() -> None:
     assert (
-        text(planned(deployed(A, B)))
+        text(plan_jobs(deployed(A, B)))
         == """
 [] -> #1 stop A on edge-a: no longer wanted
 [1] -> #2 drain cloud/T-2 for B: A left it
@@ -234,14 +234,14 @@ def test_removal_drains_from_the_beginning_to_the_end() -> None:
 def test_what_outsiders_read_is_released_after_its_producers_have_stopped() -> None:
     outside = Session("dashboard", B.sink, "cloud", None)
     inventory = deployed(A, B)
-    made = planned(replace(inventory, sessions=(*inventory.sessions, outside)))
-    assert "[2] -> #3 cancel B on cloud" in str(made)
-    assert "[3] -> #6 release cloud/T-3 of dashboard: left" in str(made)
+    plan = plan_jobs(replace(inventory, sessions=(*inventory.sessions, outside)))
+    assert "[2] -> #3 cancel B on cloud" in str(plan)
+    assert "[3] -> #6 release cloud/T-3 of dashboard: left" in str(plan)
 
 
 def test_removal_without_draining_cancels_all_at_once() -> None:
     assert (
-        text(planned(deployed(A, B), drain=False))
+        text(plan_jobs(deployed(A, B), drain=False))
         == """
 [] -> #1 cancel A on edge-a: no longer wanted
 [] -> #2 cancel B on cloud: no longer wanted
@@ -258,21 +258,21 @@ def test_the_plan_says_how_many_messages_a_reader_abandons() -> None:
     sink = sink_client_id(INSTALLATION, "A", A.source)
     brokers = {"cloud": BrokerView({}, {sink: Sent("p", 1, 5)})}
     observed = replace(running(inventory), brokers=brokers)
-    made = planned(inventory, A, observed=observed)
-    assert "release cloud/T-2 of B: left; abandons 5 queued messages" in str(made)
+    plan = plan_jobs(inventory, A, observed=observed)
+    assert "release cloud/T-2 of B: left; abandons 5 queued messages" in str(plan)
 
 
 def test_a_reader_that_stays_is_not_drained() -> None:
-    assert "drain" not in str(planned(deployed(A, B), B))
+    assert "drain" not in str(plan_jobs(deployed(A, B), B))
 
 
 def test_a_reader_in_the_middle_takes_what_was_sent_before_another_reads_on() -> None:
     read_on = job("B", "edge-a/X", "cloud/T-3", site="cloud")
     middle = job("M", "edge-a/X", "cloud/T-2")
     inventory = deployed(job("A", "edge-a/T-1", "edge-a/X"), middle, B)
-    made = planned(inventory, job("A", "edge-a/T-1", "edge-a/X"), read_on)
+    plan = plan_jobs(inventory, job("A", "edge-a/T-1", "edge-a/X"), read_on)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 reserve edge-a/X for B: follows M
 [1] -> #2 drain edge-a/X for M: what was sent so far
@@ -293,47 +293,47 @@ def test_a_reader_in_the_middle_takes_what_was_sent_before_another_reads_on() ->
 
 def test_a_stopped_job_keeps_its_session() -> None:
     inventory = deployed(A)
-    made = planned(inventory, replace(A, state=DesiredState.STOPPED))
+    plan = plan_jobs(inventory, replace(A, state=DesiredState.STOPPED))
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 stop A on edge-a: state running -> stopped
 """
     )
-    assert made.jobs[0].action == "update"
+    assert plan.jobs[0].action == "update"
 
 
 def test_a_stopped_job_comes_back_from_its_savepoint() -> None:
     inventory = deployed(A)
     ended = replace(inventory.jobs["A"], end=EndState.ENDED, savepoint="file:/s")
-    made = planned(replace(inventory, jobs={"A": ended}), A)
+    plan = plan_jobs(replace(inventory, jobs={"A": ended}), A)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 start A on edge-a: state stopped -> running
 """
     )
-    assert made.steps[1].operation.keeps_state  # type: ignore[union-attr]
+    assert plan.steps[1].operation.keeps_state  # type: ignore[union-attr]
 
 
 def test_a_failed_job_is_started_again_as_a_new_attempt() -> None:
     inventory = deployed(A)
-    made = planned(inventory, A, observed=running(inventory, A=RunState.FAILED))
-    assert "start A on edge-a: not running: failed" in str(made)
-    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.FAILED))
+    assert "start A on edge-a: not running: failed" in str(plan)
+    assert plan.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
 
 
 def test_a_stateless_update_starts_from_nothing() -> None:
     new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
-    made = planned(deployed(A), new)
-    assert made.steps[-2].operation.keeps_state is False  # type: ignore[union-attr]
+    plan = plan_jobs(deployed(A), new)
+    assert plan.steps[-2].operation.keeps_state is False  # type: ignore[union-attr]
 
 
 def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
     inventory = deployed(A)
-    made = planned(inventory, A, observed=Observation({}, unreachable={"edge-a": "no answer"}))
-    assert made.empty
+    plan = plan_jobs(inventory, A, observed=Observation({}, unreachable={"edge-a": "no answer"}))
+    assert plan.empty
 
 
 def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
@@ -342,9 +342,9 @@ def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
         replace(A, site="cloud", spe_address="http://cloud:8081"),
         replace(B, site="edge-a", spe_address="http://edge-a:8081"),
     )
-    made = planned(inventory, *swapped, observed=running(inventory, free=0))
+    plan = plan_jobs(inventory, *swapped, observed=running(inventory, free=0))
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to cloud: needed there
 [1] -> #2 try A on cloud: before it stops
@@ -361,14 +361,14 @@ def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
 
 
 def test_what_another_composition_reads_counts_as_read() -> None:
-    made = plan(
+    plan = make_plan(
         Composition("c", (A,)),
         Inventory(),
         running(Inventory()),
         INSTALLATION,
         frozenset({A.sink}),
     )
-    assert made.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]
+    assert plan.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]
 
 
 OUT = Session("dashboard", A.sink, "cloud", None)
@@ -377,9 +377,9 @@ OUT = Session("dashboard", A.sink, "cloud", None)
 def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     inventory = replace(deployed(A), sessions=(*deployed(A).sessions, OUT))
     new = replace(A, sink=Link("tcp://cloud:1883", "T-9"))
-    wanted = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
+    desired = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
     assert (
-        text(plan(wanted, inventory, running(inventory), INSTALLATION))
+        text(make_plan(desired, inventory, running(inventory), INSTALLATION))
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 try A on edge-a: before it stops
@@ -391,46 +391,46 @@ def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     )
 
 
-def asked(new: Job, **more: Any) -> Inventory:
+def with_open_start(new: Job, **more: Any) -> Inventory:
     """A's first start was asked for, and no answer was heard."""
     inventory = deployed(new)
-    asked = replace(inventory.jobs["A"], **{"start": StartState.REQUESTED, **more})
-    return replace(inventory, jobs={"A": asked})
+    incarnation = replace(inventory.jobs["A"], **{"start": StartState.REQUESTED, **more})
+    return replace(inventory, jobs={"A": incarnation})
 
 
 NOT_LISTED = running(Inventory())
 
 
 def test_a_start_without_an_answer_is_sent_again_under_its_id() -> None:
-    made = planned(asked(A), A, observed=NOT_LISTED)
+    plan = plan_jobs(with_open_start(A), A, observed=NOT_LISTED)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 start A on edge-a: not started yet: not running: edge-a does not know it
 """
     )
-    assert made.jobs[0].action == "add"
-    assert made.steps[1].operation.attempt == 1  # type: ignore[union-attr]
+    assert plan.jobs[0].action == "add"
+    assert plan.steps[1].operation.attempt == 1  # type: ignore[union-attr]
 
 
 def test_a_start_without_an_answer_is_settled_before_another() -> None:
-    made = planned(asked(A), replace(A, args=("--x",)), observed=NOT_LISTED)
-    assert [step.operation.kind for step in made.steps] == ["upload", "try", "fence", "start"]
-    assert made.steps[-1].after == (1, 3)
-    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+    plan = plan_jobs(with_open_start(A), replace(A, args=("--x",)), observed=NOT_LISTED)
+    assert [step.operation.kind for step in plan.steps] == ["upload", "try", "fence", "start"]
+    assert plan.steps[-1].after == (1, 3)
+    assert plan.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
 
 
 def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
-    made = planned(asked(A, start=StartState.ACCEPTED), A, observed=NOT_LISTED)
-    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
-    assert made.steps[-1].operation.keeps_state  # type: ignore[union-attr]
+    plan = plan_jobs(with_open_start(A, start=StartState.ACCEPTED), A, observed=NOT_LISTED)
+    assert plan.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+    assert plan.steps[-1].operation.keeps_state  # type: ignore[union-attr]
 
 
 def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
     silent = Observation({}, unreachable={"edge-a": "no answer"})
-    made = planned(asked(A), replace(A, args=("--x",)), observed=silent)
-    assert "fence" in [step.operation.kind for step in made.steps]
+    plan = plan_jobs(with_open_start(A), replace(A, args=("--x",)), observed=silent)
+    assert "fence" in [step.operation.kind for step in plan.steps]
 
 
 def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
@@ -438,17 +438,17 @@ def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
         replace(A, sink=Link("tcp://cloud:1883", "T-9")),
         replace(B, source=Link("tcp://cloud:1883", "T-9")),
     )
-    made = planned(deployed(A, B), *new)
-    start = next(s for s in made.steps if str(s.operation) == "start A on edge-a")
-    noted = next(s for s in made.steps if str(s.operation).startswith("note A"))
+    plan = plan_jobs(deployed(A, B), *new)
+    start = next(s for s in plan.steps if str(s.operation) == "start A on edge-a")
+    noted = next(s for s in plan.steps if str(s.operation).startswith("note A"))
     assert start.whatever == {noted.id}
 
 
 def test_what_a_reader_is_owed_is_drained_though_nobody_leaves_its_link() -> None:
     inventory = deployed(B)
     owed = replace(inventory.sessions[0], owed=(("p", 1, 3),))
-    made = planned(replace(inventory, sessions=(owed,)))
-    assert "[] -> #1 drain cloud/T-2 for B: left from before" in str(made)
+    plan = plan_jobs(replace(inventory, sessions=(owed,)))
+    assert "[] -> #1 drain cloud/T-2 for B: left from before" in str(plan)
 
 
 def test_a_producer_that_has_stopped_before_is_drained() -> None:
@@ -456,29 +456,29 @@ def test_a_producer_that_has_stopped_before_is_drained() -> None:
     ended = replace(inventory.jobs["A"], end=EndState.ENDED, savepoint="file:/s")
     inventory = replace(inventory, jobs={**inventory.jobs, "A": ended})
     stopped = replace(A, state=DesiredState.STOPPED)
-    assert "drain cloud/T-2 for B: A left it" in str(planned(inventory, stopped))
+    assert "drain cloud/T-2 for B: A left it" in str(plan_jobs(inventory, stopped))
 
 
 def test_a_stopped_job_that_was_edited_is_an_update() -> None:
     ended = replace(deployed(A).jobs["A"], end=EndState.ENDED, savepoint="file:/s")
-    made = planned(
+    plan = plan_jobs(
         replace(deployed(A), jobs={"A": ended}),
         replace(A, state=DesiredState.STOPPED, args=("--x",)),
     )
-    assert (made.jobs[0].action, made.jobs[0].reason) == (
+    assert (plan.jobs[0].action, plan.jobs[0].reason) == (
         "update",
         "args changed; stopped, as wanted",
     )
-    assert made.empty
+    assert plan.empty
 
 
 def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
     foreign = replace(A, args=("--in={source_topic}",))
     sink = sink_client_id(INSTALLATION, "A", A.source)
-    made = planned(deployed(foreign, B))
-    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    plan = plan_jobs(deployed(foreign, B))
+    drain = next(s.operation for s in plan.steps if isinstance(s.operation, Drain))
     assert drain.silent == (sink,)
-    assert "release cloud/T-2 of B: left; abandons what is queued (number not known)" in str(made)
+    assert "release cloud/T-2 of B: left; abandons what is queued (number not known)" in str(plan)
 
 
 def sink_of(new: Job) -> str:
@@ -497,15 +497,15 @@ def with_former(*topics: str, now: Job = A) -> Inventory:
     return replace(inventory, jobs={**inventory.jobs, "A": a})
 
 
-def start_of(made: Plan, job_name: str) -> Start:
-    starts = (s.operation for s in made.steps if isinstance(s.operation, Start))
+def start_of(plan: Plan, job_name: str) -> Start:
+    starts = (s.operation for s in plan.steps if isinstance(s.operation, Start))
     return next(start for start in starts if start.job_name == job_name)
 
 
 def test_a_changed_source_leaves_the_numbers_of_the_sink_s_link() -> None:
-    made = planned(deployed(A, B), fed_by("T-8"), B)
+    plan = plan_jobs(deployed(A, B), fed_by("T-8"), B)
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 reserve edge-a/T-8 for A: new reader
 [] -> #2 upload aaaaaaaa to edge-a: needed there
@@ -516,34 +516,34 @@ def test_a_changed_source_leaves_the_numbers_of_the_sink_s_link() -> None:
 [4,5] -> #7 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 """
     )
-    assert start_of(made, "A").former_sinks == (sink_of(A),)
+    assert start_of(plan, "A").former_sinks == (sink_of(A),)
 
 
 def test_a_start_on_the_same_sink_link_remembers_what_the_one_before_did() -> None:
     inventory = with_former("T-7")
     for new in (replace(A, args=("--x",)), replace(A, upgrade=Upgrade.STATELESS, parallelism=2)):
-        assert start_of(planned(inventory, new, B), "A").former_sinks == (sink_of(fed_by("T-7")),)
+        assert start_of(plan_jobs(inventory, new, B), "A").former_sinks == (sink_of(fed_by("T-7")),)
     failed = running(inventory, A=RunState.FAILED)
-    made = planned(inventory, A, B, observed=failed)
-    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-7")),)
+    plan = plan_jobs(inventory, A, B, observed=failed)
+    assert start_of(plan, "A").former_sinks == (sink_of(fed_by("T-7")),)
 
 
 def test_a_start_that_is_sent_again_remembers_the_same() -> None:
     former = (sink_of(fed_by("T-7")),)
-    made = planned(asked(A, former_sinks=former), A, observed=NOT_LISTED)
-    assert start_of(made, "A").former_sinks == former
+    plan = plan_jobs(with_open_start(A, former_sinks=former), A, observed=NOT_LISTED)
+    assert start_of(plan, "A").former_sinks == former
 
 
 def test_a_source_that_comes_back_is_no_former_one() -> None:
-    made = planned(with_former("T-7", "T-8"), fed_by("T-7"), B)
-    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-8")), sink_of(A))
-    assert "clear" not in str(made)
+    plan = plan_jobs(with_former("T-7", "T-8"), fed_by("T-7"), B)
+    assert start_of(plan, "A").former_sinks == (sink_of(fed_by("T-8")), sink_of(A))
+    assert "clear" not in str(plan)
 
 
 def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
-    made = planned(with_former("T-7", now=fed_by("T-8")))
+    plan = plan_jobs(with_former("T-7", now=fed_by("T-8")))
     assert (
-        text(made)
+        text(plan)
         == """
 [] -> #1 stop A on edge-a: no longer wanted
 [1] -> #2 drain cloud/T-2 for B: A left it
@@ -555,10 +555,10 @@ def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
 """
     )
     both = {sink_of(fed_by("T-7")), sink_of(fed_by("T-8"))}
-    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    drain = next(s.operation for s in plan.steps if isinstance(s.operation, Drain))
     assert set(drain.sinks) == both
     assert drain.silent == ()
-    forget = next(s.operation for s in made.steps if isinstance(s.operation, Forget))
+    forget = next(s.operation for s in plan.steps if isinstance(s.operation, Forget))
     assert set(forget.sinks) == both
 
 
@@ -567,10 +567,10 @@ def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
         replace(A, sink=Link("tcp://cloud:1883", "T-9")),
         replace(B, source=Link("tcp://cloud:1883", "T-9")),
     )
-    made = planned(with_former("T-7"), *new)
-    noted, cleared = (s for s in made.steps if isinstance(s.operation, Clear))
-    drain = next(s for s in made.steps if isinstance(s.operation, Drain))
-    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    plan = plan_jobs(with_former("T-7"), *new)
+    noted, cleared = (s for s in plan.steps if isinstance(s.operation, Clear))
+    drain = next(s for s in plan.steps if isinstance(s.operation, Drain))
+    start = next(s for s in plan.steps if s.operation == start_of(plan, "A"))
     assert isinstance(noted.operation, Clear) and isinstance(cleared.operation, Clear)
     assert noted.operation.kept == sink_of(A)
     assert noted.operation.sinks == ()
@@ -578,23 +578,23 @@ def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
     assert noted.id in start.whatever
     assert cleared.operation.sinks == (sink_of(fed_by("T-7")),)
     assert start.id in cleared.after
-    assert start_of(made, "A").former_sinks == ()
+    assert start_of(plan, "A").former_sinks == ()
 
 
 def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() -> None:
     new = replace(fed_by("T-7"), sink=Link("tcp://cloud:1883", "T-9"))
-    made = planned(with_former("T-7"), new, B)
-    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
-    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    plan = plan_jobs(with_former("T-7"), new, B)
+    clear = next(s for s in plan.steps if isinstance(s.operation, Clear))
+    start = next(s for s in plan.steps if s.operation == start_of(plan, "A"))
     assert start.whatever == {clear.id}
 
 
 def test_the_numbers_of_the_last_eight_sources_are_kept() -> None:
-    made = planned(with_former(*(f"S-{n}" for n in range(8))), fed_by("T-8"), B)
-    kept = start_of(made, "A").former_sinks
-    assert kept == (*(sink_of(fed_by(f"S-{n}")) for n in range(1, 8)), sink_of(A))
-    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
-    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    plan = plan_jobs(with_former(*(f"S-{n}" for n in range(8))), fed_by("T-8"), B)
+    sinks = start_of(plan, "A").former_sinks
+    assert sinks == (*(sink_of(fed_by(f"S-{n}")) for n in range(1, 8)), sink_of(A))
+    clear = next(s for s in plan.steps if isinstance(s.operation, Clear))
+    start = next(s for s in plan.steps if s.operation == start_of(plan, "A"))
     assert isinstance(clear.operation, Clear)
     assert clear.operation.sinks == (sink_of(fed_by("S-0")),)
     assert clear.id not in start.after
@@ -606,8 +606,8 @@ def test_what_was_sent_under_former_sources_counts_as_abandoned() -> None:
     sent = {sink_of(fed_by("T-7")): Sent("i-A", 1, 9), sink_of(A): Sent("i-A", 3, 5)}
     cloud = BrokerView({reader: Taken(1, {"i-A": {1: 2}})}, sent)
     observed = replace(running(inventory), brokers={"cloud": cloud})
-    made = planned(inventory, A, observed=observed)
-    assert "release cloud/T-2 of B: left; abandons 12 queued messages" in str(made)
+    plan = plan_jobs(inventory, A, observed=observed)
+    assert "release cloud/T-2 of B: left; abandons 12 queued messages" in str(plan)
 
 
 # -- ways back, and state that travels ----------------------------------------------------
@@ -622,7 +622,9 @@ APART = frozenset({("edge-a", "edge-b"), ("edge-b", "edge-a")})
 
 def apart(inventory: Inventory, *jobs: Job) -> Plan:
     """Planned where edge-a and edge-b cannot read each other's storage."""
-    return plan(Composition("c", jobs), inventory, running(inventory), INSTALLATION, apart=APART)
+    return make_plan(
+        Composition("c", jobs), inventory, running(inventory), INSTALLATION, apart=APART
+    )
 
 
 def test_state_is_carried_after_the_stop_and_before_the_start() -> None:
@@ -658,8 +660,8 @@ def test_state_that_a_failed_move_left_behind_is_carried_by_the_next() -> None:
 
 def test_nothing_comes_back_where_another_has_been_given_its_link() -> None:
     elsewhere = replace(A, source=Link("tcp://edge-a:1883", "T-8"))
-    made = str(planned(deployed(A, B), elsewhere, B, job("C", "edge-a/T-1", "cloud/T-7")))
-    assert "return A" not in made
+    plan = str(plan_jobs(deployed(A, B), elsewhere, B, job("C", "edge-a/T-1", "cloud/T-7")))
+    assert "return A" not in plan
 
 
 def test_nothing_comes_back_that_could_close_a_circle() -> None:
@@ -669,23 +671,23 @@ def test_nothing_comes_back_that_could_close_a_circle() -> None:
         replace(A, source=Link("tcp://edge-a:1883", "T-8")),
         replace(c, source=Link("tcp://cloud:1883", "T-3"), sink=Link("tcp://edge-a:1883", "T-1")),
     )
-    made = str(planned(deployed(A, B, c), *new, B))
-    assert "start A" in made
-    assert "return A" not in made
+    plan = str(plan_jobs(deployed(A, B, c), *new, B))
+    assert "start A" in plan
+    assert "return A" not in plan
 
 
 def test_what_was_told_by_a_failed_start_is_remembered_by_what_comes_back() -> None:
     new = fed_by("T-8")
-    made = planned(deployed(A, B), new, B)
-    (back,) = (s.operation for s in made.steps if isinstance(s.operation, Return))
+    plan = plan_jobs(deployed(A, B), new, B)
+    (back,) = (s.operation for s in plan.steps if isinstance(s.operation, Return))
     assert back.former_sinks == (sink_of(new),)
-    assert (back.attempt, back.failed) == (3, start_of(made, "A").engine_job_id)
+    assert (back.attempt, back.failed) == (3, start_of(plan, "A").engine_job_id)
 
 
 def test_a_job_that_does_not_run_has_no_way_back() -> None:
     inventory = deployed(A)
-    made = planned(inventory, A, observed=running(inventory, A=RunState.FAILED))
-    assert "return" not in str(made)
+    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.FAILED))
+    assert "return" not in str(plan)
 
 
 def test_a_start_that_would_close_a_circle_waits_for_what_stops() -> None:
@@ -693,16 +695,16 @@ def test_a_start_that_would_close_a_circle_waits_for_what_stops() -> None:
     old_b = job("B", "cloud/T-8", "cloud/T-9", site="cloud")
     new_a = job("A", "edge-a/T-6", "edge-a/T-7")
     new_b = job("B", "cloud/T-2", "edge-a/T-1", site="cloud")
-    made = planned(deployed(A, old_b), new_a, new_b)
-    stop = next(s.id for s in made.steps if str(s.operation) == "stop A on edge-a")
+    plan = plan_jobs(deployed(A, old_b), new_a, new_b)
+    stop = next(s.id for s in plan.steps if str(s.operation) == "stop A on edge-a")
     started = next(
-        s for s in made.steps if isinstance(s.operation, Start) and s.operation.job == new_b
+        s for s in plan.steps if isinstance(s.operation, Start) and s.operation.job == new_b
     )
     assert stop in started.after
 
 
 def test_a_circle_that_runs_already_can_be_taken_apart() -> None:
     back = job("B", "cloud/T-2", "edge-a/T-1", site="cloud")
-    made = planned(deployed(A, back))
-    assert made.summary()["remove"] == 2
-    assert all(before < step.id for step in made.steps for before in step.after)
+    plan = plan_jobs(deployed(A, back))
+    assert plan.summary()["remove"] == 2
+    assert all(before < step.id for step in plan.steps for before in step.after)

@@ -18,7 +18,7 @@ MBPS = 1e6 / 8  # bytes a second
 
 
 class Time:
-    """Stands still while anybody has something to do, then goes on to who wakes up next."""
+    """Stands still while any task has work, then advances to the next one that wakes up."""
 
     def __init__(self) -> None:
         self.at = 100.0
@@ -51,10 +51,10 @@ class Writer:
 
     def __init__(self, time: Time) -> None:
         self._time = time
-        self.came: list[tuple[float, int]] = []
+        self.arrivals: list[tuple[float, int]] = []
 
     def write(self, data: bytes) -> None:
-        self.came.append((self._time.now() - 100.0, len(data)))
+        self.arrivals.append((self._time.now() - 100.0, len(data)))
 
     async def drain(self) -> None:
         """At once."""
@@ -87,7 +87,7 @@ class Trial:
             reader.feed_eof()
             writer: Any = Writer(self.time)
             await self.time.pass_for(self.relay.carry(reader, writer, writer, site, to))
-            return list(writer.came)
+            return list(writer.arrivals)
 
         return asyncio.run(run())
 
@@ -152,16 +152,16 @@ def test_who_sends_faster_than_the_link_waits(
     """No more is taken in than passes in 0.3 s, and the piece that is read then."""
     trial.shape(up_mbps=1)
     way = type(trial.relay.links["a"].up)
-    taken: list[tuple[float, int]] = []
+    arrivals: list[tuple[float, int]] = []
 
     def take(self: Any, size: int, now: float) -> float:
-        taken.append((now - 100.0, size))
+        arrivals.append((now - 100.0, size))
         return real(self, size, now)
 
     real = way.take
     monkeypatch.setattr(way, "take", take)
     trial.send(250_000)
-    up = taken[::2]  # each piece is taken by the one's uplink, then by the other's downlink
+    up = arrivals[::2]  # each piece is taken by the one's uplink, then by the other's downlink
     sizes = itertools.accumulate(size for _, size in up)
     ahead = [size - at * MBPS for size, (at, _) in zip(sizes, up, strict=True)]
     assert max(ahead) == pytest.approx(0.3 * MBPS + up[0][1])

@@ -56,12 +56,12 @@ def test_lans_and_a_host(tmp_path: Path) -> None:
     ],
 )
 def test_faults_are_told_with_path_and_line(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         load_wan(written(tmp_path, text))
-    assert [str(problem).startswith(fault) for problem in refused.value.problems] == [True], (
-        refused.value.problems
+    assert [str(problem).startswith(fault) for problem in error.value.problems] == [True], (
+        error.value.problems
     )
-    assert str(refused.value).startswith("cannot use the WAN ")
+    assert str(error.value).startswith("cannot use the WAN ")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -85,11 +85,11 @@ def test_a_link_that_is_down_swallows_packets_before_anything_else() -> None:
 
 
 def test_sites_of_one_lan_need_no_uplink() -> None:
-    made = layout(Wan(AWAY, (("edge-a", "cloud"),), host="cloud"))
-    assert made.rules()[:2] == ["pref 10 iif p0 lookup 101", "pref 10 iif p2 lookup 101"]
+    plan = layout(Wan(AWAY, (("edge-a", "cloud"),), host="cloud"))
+    assert plan.rules()[:2] == ["pref 10 iif p0 lookup 101", "pref 10 iif p2 lookup 101"]
     (inside,) = [
         batch.lines
-        for batch in made.build()
+        for batch in plan.build()
         if batch.tool == "ip" and batch.namespace == "speck-0123abcd-edge-a"
     ]
     assert [line for line in inside if "dev peer onlink" in line] == [

@@ -1,4 +1,4 @@
-"""Export and import: what goes out comes back the same, and what is wrong is named."""
+"""Export and import: exported rows are imported unchanged, and faults are named."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def exported(root: Path, table: Table, form: str, path: Path, **range_: Any) -> 
     return path
 
 
-def told(root: Path, table: Table) -> list[str]:
+def list_rows(root: Path, table: Table) -> list[str]:
     return sorted(str(row) for row in read(root, table).to_pylist())
 
 
-def given(tmp_path: Path, name: str, text: str | bytes) -> Path:
+def write_file(tmp_path: Path, name: str, text: str | bytes) -> Path:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def taken(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> ImportResult:
+def import_text(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> ImportResult:
     form = name.rpartition(".")[2]
-    return import_file(tmp_path / "in", given(tmp_path, name, text), name, form, **more)
+    return import_file(tmp_path / "in", write_file(tmp_path, name, text), name, form, **more)
 
 
 @pytest.mark.parametrize("table", [TASKS, SITES, PLANS])
@@ -78,10 +78,10 @@ def test_what_was_exported_is_imported_as_it_was(
 ) -> None:
     path = exported(root, table, form, tmp_path / f"x.{form}")
     into = tmp_path / "other"
-    done = import_file(into, path, path.name, form)
-    assert done.table == table.name
-    assert done.new == done.rows == len(told(root, table))
-    assert told(into, table) == told(root, table)
+    result = import_file(into, path, path.name, form)
+    assert result.table == table.name
+    assert result.new == result.rows == len(list_rows(root, table))
+    assert list_rows(into, table) == list_rows(root, table)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -94,9 +94,9 @@ def test_a_second_import_changes_nothing(root: Path, tmp_path: Path, form: str) 
 
 def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Path) -> None:
     out = io.BytesIO()
-    done = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
+    result = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert done.rows == len(rows) == 2
+    assert result.rows == len(rows) == 2
     assert {row["composition"] for row in rows} == {"c"}
     assert min(row["at"] for row in rows) == "2026-03-01T12:00:00.000001Z"
 
@@ -104,8 +104,8 @@ def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Pat
 def test_a_damaged_file_is_told_by_the_export(root: Path) -> None:
     bad = list_paths(root, TASKS)[0]
     bad.write_bytes(b"PAR1")
-    done = export(root, TASKS, io.BytesIO(), "csv")
-    assert [damaged.path for damaged in done.damaged] == [bad]
+    result = export(root, TASKS, io.BytesIO(), "csv")
+    assert [damaged.path for damaged in result.damaged] == [bad]
 
 
 def test_an_empty_export_has_its_columns(tmp_path: Path) -> None:
@@ -134,20 +134,20 @@ HEADER = "at,composition,engine_job_id,vertex,subtask,busy_ms,records_in,is_sink
 )
 def test_bad_rows_are_named_with_line_and_column(tmp_path: Path, row: str, words: str) -> None:
     text = f"{HEADER}\n2026-03-01T12:00:00Z,c,a,v,0,1.5,7,true\n{row}\n"
-    with pytest.raises(InvalidError, match=r"cannot import x\.csv: line 3, column ") as refused:
-        taken(tmp_path, "x.csv", text)
-    assert words in str(refused.value)
+    with pytest.raises(InvalidError, match=r"cannot import x\.csv: line 3, column ") as error:
+        import_text(tmp_path, "x.csv", text)
+    assert words in str(error.value)
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
     rows = [f"2026-03-01T12:00:00Z,c,a,v,bad{number},,," for number in range(30)]
-    with pytest.raises(InvalidError) as refused:
-        taken(tmp_path, "x.csv", "\n".join([HEADER, *rows[:3]]))
-    assert [problem.line for problem in refused.value.problems] == [2, 3, 4]
-    with pytest.raises(InvalidError) as refused:
-        taken(tmp_path, "x.csv", "\n".join([HEADER, *rows]))
-    assert len(refused.value.problems) == 20
+    with pytest.raises(InvalidError) as error:
+        import_text(tmp_path, "x.csv", "\n".join([HEADER, *rows[:3]]))
+    assert [problem.line for problem in error.value.problems] == [2, 3, 4]
+    with pytest.raises(InvalidError) as error:
+        import_text(tmp_path, "x.csv", "\n".join([HEADER, *rows]))
+    assert len(error.value.problems) == 20
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,16 @@ def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
 def test_what_is_no_table_is_refused(
     tmp_path: Path, name: str, text: str | bytes, words: str
 ) -> None:
-    with pytest.raises(InvalidError) as refused:
-        taken(tmp_path, name, text)
-    assert words in str(refused.value)
+    with pytest.raises(InvalidError) as error:
+        import_text(tmp_path, name, text)
+    assert words in str(error.value)
 
 
 def test_which_table_it_is_can_be_said(tmp_path: Path) -> None:
-    done = taken(tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES)
-    assert (done.new, done.since, done.until) == (1, NOON, NOON)
+    result = import_text(
+        tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES
+    )
+    assert (result.new, result.since, result.until) == (1, NOON, NOON)
 
 
 def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
 
 def test_rows_come_into_the_days_they_belong_to(tmp_path: Path) -> None:
     lines = [f"{task(day * 86_400)['at'].isoformat()},c,a,v,0,,," for day in range(3)]
-    taken(tmp_path, "x.csv", "\n".join([HEADER, *lines]))
+    import_text(tmp_path, "x.csv", "\n".join([HEADER, *lines]))
     assert len(list_paths(tmp_path / "in", TASKS)) == 3
 
 
@@ -213,9 +215,9 @@ def test_a_kill_during_an_import_leaves_all_or_nothing(
     with pytest.raises(DiedError):
         import_file(into, path, "x", "parquet", disk=MortalDisk(step, half=half))
     sweep(into)
-    assert told(into, TASKS) in ([], told(root, TASKS))
+    assert list_rows(into, TASKS) in ([], list_rows(root, TASKS))
     import_file(into, path, "x", "parquet")
-    assert told(into, TASKS) == told(root, TASKS)
+    assert list_rows(into, TASKS) == list_rows(root, TASKS)
     assert not [file for file in into.rglob(".*") if file.name != ".lock"]
 
 
@@ -226,12 +228,12 @@ def test_an_error_during_an_import_says_whether_anything_was_imported(
 ) -> None:
     path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
     into = tmp_path / "in"
-    with pytest.raises(TransientError, match="cannot") as found:
+    with pytest.raises(TransientError, match="cannot") as error_info:
         import_file(into, path, "x", "parquet", disk=ErringDisk(step, half=half))
     sweep(into)
-    none = "nothing was imported" in str(found.value)
-    assert none != ("do not repeat the import" in str(found.value))
-    assert told(into, TASKS) == ([] if none else told(root, TASKS))
+    none = "nothing was imported" in str(error_info.value)
+    assert none != ("do not repeat the import" in str(error_info.value))
+    assert list_rows(into, TASKS) == ([] if none else list_rows(root, TASKS))
     assert not [file for file in into.rglob(".*") if file.name != ".lock"]
 
 
@@ -252,11 +254,11 @@ def test_gauges_become_totals(tmp_path: Path, held: str) -> None:
         "A,v,0,1772366415000,250,0,10.3,1",
         held=held,
     )
-    done = taken(tmp_path, "x.csv", text)
-    assert (done.table, done.new, done.ignored) == ("tasks", 3, ("load",))
+    result = import_text(tmp_path, "x.csv", text)
+    assert (result.table, result.new, result.ignored) == ("tasks", 3, ("load",))
     rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
-    found = [(row["busy_ms"], row["back_pressured_ms"], row["records_in"]) for row in rows]
-    assert found == [(0, 0, 0), (5000, 1000, 200), (6250, 1000, 252)]
+    totals = [(row["busy_ms"], row["back_pressured_ms"], row["records_in"]) for row in rows]
+    assert totals == [(0, 0, 0), (5000, 1000, 200), (6250, 1000, 252)]
     assert {row["engine_job_id"] for row in rows} == {"A@1772366400000"}
     assert {(row["job_name"], row["composition"], row["site"]) for row in rows} == {
         ("A", "_alone", None)
@@ -268,7 +270,7 @@ def test_time_that_was_not_seen_is_not_counted_as_nothing(tmp_path: Path) -> Non
     lines = [f"A,v,0,{1772366400000 + second * 1000},100,0,1,1" for second in (0, 10, 20, 300, 310)]
     lines.append("A,v,0,1772366720000,NaN,0,1,1")
     lines.append("A,v,0,1772366730000,100,0,1,1")
-    taken(tmp_path, "x.csv", trace(*lines))
+    import_text(tmp_path, "x.csv", trace(*lines))
     rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
     assert [row["busy_ms"] for row in rows] == [0, 1000, 2000, 0, 1000, 0, 1000]
     incarnations = [row["engine_job_id"] for row in rows]
@@ -277,16 +279,16 @@ def test_time_that_was_not_seen_is_not_counted_as_nothing(tmp_path: Path) -> Non
 
 def test_a_trace_imported_twice_is_there_once(tmp_path: Path) -> None:
     text = trace(*(f"A,v,0,{1772366400000 + n * 5000},100,0,1,1" for n in range(9)))
-    assert taken(tmp_path, "x.csv", text).new == 9
-    assert taken(tmp_path, "x.csv", text).new == 0
+    assert import_text(tmp_path, "x.csv", text).new == 9
+    assert import_text(tmp_path, "x.csv", text).new == 0
 
 
 def test_a_trace_as_json_lines_names_composition_and_site(tmp_path: Path) -> None:
     row = {"job": "A", "vertex": "v", "subtask": 0, "timestamp": 1772366400000}
     text = json.dumps({**row, "site": "edge-a", "composition": "c", "idleTimeMsPerSecond": 5})
-    taken(tmp_path, "x.jsonl", text)
-    (found,) = read(tmp_path / "in", TASKS).to_pylist()
-    assert (found["composition"], found["site"], found["idle_ms"]) == ("c", "edge-a", 0)
-    assert found["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    import_text(tmp_path, "x.jsonl", text)
+    (task_row,) = read(tmp_path / "in", TASKS).to_pylist()
+    assert (task_row["composition"], task_row["site"], task_row["idle_ms"]) == ("c", "edge-a", 0)
+    assert task_row["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     with pytest.raises(InvalidError, match=r"line 1, column composition: is '\.\./x'"):
-        taken(tmp_path, "x.jsonl", json.dumps({**row, "composition": "../x"}))
+        import_text(tmp_path, "x.jsonl", json.dumps({**row, "composition": "../x"}))

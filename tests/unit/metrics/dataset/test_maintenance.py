@@ -1,4 +1,4 @@
-"""Tending: what is merged, what is dropped, and what a kill or a bad disk leaves."""
+"""Maintenance: what is merged and deleted, and the state after a kill or on a bad disk."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def rows(root: Path) -> list[dict]:
-    found = read(root, TASKS).to_pylist()
-    return sorted(found, key=lambda row: (row["subtask"], row["at"]))
+    all_rows = read(root, TASKS).to_pylist()
+    return sorted(all_rows, key=lambda row: (row["subtask"], row["at"]))
 
 
 def test_a_day_that_is_over_becomes_one_file_in_order(root: Path) -> None:
     before = rows(root)
-    done = maintain(root, TOMORROW, 30)
-    assert (done.merged, done.written, done.dropped_days) == (5, 1, [])
+    result = maintain(root, TOMORROW, 30)
+    assert (result.merged, result.written, result.dropped_days) == (5, 1, [])
     (path,) = list_paths(root, TASKS)
     assert path.name.startswith("compact-1772366400000-")
     assert rows(root) == before
@@ -150,9 +150,9 @@ def test_a_kill_while_days_are_dropped_leaves_none_by_half(tmp_path: Path, step:
 def test_a_damaged_file_is_named_and_left_where_it_is(root: Path) -> None:
     bad = list_paths(root, TASKS)[1]
     bad.write_bytes(bad.read_bytes()[:100])
-    done = maintain(root, TOMORROW, 30)
-    assert [damaged.path for damaged in done.damaged] == [bad]
-    assert done.merged == 4
+    result = maintain(root, TOMORROW, 30)
+    assert [damaged.path for damaged in result.damaged] == [bad]
+    assert result.merged == 4
     assert bad.exists()
     assert len(rows(root)) == 8
 
@@ -176,5 +176,5 @@ def test_a_compacted_file_names_its_sources(root: Path) -> None:
 
 
 def test_there_is_nothing_to_tend(tmp_path: Path) -> None:
-    done = maintain(tmp_path / "none", NOON, 30)
-    assert (done.busy, done.merged, done.dropped_days) == (False, 0, [])
+    result = maintain(tmp_path / "none", NOON, 30)
+    assert (result.busy, result.merged, result.dropped_days) == (False, 0, [])

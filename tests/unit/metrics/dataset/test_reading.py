@@ -1,4 +1,4 @@
-"""Reading: each row once, of the range that was asked for; damage is told."""
+"""Reading: each row once, of the requested range; damage is reported."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def seconds(rows: pa.Table) -> list[float]:
 
 def test_rows_come_with_their_composition_in_the_schema(writer: Writer) -> None:
     put(writer, task(0, busy_ms=2.5), task(0, composition="_alone"))
-    found = read(writer.root, TASKS)
-    assert found.schema.names == [*TASKS.schema.names, "composition"]
-    assert sorted(found["composition"].to_pylist()) == ["_alone", "c"]
+    table = read(writer.root, TASKS)
+    assert table.schema.names == [*TASKS.schema.names, "composition"]
+    assert sorted(table["composition"].to_pylist()) == ["_alone", "c"]
     writer.append(SITES, [site()])
     writer.flush()
     assert read(writer.root, SITES).schema.equals(SITES.schema)
@@ -68,18 +68,18 @@ def test_one_composition(writer: Writer) -> None:
 def test_what_is_there_twice_is_read_once_and_counted(writer: Writer) -> None:
     put(writer, task(0, busy_ms=1.0), task(1))
     put(writer, task(0, busy_ms=1.0), task(2))
-    found = scan(writer.root, TASKS)
-    assert seconds(found.rows) == [0, 1, 2]
-    assert found.duplicates == 1
+    result = scan(writer.root, TASKS)
+    assert seconds(result.rows) == [0, 1, 2]
+    assert result.duplicates == 1
 
 
 def test_a_large_day_is_read_in_pieces(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PIECE_ROWS", 10)
     for first in range(0, 40, 20):
         put(writer, *(task(hour * 600) for hour in range(first, first + 20)))
-    found = list(read_pieces(writer.root, TASKS))
-    assert len(found) == 4
-    assert sum(piece.rows.num_rows for piece in found) == 40
+    pieces = list(read_pieces(writer.root, TASKS))
+    assert len(pieces) == 4
+    assert sum(piece.rows.num_rows for piece in pieces) == 40
     assert seconds(read(writer.root, TASKS)) == [n * 600 for n in range(40)]
 
 
@@ -99,10 +99,10 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
         metadata = pq.read_metadata(bad).row_group(0).column(TASKS.schema.names.index("busy_ms"))
         content[metadata.dictionary_page_offset + metadata.total_compressed_size // 2] ^= 4
     bad.write_bytes(content)
-    found = scan(writer.root, TASKS)
-    assert seconds(found.rows) == [2000]
-    (told,) = found.damaged
-    assert told.path == bad
+    result = scan(writer.root, TASKS)
+    assert seconds(result.rows) == [2000]
+    (fault,) = result.damaged
+    assert fault.path == bad
     with caplog.at_level(logging.WARNING):
         assert seconds(read(writer.root, TASKS)) == [2000]
     assert f"cannot read {bad}" in caplog.text

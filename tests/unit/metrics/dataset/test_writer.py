@@ -41,8 +41,8 @@ def test_a_file_appears_in_its_partition_when_flushed(tmp_path: Path) -> None:
         "tasks/day=2026-03-01/composition=c",
     ]
     assert all(path.name.startswith("part-1772366400000-") for path in files(tmp_path))
-    told = pq.read_schema(tmp_path / files(tmp_path)[-1]).remove_metadata()
-    assert [(f.name, f.type) for f in told if f.name != "ship_strategies"] == [
+    schema = pq.read_schema(tmp_path / files(tmp_path)[-1]).remove_metadata()
+    assert [(f.name, f.type) for f in schema if f.name != "ship_strategies"] == [
         (f.name, f.type) for f in TASKS.schema
     ]
 
@@ -79,8 +79,8 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
     for second in (2, 0, 1):
         writer.append(TASKS, [task(second, subtask=1), task(second, subtask=0)])
     writer.flush()
-    found = [(row["subtask"], (row["at"] - NOON).seconds) for row in rows_of(tmp_path)]
-    assert found == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    order = [(row["subtask"], (row["at"] - NOON).seconds) for row in rows_of(tmp_path)]
+    assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
 )
 def test_a_bad_value_is_named_and_nothing_is_taken(tmp_path: Path, row: Any, words: str) -> None:
     writer = Writer(tmp_path, clock=HandClock())
-    with pytest.raises(InvalidError, match="cannot take a row for ") as refused:
+    with pytest.raises(InvalidError, match="cannot take a row for ") as error:
         writer.append(TASKS, [task(1), row])
-    assert words in str(refused.value)
+    assert words in str(error.value)
     assert writer.waiting == 0
 
 
@@ -175,18 +175,18 @@ def test_what_a_kill_left_hidden_is_swept_at_the_next_start(tmp_path: Path) -> N
 
 
 def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    has_begun, go_on = threading.Event(), threading.Event()
 
     class SlowDisk(Disk):
         def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
-            begun.set()
+            has_begun.set()
             assert go_on.wait(20)
             super().write(path, rows, metadata)
 
     writer = Writer(tmp_path, roll_rows=1, clock=HandClock(), disk=SlowDisk())
     first = threading.Thread(target=writer.append, args=(TASKS, [task(0)]))
     first.start()
-    assert begun.wait(20)
+    assert has_begun.wait(20)
     second = threading.Thread(target=writer.append, args=(TASKS, [task(1)]))
     second.start()
     second.join(20)
@@ -215,5 +215,5 @@ def test_threads_append_and_flush_at_once_and_each_row_is_there_once(tmp_path: P
     for thread in threads:
         thread.join()
     writer.close()
-    found = sorted((row["subtask"], row["at"]) for row in rows_of(tmp_path))
-    assert found == [(n, task(second)["at"]) for n in range(4) for second in range(100)]
+    rows = sorted((row["subtask"], row["at"]) for row in rows_of(tmp_path))
+    assert rows == [(n, task(second)["at"]) for n in range(4) for second in range(100)]

@@ -3,6 +3,7 @@ package io.speck.mqtt.connection;
 import com.hivemq.client.mqtt.MqttClient;
 import com.hivemq.client.mqtt.MqttClientBuilder;
 import com.hivemq.client.mqtt.MqttClientSslConfig;
+import com.hivemq.client.mqtt.MqttClientSslConfigBuilder;
 import com.hivemq.client.mqtt.MqttClientTransportConfig;
 import com.hivemq.client.mqtt.MqttClientTransportConfigBuilder;
 import java.nio.charset.StandardCharsets;
@@ -28,14 +29,8 @@ final class ClientSettings {
                         .socketConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS)
                         .mqttConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS);
         Credentials credentials = Credentials.forBroker(link.broker());
-        if (credentials.ca() != null) {
-            transport =
-                    transport.sslConfig(
-                            MqttClientSslConfig.builder()
-                                    .trustManagerFactory(credentials.createTrustManagers())
-                                    .build());
-        } else if (link.broker().encrypted()) {
-            transport = transport.sslWithDefaultConfig(); // trusts what the JVM trusts
+        if (credentials.ca() != null || link.broker().encrypted()) {
+            transport = transport.sslConfig(sslConfig(credentials));
         }
         return MqttClient.builder()
                 .identifier(link.clientId())
@@ -44,6 +39,18 @@ final class ClientSettings {
                 .nettyExecutor(loops.group())
                 .applicationScheduler(DirectScheduler.INSTANCE)
                 .applyExecutorConfig();
+    }
+
+    /** Without a CA it trusts what the JVM trusts; the broker's host name is always verified. */
+    private static MqttClientSslConfig sslConfig(Credentials credentials) {
+        MqttClientSslConfigBuilder ssl = MqttClientSslConfig.builder();
+        if (credentials.ca() != null) {
+            ssl = ssl.trustManagerFactory(credentials.createTrustManagers());
+        }
+        if (credentials.cert() != null) {
+            ssl = ssl.keyManagerFactory(credentials.createKeyManagers());
+        }
+        return ssl.build();
     }
 
     static byte[] passwordOf(Credentials credentials) {

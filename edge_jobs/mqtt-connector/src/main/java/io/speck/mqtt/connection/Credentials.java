@@ -8,26 +8,39 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
+import java.security.KeyFactory;
 import java.security.KeyStore;
+import java.security.PrivateKey;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * User, password and CA for a broker: read from a file at the engine, never an argument of a job.
+ * User, password and certificates for a broker: read from files at the engine for each connection,
+ * never an argument of a job.
  *
- * <p>The folder named by the environment variable {@code SPECK_CREDENTIALS_DIR} holds one file per
- * site with lines {@code key=value}: {@code address} (the broker's, the scheme included: a password
- * for an encrypted connection goes over no other), {@code user}, {@code password}, {@code ca} (a
- * PEM file, relative to the folder; with it the connection uses TLS in any case).
+ * <p>The folder named by the environment variable {@code SPECK_CREDENTIALS_DIR} holds files with
+ * lines {@code key=value}: {@code address} (the broker's, the scheme included: a password for an
+ * encrypted connection goes over no other; several are separated by spaces), {@code user}, {@code
+ * password}, {@code ca} (with it the connection uses TLS in any case), {@code cert} and {@code key}
+ * (PEM files, relative to the folder).
  *
- * @param user null when the broker lets everybody in
+ * @param user null when the broker lets everybody in, or takes the user from the certificate
  * @param ca null when the address says whether to encrypt, and the JVM whom to trust
+ * @param cert our certificate, with its chain; null when the broker asks for none
+ * @param key the private key of {@code cert}, in PKCS #8
  */
-record Credentials(String user, String password, Path ca) {
-    static final Credentials NONE = new Credentials(null, null, null);
+record Credentials(String user, String password, Path ca, Path cert, Path key) {
+    static final Credentials NONE = new Credentials(null, null, null, null, null);
+    private static final Pattern PKCS8 =
+            Pattern.compile("-----BEGIN PRIVATE KEY-----(.*?)-----END", Pattern.DOTALL);
     static final String VARIABLE = "SPECK_CREDENTIALS_DIR";
     static final String PROPERTY = "speck.credentials.dir";
 
@@ -42,11 +55,12 @@ record Credentials(String user, String password, Path ca) {
             for (Path file : files) {
                 Map<String, String> entry = read(file);
                 if (isFor(broker, entry.get("address"))) {
-                    String ca = entry.get("ca");
                     return new Credentials(
                             entry.get("user"),
                             entry.get("password"),
-                            ca == null ? null : folder.resolve(ca));
+                            resolve(folder, entry.get("ca")),
+                            resolve(folder, entry.get("cert")),
+                            resolve(folder, entry.get("key")));
                 }
             }
             return NONE;
@@ -74,17 +88,65 @@ record Credentials(String user, String password, Path ca) {
         }
     }
 
+    /** Creates key managers that present {@link #cert}. */
+    KeyManagerFactory createKeyManagers() {
+        try (InputStream in = Files.newInputStream(cert)) {
+            Certificate[] chain =
+                    CertificateFactory.getInstance("X.509")
+                            .generateCertificates(in)
+                            .toArray(new Certificate[0]);
+            if (chain.length == 0) {
+                throw new GeneralSecurityException("it holds no certificate");
+            }
+            // in memory only; the default type would encrypt the key with 10 000 rounds, and decrypt
+            // it at once, for each connection
+            KeyStore store = KeyStore.getInstance("JKS");
+            store.load(null, null);
+            String algorithm = chain[0].getPublicKey().getAlgorithm();
+            store.setKeyEntry("own", readKey(algorithm), new char[0], chain);
+            KeyManagerFactory factory =
+                    KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+            factory.init(store, new char[0]);
+            return factory;
+        } catch (IOException | GeneralSecurityException | IllegalArgumentException e) {
+            throw new IllegalStateException(
+                    "cannot use the certificate " + cert + " with the key " + key, e);
+        }
+    }
+
+    private PrivateKey readKey(String algorithm) throws IOException, GeneralSecurityException {
+        if (key == null) {
+            throw new GeneralSecurityException("the credentials have no line key=");
+        }
+        Matcher pem = PKCS8.matcher(Files.readString(key, StandardCharsets.ISO_8859_1));
+        if (!pem.find()) {
+            throw new GeneralSecurityException(
+                    key + " holds no key in PKCS #8; convert it: openssl pkcs8 -topk8 -nocrypt");
+        }
+        byte[] bytes = Base64.getMimeDecoder().decode(pem.group(1));
+        return KeyFactory.getInstance(algorithm).generatePrivate(new PKCS8EncodedKeySpec(bytes));
+    }
+
+    private static Path resolve(Path folder, String file) {
+        return file == null ? null : folder.resolve(file);
+    }
+
     @Override
     public String toString() {
         return user == null ? "no user" : "user " + user; // never the password: this goes to logs
     }
 
-    private static boolean isFor(BrokerAddress broker, String address) {
-        try {
-            return address != null && BrokerAddress.parse(address).equals(broker);
-        } catch (IllegalArgumentException e) {
-            return false; // the file of something that is not a broker
+    private static boolean isFor(BrokerAddress broker, String addresses) {
+        for (String address : addresses == null ? new String[0] : addresses.trim().split("\\s+")) {
+            try {
+                if (BrokerAddress.parse(address).equals(broker)) {
+                    return true;
+                }
+            } catch (IllegalArgumentException e) {
+                continue; // the address of something that is not a broker
+            }
         }
+        return false;
     }
 
     private static Map<String, String> read(Path file) throws IOException {

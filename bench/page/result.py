@@ -1,4 +1,4 @@
-"""What a result tells; a key that is not there is an error which names file and key."""
+"""A stored result; reading a key that is missing is an error that names file and key."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class ResultError(PermanentError):
     """A result cannot be shown: its file is not as its section expects it."""
 
 
-class Told(dict[str, Any]):
+class Result(dict[str, Any]):
     """A JSON object that knows where it stands in which file."""
 
     def __init__(self, content: dict[str, Any], file: str, path: str = "") -> None:
         super().__init__(
-            {key: _told(each, file, _join(path, key)) for key, each in content.items()}
+            {key: _wrap(each, file, _join(path, key)) for key, each in content.items()}
         )
         self.file, self.path = file, path
 
@@ -30,25 +30,25 @@ class Told(dict[str, Any]):
         )
 
 
-def load(path: Path) -> Told:
+def load(path: Path) -> Result:
     """The result in a file. A list at its top is given as `{"items": [...]}`."""
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
         raise ResultError(f"cannot read {path}: {error}; measure it again") from error
-    return Told({"items": content} if isinstance(content, list) else content, path.name)
+    return Result({"items": content} if isinstance(content, list) else content, path.name)
 
 
 def fingerprint(path: Path) -> str:
-    """What a plot made of this file is marked with: a test sees when it was made of another."""
+    """The mark of a plot of this file: a test detects a plot of another version."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _told(value: Any, file: str, path: str) -> Any:
+def _wrap(value: Any, file: str, path: str) -> Any:
     if isinstance(value, dict):
-        return Told(value, file, path)
+        return Result(value, file, path)
     if isinstance(value, list):
-        return [_told(each, file, f"{path}[{n}]") for n, each in enumerate(value)]
+        return [_wrap(each, file, f"{path}[{n}]") for n, each in enumerate(value)]
     return value
 
 

@@ -1,9 +1,11 @@
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from binders.mqtt.credentials import Credentials, read_credentials, tls_context
-from speck.errors import BrokerRefusedError
+from speck.ca import Authority
+from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
+from speck.sites.credentials import Credentials, read_credentials, tls_context
 
 ADDRESS = "tcp://172.16.39.7:1883"
 
@@ -53,9 +55,9 @@ def test_credentials_of_another_broker_are_refused(tmp_path: Path) -> None:
 def test_a_wrong_line_is_refused_without_showing_it(tmp_path: Path, line: str) -> None:
     file = write(tmp_path, f"user=speck\n{line}\n")
 
-    with pytest.raises(BrokerRefusedError, match="line 2 is none of user=") as refused:
+    with pytest.raises(BrokerRefusedError, match="line 2 is none of user=") as error:
         read_credentials(file, ADDRESS)
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(error.value)
 
 
 def test_a_password_needs_a_user(tmp_path: Path) -> None:
@@ -74,9 +76,47 @@ def test_an_authority_file_that_is_none_is_named(tmp_path: Path, content: str | 
     if content is not None:
         ca.write_text(content)
 
-    with pytest.raises(BrokerRefusedError, match=r"cannot use the authority file .*ca\.pem"):
-        tls_context(ca)
+    with pytest.raises(PermanentError, match=r"cannot use the certificate authority .*ca\.pem"):
+        tls_context(Credentials(ca=ca), "mqtt")
 
 
 def test_the_machine_s_own_authorities_are_read_once() -> None:
-    assert tls_context(None) is tls_context(None)
+    assert tls_context(Credentials(), "mqtt") is tls_context(Credentials(), "mqtt")
+
+
+def test_contexts_of_two_protocols_are_not_shared() -> None:
+    assert tls_context(Credentials(), "mqtt") is not tls_context(Credentials(), "http")
+
+
+def test_one_file_serves_a_broker_and_an_engine(tmp_path: Path) -> None:
+    (tmp_path / "a.key").touch(0o600)
+    file = write(tmp_path, "address=ssl://pi https://pi:8081\nca=ca.crt\ncert=a.crt\nkey=a.key\n")
+
+    login = Credentials(ca=tmp_path / "ca.crt", cert=tmp_path / "a.crt", key=tmp_path / "a.key")
+    assert read_credentials(file, "ssl://pi:8883") == login
+    assert read_credentials(file, "https://pi:8081", EngineRefusedError) == login
+    with pytest.raises(EngineRefusedError, match="they are for ssl://pi https://pi:8081"):
+        read_credentials(file, "https://other:8081", EngineRefusedError)
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "a.key"
+    key.touch()
+    key.chmod(0o644)
+
+    with pytest.raises(BrokerRefusedError, match=f"run: chmod 0600 {key}"):
+        read_credentials(write(tmp_path, "cert=a.crt\nkey=a.key\n"), ADDRESS)
+
+
+def test_a_key_needs_a_certificate(tmp_path: Path) -> None:
+    with pytest.raises(BrokerRefusedError, match="a key but no cert"):
+        read_credentials(write(tmp_path, "key=a.key\n"), ADDRESS)
+
+
+def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "ca", datetime.now(UTC))
+    login = Credentials(ca=authority.cert)
+    before = tls_context(login, "mqtt")
+    assert tls_context(login, "mqtt") is before
+    Authority.create(tmp_path / "ca", datetime.now(UTC), force=True)
+    assert tls_context(login, "mqtt") is not before

@@ -1,0 +1,167 @@
+"""Clients that mean no good, each kind in a process of its own: see bench.overload.
+
+    python -m bench.attackers ATTACK URL TOKEN
+
+Prints a line when it has begun, and goes on until it is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import requests
+
+PAUSE_S = 0.2
+"""Before a connection that was closed is opened again."""
+
+DAMAGE = b'{"name": "x", "jobs": [' + b"{}," * 10_000 + b"{}]}"
+UNKNOWN_KEYS = b"".join(b"unknown_key_%d: 1\n" % number for number in range(40_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Connections that send `first`, then `more` every second, and read `reads` bytes then."""
+
+    count: int
+    first: bytes = b""
+    more: bytes = b""
+    reads: int = 0
+
+
+def _upload(token: str) -> bytes:
+    head = f"PUT /artifacts/{'a' * 64} HTTP/1.1\r\nHost: x\r\nContent-Length: 90000000\r\n"
+    return f"{head}Authorization: Bearer {token}\r\n\r\n".encode()
+
+
+def list_holds(attack: str, token: str) -> list[Hold]:
+    """The connections of an attack that needs nothing else."""
+    return {
+        "one byte": [Hold(200, b"G")],
+        "slow headers": [Hold(200, b"GET /jobs HTTP/1.1\r\nX: ", b"x")],
+        "slow bodies": [
+            Hold(100, _upload("wrong"), b"x"),
+            Hold(100, _upload(token), b"x"),
+            Hold(100, b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n", b"x"),
+        ],
+        "slow readers": [Hold(200, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60, reads=1)],
+        "idle connections": [Hold(1000)],
+        "descriptors": [Hold(3000)],
+    }.get(attack, [])
+
+
+async def hold(address: tuple[str, int], what: Hold) -> None:
+    """One such connection, opened again whenever it is closed."""
+    loop = asyncio.get_running_loop()
+    while True:
+        with socket.socket() as connection, suppress(OSError):
+            connection.setblocking(False)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            await loop.sock_connect(connection, address)
+            await loop.sock_sendall(connection, what.first)
+            while True:
+                if what.reads:
+                    await asyncio.sleep(1.0)
+                    data = await loop.sock_recv(connection, what.reads)
+                else:
+                    data = await _listen(loop, connection, what.more)
+                if not data:
+                    break
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _listen(loop: asyncio.AbstractEventLoop, connection: socket.socket, more: bytes) -> bytes:
+    """What comes, while `more` is sent every second."""
+    answer = asyncio.ensure_future(loop.sock_recv(connection, 65536))
+    while not answer.done():
+        await asyncio.wait([answer], timeout=1.0)
+        if more and not answer.done():
+            try:
+                await loop.sock_sendall(connection, more)
+            except OSError:
+                answer.cancel()
+                raise
+    return answer.result()
+
+
+async def hold_all(address: tuple[str, int], kinds: list[Hold]) -> None:
+    """All of them, for ever."""
+    tasks = [
+        asyncio.ensure_future(hold(address, kind)) for kind in kinds for _ in range(kind.count)
+    ]
+    await asyncio.sleep(1.0)
+    print("begun", flush=True)
+    await asyncio.gather(*tasks)
+
+
+class Caller:
+    """Requests that are well-formed, with a token that is valid."""
+
+    def __init__(self, url: str, token: str):
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def call(self, method: str, path: str, body: bytes = b"", media: str = "") -> None:
+        """One request; how it is answered does not matter."""
+        headers = {**self._headers, **({"Content-Type": media} if media else {})}
+        with suppress(requests.RequestException):
+            requests.request(method, self.url + path, data=body, headers=headers, timeout=120)
+
+    def check_sites(self) -> None:
+        """A site whose engine does not answer."""
+        self.call("GET", "/sites/hung/check")
+
+    def send_documents(self) -> None:
+        """Documents with thousands of faults."""
+        self.call("POST", "/compositions?dry_run=true", DAMAGE, "application/json")
+        self.call("POST", "/compositions?dry_run=true", UNKNOWN_KEYS, "application/yaml")
+
+    def import_and_analyse(self) -> None:
+        """All metrics out and in again, beside an analysis of them."""
+        window = json.dumps({"window_s": 7 * 86400.0, "master": "local[2]"}).encode()
+        self.call("POST", "/analyses", window, "application/json")
+        with suppress(requests.RequestException):
+            answer = requests.get(f"{self.url}/metrics/export", headers=self._headers, timeout=120)
+            if answer.ok:
+                media = "application/vnd.apache.parquet"
+                self.call("POST", "/metrics/import", answer.content, media)
+
+
+def find_callers(attack: str, caller: Caller) -> tuple[int, Callable[[], None]] | None:
+    """How many call what, again and again; None for attacks of connections alone."""
+    return {
+        "checks of a hanging engine": (40, caller.check_sites),
+        "hostile documents": (4, caller.send_documents),
+        "import and analysis": (1, caller.import_and_analyse),
+    }.get(attack)
+
+
+def _repeat(action: Callable[[], None]) -> None:
+    while True:
+        action()
+
+
+def main() -> None:
+    attack, url, token = sys.argv[1:4]
+    calls = find_callers(attack, Caller(url, token))
+    if calls is None:
+        address = urlsplit(url)
+        assert address.hostname is not None and address.port is not None
+        asyncio.run(hold_all((address.hostname, address.port), list_holds(attack, token)))
+        return
+    count, action = calls
+    for _ in range(count):
+        threading.Thread(target=_repeat, args=(action,), daemon=True).start()
+    print("begun", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

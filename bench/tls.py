@@ -1,0 +1,210 @@
+"""What TLS with client certificates costs: deploying 100 jobs, and messages/s through a job.
+
+Deploying: two fogs of two sites and two services, one of each with every leg encrypted. They take
+turns in deploying the same chain of jobs, until all run, and removing it.
+Connector: one broker with a plain and an encrypted listener, one engine with a job at each. They
+take turns; the load generator uses the plain listener for both. Of each, the median of `ROUNDS`
+rounds; a run that loses a message is no result.
+
+`make bench-tls` writes bench/results/tls.json; QUICK=1 deploys ten jobs and takes short rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+
+from bench.chains import CHECKPOINT_S, MOST_S, chain
+from bench.common import is_quick, machine, say, write_result
+from bench.connector import RECEIVE_MAXIMUM, WINDOW, Job, engine_settings, submitted
+from bench.load import Cores, JavaProgram, Order, load, pinning, run
+from speck.client import Client
+from speck.fog import flink, mosquitto
+from speck.fog.paths import edge_jar
+from speck.fog.ports import pick_port
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.fog.tls import SERVICE, Identity, issue_all
+from speck.model.values import JsonObject
+
+QUICK = is_quick()
+JOBS = 10 if QUICK else 100
+ROUNDS = 1 if QUICK else 3
+SECONDS = 1.0 if QUICK else 4.0
+LEAD_S = 0.3 if QUICK else 0.5
+WARM_UP_S = 1.0 if QUICK else 9.0
+PAYLOADS = (100,) if QUICK else (100, 1000)
+VARIANTS = ("plain", "tls")
+
+
+@dataclass(slots=True)
+class Site:
+    """A fog, a client of its service, and the newest revision of the chain there."""
+
+    fog: Fog
+    client: Client
+    revision: int = 0
+
+
+@contextmanager
+def deployed_by(variant: str, folder: Path) -> Iterator[Site]:
+    """A fog and a service of their own."""
+    home = folder / "home"
+    identity = Identity(home / "ca", SERVICE) if variant == "tls" else None
+    fog = Fog(folder / "fog")
+    with ExitStack() as stack:
+        stack.callback(fog.down)
+        fog.up(
+            edges=2,
+            slots=JOBS,
+            clouds=0,
+            checkpoint_interval_s=CHECKPOINT_S,
+            authority=identity.authority if identity else None,
+        )
+        fog.write_credentials(home / "credentials")
+        jars = [edge_jar("speck-jobs.jar").parent]
+        served = stack.enter_context(serving(home, jars, tls=identity))
+        client = stack.enter_context(Client(served.url, tls=served.tls))
+        for body in fog.site_bodies():
+            client.add_site(body)
+        yield Site(fog, client)
+
+
+def deploy(site: Site) -> float:
+    """Seconds from the request until all jobs of a chain run; they are removed again."""
+    document = json.dumps(chain(site.fog, JOBS)).encode()
+    started = time.monotonic()
+    answer = site.client.apply(
+        document, "application/json", revision=site.revision, key=token_hex(8)
+    )
+    _await(site.client, answer["change"])
+    seconds = time.monotonic() - started
+    site.revision = answer["revision"]
+    removal = site.client.destroy("chain", revision=site.revision, drain=False)
+    _await(site.client, removal["change"])
+    return seconds
+
+
+def _await(client: Client, change_id: str) -> None:
+    deadline = time.monotonic() + MOST_S
+    while (change := client.change(change_id))["state"] == "running":
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"cannot end change {change_id} within {MOST_S:g} s")
+        time.sleep(0.05)
+    if change["state"] != "done":
+        raise RuntimeError(f"cannot carry out change {change_id}: {change['error']}")
+
+
+def measure_deploying(folder: Path) -> JsonObject:
+    """The `deploy` of the result."""
+    seconds: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    with ExitStack() as stack:
+        sites = {
+            variant: stack.enter_context(deployed_by(variant, folder / variant))
+            for variant in VARIANTS
+        }
+        for site in sites.values():  # the first run of each warms up its engines
+            deploy(site)
+        for number in range(ROUNDS):
+            for variant, site in sites.items():
+                seconds[variant].append(deploy(site))
+                say(f"deploy round {number + 1} {variant:5} {seconds[variant][-1]:.2f} s")
+    medians = {variant: statistics.median(each) for variant, each in seconds.items()}
+    return {
+        "jobs": JOBS,
+        "plain_s": round(medians["plain"], 2),
+        "tls_s": round(medians["tls"], 2),
+        "ratio": round(medians["tls"] / medians["plain"], 3),
+        "rounds": {variant: [round(s, 2) for s in each] for variant, each in seconds.items()},
+    }
+
+
+@contextmanager
+def connected(folder: Path, cores: Cores) -> Iterator[tuple[JavaProgram, Mapping[str, int]]]:
+    """A job at each listener of one broker, and a load generator; with the processes."""
+    issue_all(folder / "ca", {"bench": "127.0.0.1"})
+    identity = Identity.of_site(folder / "ca", "bench")
+    port = pick_port("127.0.0.1")
+    secured = "\n".join(f"{key} {value}" for key, value in identity.broker_settings().items())
+    with ExitStack() as stack:
+        broker = mosquitto.start(
+            folder / "broker",
+            settings={
+                "max_inflight_messages": str(WINDOW),
+                "listener": f"{port} 127.0.0.1\n{secured}",
+            },
+            launch=pinning(cores.load),
+        )
+        stack.callback(broker.stop)
+        brokers = {"plain": broker, "tls": replace(broker, port=port, encrypted=True)}
+        identity.write_credentials(folder / "credentials" / "broker", [brokers["tls"].address])
+        settings = replace(
+            engine_settings(folder, 1.0), slots=2, credentials=folder / "credentials"
+        )
+        engine = flink.start(settings, launch=pinning(cores.measured))
+        stack.callback(engine.stop)
+        windows = {"receive-maximum": str(RECEIVE_MAXIMUM), "sink-window": str(WINDOW)}
+        for variant in VARIANTS:
+            job = Job(*_topics(variant), "at_least_once", windows)
+            stack.enter_context(submitted(engine, brokers[variant], job))
+        generator = stack.enter_context(load(cores.load, broker))
+        yield generator, {"job": engine.processes["engine"].pid, "broker": broker.pid}
+
+
+def measure_connector(folder: Path) -> list[JsonObject]:
+    """The `connector` of the result."""
+    rates: dict[tuple[int, str], list[float]] = {}
+    with connected(folder, Cores.pick()) as (generator, processes):
+
+        def measure(payload: int, variant: str, lead_s: float, seconds: float) -> float:
+            topics = _topics(variant)
+            order = Order(*topics, 1, payload, WINDOW, 0, lead_s, seconds)
+            result = run(generator, order, processes)
+            if result.lost or result.repeated:
+                raise RuntimeError(f"cannot trust this run: {variant}, {order}: {result}")
+            return result.msgs_per_s
+
+        for payload in PAYLOADS:
+            for variant in VARIANTS:
+                measure(payload, variant, WARM_UP_S, 0.1)
+        for number in range(ROUNDS):
+            for payload in PAYLOADS:
+                for variant in VARIANTS:
+                    rate = measure(payload, variant, LEAD_S, SECONDS)
+                    rates.setdefault((payload, variant), []).append(rate)
+                    say(f"{payload:4} B round {number + 1} {variant:5} {rate:8.0f}/s")
+    return [_connector_entry(payload, rates) for payload in PAYLOADS]
+
+
+def _connector_entry(payload: int, rates: Mapping[tuple[int, str], list[float]]) -> JsonObject:
+    medians = {variant: statistics.median(rates[payload, variant]) for variant in VARIANTS}
+    return {
+        "bytes": payload,
+        "plain_msgs_per_s": round(medians["plain"]),
+        "tls_msgs_per_s": round(medians["tls"]),
+        "ratio": round(medians["tls"] / medians["plain"], 3),
+        "rounds": {v: [round(rate) for rate in rates[payload, v]] for v in VARIANTS},
+    }
+
+
+def _topics(variant: str) -> tuple[str, str]:
+    return f"bench/{variant}", f"bench/{variant}/out"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
+        connector = measure_connector(Path(folder) / "connector")
+        deploying = measure_deploying(Path(folder) / "deploy")
+    content = {"deploy": deploying, "connector": connector, "settings": {"machine": machine()}}
+    write_result("tls.json", content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The state of a service that was restored from a backup"""
+
+from __future__ import annotations
+
+from flask import Response, jsonify
+
+from speck.api import shapes
+from speck.api.access import caller
+from speck.api.context import service
+from speck.api.requests import Query, flag
+from speck.api.routes import Routes
+
+routes = Routes("restored", "What a service restored from a backup finds, and how it takes it over")
+
+
+@routes.get("/restored", answers={200: shapes.RestoredShape})
+def get_restored() -> Response:
+    """What runs under the names of this installation but is not in the store, what the store
+    believes but does not run, and sessions that it does not know. The state `restored` lasts until
+    this has been adopted; no change starts until then."""
+    return jsonify(service().restored.report())
+
+
+@routes.post(
+    "/restored/adopt",
+    query=[
+        flag("cancel", "cancel what cannot be taken over; without it, 409 names it"),
+        flag("older_state", "let jobs that do not run start from state that may not be the newest"),
+    ],
+    answers={200: shapes.AdoptedShape},
+)
+def adopt(query: Query) -> Response:
+    """Take over what runs, and end the state `restored`."""
+    return jsonify(service().restored.adopt(**query, by=caller().name))

@@ -1,0 +1,41 @@
+"""The part of a site's check that looks at its legs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from speck.binding import Finding
+from speck.clock import Clock
+from speck.config import Config
+from speck.errors import SpeckError
+from speck.model.values import JsonObject
+from speck.service.agents import Agents
+from speck.sites.connections import Connections
+from speck.sites.credentials import Credentials
+from speck.sites.legs import expiry_findings, legs_of, plain_finding
+
+
+class Legs:
+    """Names the plain legs of a site, and certificates that end soon."""
+
+    def __init__(self, config: Config, connections: Connections, agents: Agents, clock: Clock):
+        scheme = "https" if config.tls_cert else "http"
+        self._service = f"{scheme}://{config.host}:{config.port}"
+        self._connections = connections
+        self._agents = agents
+        self._clock = clock
+
+    def findings(self, name: str) -> list[JsonObject]:
+        """The findings of all legs of a site, each with its part."""
+        site = self._connections.site(name)
+        try:
+            credentials = self._connections.credentials(name)
+        except SpeckError:  # the check of the broker reports it
+            credentials = Credentials()
+        findings: list[tuple[str, Finding]] = []
+        for leg in legs_of(site, credentials, self._agents.beat(name).get("listen"), self._service):
+            if plain := plain_finding(leg, name):
+                findings.append((leg.part, plain))
+            expiring = expiry_findings(leg, credentials, self._clock.now())
+            findings += [(leg.part, finding) for finding in expiring]
+        return [{"part": part, **asdict(finding)} for part, finding in findings]

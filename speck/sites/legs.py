@@ -1,0 +1,126 @@
+"""The legs between the service and a site: which are plain, and whose certificates end soon."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from speck.binding import Finding
+from speck.certificates import describe_expiry, end_of, load_certificate
+from speck.errors import PermanentError
+from speck.model.site import Site
+from speck.sites.credentials import Credentials, tls_context
+
+CONNECT_S = 5.0
+
+_MENDS = {
+    "engine": "security.ssl.rest.enabled: true\n"
+    "security.ssl.rest.authentication-enabled: true\n"
+    "# with a keystore and a truststore (speck ca issue --keystore); then register https://...",
+    "broker": "listener 8883\ncafile ca.crt\ncertfile {site}.crt\nkeyfile {site}.key\n"
+    "require_certificate true\n# then register ssl://...",
+    "agent": "speck agent --tls-cert {site}.crt --tls-key {site}.key --client-ca ca.crt",
+    "service": "speck serve --tls-cert service.crt --tls-key service.key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One way on which speck sends something: to a site's engine, broker or agent, or from its
+    agent to the service."""
+
+    part: str
+    address: str
+    encrypted: bool
+
+
+def legs_of(site: Site, credentials: Credentials, agent: str | None, service: str) -> list[Leg]:
+    """All legs of a site. `agent` is the URL at which other agents reach its own, if any; `service`
+    is the URL of the service."""
+    legs = [
+        Leg("engine", site.spe.address, site.spe.address.startswith("https:")),
+        # with a CA the connector and the binder use TLS in any case
+        Leg(
+            "broker",
+            site.broker.address,
+            site.broker.address.startswith("ssl:") or credentials.ca is not None,
+        ),
+    ]
+    if agent is not None:
+        legs.append(Leg("agent", agent, agent.startswith("https:")))
+    return [*legs, Leg("service", service, service.startswith("https:"))]
+
+
+def plain_finding(leg: Leg, site: str) -> Finding | None:
+    """Name a plain leg and how to encrypt it; None for an encrypted one."""
+    if leg.encrypted:
+        return None
+    if _is_loopback(urlsplit(leg.address).hostname or ""):
+        return Finding(
+            "note",
+            "TLS",
+            f"{leg.address} is plain, on loopback",
+            "only programs of this machine can read what is sent",
+            "nothing, as long as both ends are on one machine",
+        )
+    return Finding(
+        "warning",
+        "TLS",
+        f"{leg.address} is plain",
+        "whoever is on the way can read and change what is sent: messages, jars and passwords",
+        _MENDS[leg.part].format(site=site),
+    )
+
+
+def expiry_findings(leg: Leg, credentials: Credentials, now: datetime) -> Iterator[Finding]:
+    """Name the certificates of an encrypted engine or broker that end within 30 days: its own, and
+    those in the credentials. One that does not answer is skipped: its own check reports that."""
+    if not leg.encrypted or leg.part not in ("engine", "broker"):
+        return
+    files = [file for file in (credentials.ca, credentials.cert) if file is not None]
+    ends = {str(file): _end_of_file(file) for file in files}
+    ends[leg.address] = _end_of_server(leg, credentials)
+    for place, end in ends.items():
+        if end is not None and (note := describe_expiry(end, now)):
+            yield Finding(
+                "error" if end <= now else "warning",
+                "certificate",
+                f"that of {place} {note}",
+                "from then on nobody connects",
+                "issue a new one (speck ca issue NAME --force) and replace the old one;"
+                " Mosquitto reads it after SIGHUP, Flink after a restart",
+            )
+
+
+def _end_of_file(file: Path) -> datetime | None:
+    with suppress(PermanentError):
+        return load_certificate(file).not_valid_after_utc
+    return None
+
+
+def _end_of_server(leg: Leg, credentials: Credentials) -> datetime | None:
+    parts = urlsplit(leg.address)
+    host, port = parts.hostname or "", parts.port or 0
+    try:
+        context = tls_context(credentials, "check")
+        with (
+            socket.create_connection((host, port), CONNECT_S) as plain,
+            context.wrap_socket(plain, server_hostname=host) as encrypted,
+        ):
+            return end_of(encrypted.getpeercert())
+    except (OSError, PermanentError):
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        return bool(addresses) and all(ipaddress.ip_address(a).is_loopback for a in addresses)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,251 @@
+"""Connections over a socket pair, with a clock that the test turns."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+
+import pytest
+from gunicorn.config import Config  # type: ignore[import-untyped]
+from gunicorn.http.errors import LimitRequestHeaders  # type: ignore[import-untyped]
+
+from speck.api import connection as module
+from speck.api.connection import (
+    HEAD_S,
+    HIGH_WATER,
+    KEEPALIVE_S,
+    LINGER_S,
+    MAX_COLLECTED,
+    MAX_HEAD,
+    PACE_BYTES,
+    PACE_S,
+    Connection,
+    Pace,
+    Stage,
+)
+from speck.errors import InvalidError, TransientError
+
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def post(length: int, *headers: str) -> bytes:
+    """The head of a request with a body."""
+    lines = ["POST /jobs HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+@dataclass
+class Ends:
+    """A connection, its client and the time."""
+
+    connection: Connection
+    client: socket.socket
+    slots: BoundedSemaphore
+    now: float = 100.0
+
+    def send(self, data: bytes) -> Stage:
+        """Send, and let the connection go on."""
+        self.client.sendall(data)
+        self.connection.advance()
+        return self.connection.stage
+
+    def receive(self) -> bytes:
+        """What the client was sent."""
+        return self.client.recv(1 << 20)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline."""
+        return self.connection.deadline - self.now
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    server, client = socket.socketpair()
+    client.settimeout(60)
+    slots = BoundedSemaphore(1)
+    pair: list[Ends] = []
+    connection = Connection(
+        server,
+        ("10.0.0.1", 1),
+        ("10.0.0.2", 2),
+        Config(),
+        slots,
+        clock=lambda: pair[0].now if pair else 100.0,
+    )
+    pair.append(Ends(connection, client, slots))
+    yield pair[0]
+    connection.close()
+    client.close()
+
+
+def test_a_request_is_there_once_its_head_is_complete(ends: Ends) -> None:
+    for at in range(len(GET) - 1):
+        assert ends.send(GET[at : at + 1]) is Stage.HEAD
+    assert ends.send(GET[-1:]) is Stage.ANSWERING
+    assert (ends.connection.request.method, ends.connection.request.path) == ("GET", "/livez")
+
+
+def test_the_deadline_of_a_head_does_not_move_with_its_bytes(ends: Ends) -> None:
+    assert ends.remaining == HEAD_S
+    ends.now += HEAD_S - 1
+    ends.send(b"GET")
+    assert ends.remaining == 1
+
+
+def test_a_kept_connection_waits_longer_until_the_first_byte(ends: Ends) -> None:
+    ends.send(GET)
+    ends.connection.sendall(b"answer")
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    assert ends.receive() == b"answer"
+    assert (ends.connection.stage, ends.connection.idle) == (Stage.HEAD, True)
+    assert ends.remaining == KEEPALIVE_S
+    ends.now += 14
+    ends.send(b"G")
+    assert (ends.connection.idle, ends.remaining) == (False, HEAD_S)
+
+
+def test_a_head_without_an_end_is_refused(ends: Ends) -> None:
+    with pytest.raises(LimitRequestHeaders):
+        ends.send(b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD)
+
+
+def test_a_small_body_is_collected_before_a_thread_is_taken(ends: Ends) -> None:
+    assert ends.send(post(10)) is Stage.BODY
+    assert ends.send(b"12345") is Stage.BODY
+    assert ends.send(b"67890" + GET) is Stage.ANSWERING
+    assert ends.connection.request.body.read() == b"1234567890"
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    assert ends.connection.stage is Stage.ANSWERING, "the pipelined request is next"
+    assert ends.connection.request.path == "/livez"
+
+
+def test_a_body_that_the_application_does_not_read_is_skipped(ends: Ends) -> None:
+    assert ends.send(post(10) + b"GET /wrong" + GET) is Stage.ANSWERING
+    assert not ends.connection.request.should_close()
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    assert ends.connection.request.path == "/livez"
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_thread_reads_what_is_too_large_to_collect(memory: bool, ends: Ends) -> None:
+    ends.client.sendall(post(MAX_COLLECTED + 1 if memory else 10))
+    ends.connection.advance(lambda size: memory)
+    assert ends.connection.stage is Stage.ANSWERING
+
+
+def test_a_request_whose_body_is_missing_ends_its_connection(ends: Ends) -> None:
+    ends.send(post(MAX_COLLECTED + 1))
+    assert ends.connection.request.should_close()
+    ends.connection.sendall(b"no")
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    assert (ends.connection.stage, ends.remaining) == (Stage.CLOSING, LINGER_S)
+    assert ends.receive() == b"no"
+    assert ends.receive() == b"", "half-closed: the answer is complete"
+    assert ends.send(b"x" * 1000) is Stage.CLOSING, "what still comes is thrown away"
+    ends.client.shutdown(socket.SHUT_WR)
+    ends.connection.advance()
+    assert ends.connection.stage is Stage.CLOSED
+
+
+def test_a_body_that_does_not_come_is_answered_even_so(ends: Ends) -> None:
+    ends.send(post(10) + b"123")
+    ends.connection.give_up_body()
+    assert ends.connection.stage is Stage.ANSWERING
+    with pytest.raises(InvalidError, match="bytes arrived within") as caught:
+        ends.connection.request.body.read()
+    assert caught.value.status == 408
+
+
+def test_a_client_that_leaves_within_its_body_gets_an_answer(ends: Ends) -> None:
+    ends.send(post(10) + b"123")
+    ends.client.shutdown(socket.SHUT_WR)
+    ends.connection.advance()
+    assert ends.connection.stage is Stage.ANSWERING
+    assert ends.connection.request.body.read() == b"123"
+
+
+def test_a_slow_body_holds_a_slot_and_is_given_up(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends.send(post(MAX_COLLECTED + 1) + b"123")
+    assert ends.connection.recv(3) == b"123"
+    monkeypatch.setattr(module, "PACE_S", 0.0)
+    with pytest.raises(InvalidError, match="bytes arrived within"):
+        ends.connection.recv(1)
+    assert not ends.slots.acquire(blocking=False)
+    ends.connection.finish(keep=True)
+    assert ends.slots.acquire(blocking=False)
+
+
+def test_a_steady_body_may_take_as_long_as_it_needs(ends: Ends) -> None:
+    ends.send(post(MAX_COLLECTED + 1))
+    for _ in range(10):
+        ends.client.sendall(b"x" * PACE_BYTES)
+        received = 0
+        while received < PACE_BYTES:
+            received += len(ends.connection.recv(PACE_BYTES - received))
+        ends.now += PACE_S - 1
+
+
+def test_a_slow_body_without_a_free_slot_is_refused(ends: Ends) -> None:
+    ends.slots.acquire()
+    ends.send(post(MAX_COLLECTED + 1))
+    with pytest.raises(TransientError, match="too many arrive at once"):
+        ends.connection.recv(1)
+
+
+def test_a_body_is_asked_for_only_when_it_is_read(ends: Ends) -> None:
+    assert ends.send(post(5, "Expect: 100-continue")) is Stage.ANSWERING
+    reader = threading.Thread(target=lambda: bodies.append(ends.connection.request.body.read()))
+    bodies: list[bytes] = []
+    reader.start()
+    assert ends.receive() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    ends.client.sendall(b"12345")
+    reader.join(60)
+    assert bodies == [b"12345"]
+
+
+def test_what_the_client_does_not_read_is_left_to_the_loop(ends: Ends) -> None:
+    ends.send(GET)
+    answer = b"x" * 2 * HIGH_WATER
+    ends.connection.sendall(answer)  # returns: the thread is free
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    assert (ends.connection.stage, ends.remaining) == (Stage.SENDING, PACE_S)
+    read = b""
+    while len(read) < len(answer):
+        read += ends.receive()
+        ends.connection.advance()
+    assert ends.connection.stage is Stage.HEAD
+
+
+def test_a_thread_waits_for_the_reader_of_a_long_answer_and_drops_it(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PACE_S", 0.0)
+    ends.send(GET)
+    ends.connection.sendall(b"x" * 3 * HIGH_WATER)
+    with pytest.raises(TimeoutError):
+        ends.connection.sendall(b"more")
+    assert ends.connection.broken
+    ends.connection.finish(keep=True)
+    ends.connection.advance()
+    ends.connection.close()
+
+
+def test_a_pace_is_kept_by_steady_progress_only() -> None:
+    pace = Pace(0.0)
+    pace.move(PACE_BYTES, 1.0)
+    assert pace.deadline == 1 + PACE_S
+    pace.move(PACE_BYTES - 1, 2.0)
+    assert pace.deadline == 1 + PACE_S, "what came is too little to begin anew"
+    pace.move(1, 3.0)
+    assert pace.deadline == 3 + PACE_S

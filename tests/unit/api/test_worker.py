@@ -1,0 +1,38 @@
+"""What the worker decides without a connection."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from speck.api.worker import group_address, is_vital
+
+
+@pytest.mark.parametrize(
+    ("host", "group"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_an_address_counts_as_the_network_of_one_customer(host: str, group: str) -> None:
+    assert group_address(host) == group
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "vital"),
+    [
+        ("GET", "/livez", True),
+        ("HEAD", "/readyz", True),
+        ("POST", "/sites/edge-a/heartbeat", True),
+        ("GET", "/sites/edge-a/heartbeat", False),
+        ("POST", "/sites/a/b/heartbeat", False),
+        ("POST", "/livez", False),
+        ("GET", "/jobs", False),
+    ],
+)
+def test_health_and_heartbeats_are_vital(method: str, path: str, vital: bool) -> None:
+    assert is_vital(SimpleNamespace(method=method, path=path)) is vital

@@ -1,0 +1,179 @@
+"""A restored service starts nothing until what runs has been adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from speck.clock import SystemClock
+from speck.errors import ConflictError
+from speck.model.ids import EngineJobId
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.store.records import Records
+from tests.memory_fog import FAST, HASTY
+from tests.service_helpers import DONE, composition, engine, job_body
+
+
+class Lives:
+    """A service, and its next lives from backups of earlier ones."""
+
+    def __init__(self, first: Service, folder: Path):
+        self.service = first
+        self._folder = folder
+        self._count = 0
+
+    def backup(self) -> Path:
+        self._count += 1
+        file = self._folder / f"backup-{self._count}"
+        file.write_bytes(b"".join(self.service.records.store.backup()))
+        return file
+
+    def restore(self, backup: Path) -> Service:
+        """The service that is restored from a backup; the former one has stopped."""
+        self.service.close()
+        self._count += 1
+        config = replace(self.service.config, home=self._folder / f"home-{self._count}")
+        config.home.mkdir()
+        Records.restore(config.store, backup, SystemClock())
+        self.service = Service(config, bounds=FAST, patience=HASTY)
+        return self.service
+
+
+@pytest.fixture
+def lives(service: Service, tmp_path: Path) -> Iterator[Lives]:
+    lives = Lives(service, tmp_path)
+    yield lives
+    lives.service.close()
+
+
+def apply(service: Service, *jobs: dict[str, object]) -> None:
+    service.compositions.apply(composition(*jobs), DONE)
+
+
+def running(*sites: str) -> dict[str, list[str]]:
+    """The names of the live jobs of each site's engine."""
+    return {
+        site: sorted(job.submission.job_name for job in engine(site).running()) for site in sites
+    }
+
+
+def test_a_restored_service_starts_nothing(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-b"))
+    service = lives.restore(backup)
+    for _ in range(5):
+        service.watch.poll()
+    assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
+    for request in (Request(), Request(dry_run=True)):
+        if request.dry_run:
+            service.compositions.apply(composition(job_body("A", "cloud")), request)
+        else:
+            with pytest.raises(ConflictError, match="speck adopt"):
+                service.compositions.apply(composition(job_body("A", "cloud")), request)
+    with pytest.raises(ConflictError, match="speck adopt"):
+        service.compositions.delete("c", 1.0)
+
+
+def test_what_runs_and_what_does_not_is_shown(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"), job_body("B", "edge-a"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-b"), job_body("B", "edge-a"), job_body("C", "cloud"))
+    report = lives.restore(backup).restored.report()
+    assert report["state"] == "restored"
+    assert [(each["job_name"], each["site"]) for each in report["unknown_jobs"]] == [
+        ("A", "edge-b"),
+        ("C", "cloud"),
+    ]
+    assert [(each["job_name"], each["site"]) for each in report["missing_jobs"]] == [
+        ("A", "edge-a")
+    ]
+    readers = [
+        (each["site"], each["client_id"].split("-")[2]) for each in report["unknown_sessions"]
+    ]
+    assert readers == [("cloud", "C"), ("edge-b", "A")]
+    assert report["silent_sites"] == []
+
+
+def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-b"))
+    service = lives.restore(backup)
+    (adopted,) = service.restored.adopt()["adopted"]
+    assert (adopted["job_name"], adopted["site"]) == ("A", "edge-b")
+    incarnation = service.records.inventory("c").jobs["A"]
+    assert incarnation.job.site == "edge-b"
+    assert service.restored.report()["unknown_jobs"] == []
+    apply(service, job_body("A", "cloud"))
+    assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
+
+
+def test_a_job_that_the_store_does_not_know_is_in_the_way_until_it_is_cancelled(
+    lives: Lives,
+) -> None:
+    apply(lives.service, job_body("A"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A"), job_body("C", "cloud"))
+    service = lives.restore(backup)
+    with pytest.raises(ConflictError, match="C at cloud"):
+        service.restored.adopt()
+    assert running("edge-a", "cloud") == {"edge-a": ["A"], "cloud": ["C"]}
+    with pytest.raises(ConflictError, match="speck adopt"):
+        apply(service, job_body("A", "edge-b"))
+    service.restored.adopt(cancel=True)
+    assert running("edge-a", "cloud") == {"edge-a": ["A"], "cloud": []}
+
+
+def test_a_job_that_was_removed_since_does_not_come_back_by_itself(lives: Lives) -> None:
+    apply(lives.service, job_body("A"), job_body("B"))
+    backup = lives.backup()
+    lives.service.compositions.delete("c", 60.0)
+    service = lives.restore(backup)
+    result = service.restored.adopt()
+    assert [each["job_name"] for each in result["uncertain"]] == ["A", "B"]
+
+
+def test_ids_of_two_restores_of_one_backup_differ(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    identities = []
+    for site in ("edge-b", "cloud"):
+        service = lives.restore(backup)
+        service.restored.adopt(cancel=True)
+        apply(service, job_body("A", site))
+        incarnation = service.records.inventory("c").jobs["A"]
+        identity = EngineJobId.parse(incarnation.engine_job_id, service.records.installation)
+        assert identity is not None
+        assert identity.generation == service.records.generation
+        identities.append(identity)
+    assert identities[0].order < identities[1].order
+
+
+def test_a_silent_site_is_waited_for(lives: Lives) -> None:
+    apply(lives.service, job_body("A"))
+    service = lives.restore(lives.backup())
+    engine("cloud").unreachable = True
+    with pytest.raises(ConflictError, match="cloud is unknown"):
+        service.restored.adopt()
+    engine("cloud").unreachable = False
+
+
+def test_only_a_restored_store_is_adopted(service: Service) -> None:
+    with pytest.raises(ConflictError, match="was not restored"):
+        service.restored.adopt()
+
+
+def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
+    engine("edge-a").unreachable = True
+    lives.service.compositions.apply(composition(job_body("A")), Request())
+    backup = lives.backup()
+    engine("edge-a").unreachable = False
+    service = lives.restore(backup)
+    (change,) = service.changes.all()
+    assert change["state"] == "cancelled"
+    assert "restored from a backup" in change["error"]
