@@ -115,7 +115,8 @@ def test_a_composition_that_is_being_removed_counts_until_it_is_gone(service: Se
     back = flow("two", "t2", "t1", **elsewhere)
     assert refusal(service, back)
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done", "the removal")
+    wait_for(lambda: service.changes.under_way("one") is None, "the removal")
+    assert service.changes.get(change)["state"] == "done"
     assert service.compositions.apply(back, DONE).body["state"] == "done"
 
 
@@ -127,7 +128,8 @@ def test_an_update_frees_its_former_links_only_when_it_is_done(service: Service)
     back = flow("two", "t2", "t1", **elsewhere)
     assert refusal(service, back)
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done", "the update")
+    wait_for(lambda: service.changes.under_way("one") is None, "the update")
+    assert service.changes.get(change)["state"] == "done"
     assert service.compositions.apply(back, DONE).body["state"] == "done"
     assert refusal(service, flow("one", "t1", "t2"))
     with pytest.raises(InvalidError):
