@@ -288,8 +288,9 @@ class Agent:
             ) from error
 
     def _log(self, message: str) -> None:
-        """Print a message, unless it repeats the last one."""
-        if message != self._last_message:
+        """Print a message, unless it repeats the last one or the agent was told to stop: what a
+        call finds that outlives the stop is no news."""
+        if message != self._last_message and not self._stopping.is_set():
             self._last_message = message
             print(time.strftime("%H:%M:%S"), message, file=sys.stderr, flush=True)
 
