@@ -344,10 +344,12 @@ class Client:
         policy: str,
         analysis: str | None = None,
         limits: Mapping[str, float] | None = None,
+        *,
+        scale: bool = False,
     ) -> JsonObject:
         """Compute a new placement of the composition, without applying it. `analysis` defaults to
-        the newest one."""
-        body: JsonObject = {"composition": composition, "policy": policy}
+        the newest one; `scale`: choose each job's parallelism, too."""
+        body: JsonObject = {"composition": composition, "policy": policy, "scale": scale}
         body |= {"analysis": analysis} if analysis else {}
         body |= {"limits": dict(limits)} if limits else {}
         return self._json("POST", "/placements", json=body)
@@ -369,7 +371,8 @@ class Client:
         return self._json("GET", f"/compositions/{_part(composition)}/autopilot")
 
     def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
-        """Switch the autopilot on or off: `{on, every_s, min_gain, policy, settle_s, looks}`."""
+        """Switch the autopilot on or off: `{on, every_s, min_gain, policy, settle_s, looks,
+        scale}`."""
         return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
 
     # -- changes, events ------------------------------------------------------------------

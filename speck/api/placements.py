@@ -54,6 +54,7 @@ def place() -> Response:
         parameters["policy"],
         parameters.get("analysis"),
         parameters.get("limits"),
+        scale=parameters["scale"],
     )
     return answer(placement)
 

@@ -83,6 +83,8 @@ _LAZY = {
     "rollback": f"{_COMMANDS}.rollback:rollback",
     "cancel": f"{_COMMANDS}.cancel:cancel",
     "place": f"{_COMMANDS}.place:place",
+    "scale": f"{_COMMANDS}.scale:scale",
+    "offload": f"{_COMMANDS}.offload:offload",
     "autopilot": f"{_COMMANDS}.autopilot:autopilot",
     "destroy": f"{_COMMANDS}.destroy:destroy",
     "forget": f"{_COMMANDS}.forget:forget",

@@ -11,7 +11,8 @@ from speck.model.values import JsonObject
 
 def changes_anything(placement: JsonObject) -> bool:
     """Whether applying the placement would change anything."""
-    return bool(placement["proposed"]["moves"] or placement["rewired"])
+    is_scaled = any(each["from"] != each["to"] for each in placement["scales"])
+    return bool(placement["proposed"]["moves"] or placement["rewired"] or is_scaled)
 
 
 def render(placement: JsonObject) -> list[object]:
@@ -37,6 +38,33 @@ def render(placement: JsonObject) -> list[object]:
         ),
         "",
         *_lines(placement),
+    ]
+
+
+def render_scales(placement: JsonObject) -> list[object]:
+    """Render how many subtasks each measured job has and is to have."""
+    return [
+        Grid(
+            ("job", "site", "subtasks", "proposed", "records/s", "capacity", "why"),
+            [
+                (
+                    each["job_name"],
+                    each["site"],
+                    each["from"],
+                    _now(str(each["from"]), str(each["to"])),
+                    f"{each['in_rate']:.4g}",
+                    f"{each['true_processing_rate']:.4g}",
+                    each["reason"],
+                )
+                for each in placement["scales"]
+            ],
+            f"{placement['composition']} (analysis {placement['analysis']})",
+            empty="no job was measured well enough",
+        ),
+        *(
+            clean(f"{name}: needs more evidence: {why}")
+            for name, why in placement["doubts"].items()
+        ),
     ]
 
 

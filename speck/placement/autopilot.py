@@ -22,7 +22,8 @@ class Settings:
 
     `every_s`: seconds between two analyses; `min_gain`: share (0 to 1) of the bytes between
     sites that a move must save; `settle_s`: seconds to wait after any change; `looks`: number of
-    consecutive analyses that must give the same advice.
+    consecutive analyses that must give the same advice; `scale`: whether it also changes the
+    parallelism of jobs.
     """
 
     on: bool = False
@@ -31,16 +32,18 @@ class Settings:
     policy: str = "milp"
     settle_s: float = 600.0
     looks: int = 2
+    scale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What the policy proposes for one analysis.
 
-    `today` and `sites`: the current and the proposed site of each job and link; `gain`: share of
-    the bytes between sites that would be saved, None when nothing crosses today; `broken`: limits
-    violated today; `violations`: limits that the proposal would violate; `doubts`: why its figures
-    are unreliable.
+    `today` and `sites`: the current and the proposed site of each job and link (and, of a job that
+    is scaled, its parallelism); `gain`: share of the bytes between sites that would be saved, None
+    when nothing crosses today; `broken`: limits violated today; `violations`: limits that the
+    proposal would violate; `doubts`: why its figures are unreliable; `scaled_up` and
+    `scaled_down`: a sentence on each job that gets more or fewer subtasks.
     """
 
     analysis: str
@@ -51,6 +54,8 @@ class Advice:
     broken: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    scaled_up: tuple[str, ...] = ()
+    scaled_down: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,11 @@ def _explain_worth(settings: Settings, advice: Advice) -> str | None:
     """Why the advice is worth a change; None if it is not."""
     if len(advice.violations) < len(advice.broken):
         return f"it fixes limits that are violated today: {'; '.join(advice.broken)}"
+    if advice.scaled_up:
+        return "; ".join(advice.scaled_up)
     if advice.gain is not None and advice.gain >= settings.min_gain:
         return f"it saves {advice.gain:.0%} of the bytes between sites"
-    return None
+    return "; ".join(advice.scaled_down) or None
 
 
 def _object_to_advice(settings: Settings, advice: Advice) -> str | None:
@@ -181,7 +188,7 @@ def _object_to_haste(settings: Settings, memory: Memory) -> str | None:
 
 
 def _object_to_return(settings: Settings, memory: Memory, advice: Advice) -> str | None:
-    if advice.gain is not None and advice.gain >= 2 * settings.min_gain:
+    if advice.scaled_up or (advice.gain is not None and advice.gain >= 2 * settings.min_gain):
         return None
     if any(each.sites == advice.sites for each in memory.left):
         least = f"a gain of {2 * settings.min_gain:.0%} is required to return"

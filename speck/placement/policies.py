@@ -10,13 +10,14 @@ from speck.placement.caps import Caps
 from speck.placement.greedy import Greedy
 from speck.placement.milp import Milp
 from speck.placement.model import Policy
-from speck.placement.simple import AllCloud, AllEdge, BottomUp, TopDown
+from speck.placement.simple import AllCloud, AllEdge, BottomUp, Stay, TopDown
 
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Milp(),
         Greedy(),
+        Stay(),
         AllCloud(),
         AllEdge(),
         BottomUp(),

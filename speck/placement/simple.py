@@ -1,4 +1,4 @@
-"""Baseline policies: all in the cloud, all at the edges, and filling from one end."""
+"""Baseline policies: all where they are, in the cloud, at the edges, and filling from one end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
 from speck.placement.instance import Instance
 from speck.placement.model import Place, Placement, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Policy `stay`: every job where it is; what runs nowhere yet goes to the cloud."""
+
+    name: str = "stay"
+
+    def place(self, problem: Problem) -> Placement:
+        instance = Instance(problem)
+        filling = Filling(instance)
+        for name in instance.movable:
+            site = instance.loads[name].site
+            here = [instance.places[site]] if site in instance.places else instance.clouds
+            filling.put(name, here[0].name if here else instance.edges[0].name)
+        return make_placement(self.name, instance, filling.sites)
 
 
 @dataclass(frozen=True, slots=True)

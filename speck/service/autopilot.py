@@ -182,8 +182,9 @@ class Autopilots:
             return None
         if analysis["state"] != "done":
             return analysis, None
-        policy = record["settings"]["policy"]
-        return analysis, self._placements.make(composition, policy, analysis["id"]).body
+        policy, scale = record["settings"]["policy"], record["settings"]["scale"]
+        answer = self._placements.make(composition, policy, analysis["id"], scale=scale)
+        return analysis, answer.body
 
     def _consider(
         self,
@@ -220,6 +221,11 @@ class Autopilots:
     ) -> None:
         """Store that it acts, then act: a stop of the service in between costs a delay only."""
         moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])
+        scaled = ", ".join(
+            f"{each['job_name']} to {each['to']} subtasks" for each in _list_scaled(placement)
+        )
+        verbs = [f"moves {moves}"] if moves else []
+        verbs += [f"scales {scaled}"] if scaled else []
         record["check"] = {
             "placement": placement["id"],
             "revision": placement["revision"],
@@ -234,7 +240,8 @@ class Autopilots:
         except SpeckError:
             record["check"] = None
             raise
-        message = f"the autopilot moves {moves or 'links'} of {composition}: {decision.reason}"
+        what = " and ".join(verbs) or "moves links"
+        message = f"the autopilot {what} of {composition}: {decision.reason}"
         about["change"] = accepted["change"]
         self._write(composition, record, "act", message, as_event=True, **about)
 
@@ -351,6 +358,11 @@ def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str]
     met, as measured; they count where the placement predicts an improvement of them."""
     missed = [f"{name} is not kept" for name in broken if _improves(placement, name)]
     moving = {move["job_name"] for move in placement["proposed"]["moves"]}
+    scaled = _list_scaled(placement)
+    sentences = {
+        up: tuple(_describe_scale(s) for s in scaled if (s["to"] > s["from"]) is up)
+        for up in (True, False)
+    }
     doubts = [f"{name}: {why}" for name, why in placement["doubts"].items() if name in moving]
     doubts += [f"{flow} was not measured" for flow in placement["unmeasured"]]
     doubts += [
@@ -363,12 +375,32 @@ def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str]
     return Advice(
         analysis=analysis["id"],
         placement=placement["id"],
-        today={**placement["today"]["sites"], **placement["today"]["links"]},
-        sites={**placement["proposed"]["sites"], **placement["proposed"]["links"]},
+        today={
+            **placement["today"]["sites"],
+            **placement["today"]["links"],
+            **{f"parallelism of {s['job_name']}": str(s["from"]) for s in scaled},
+        },
+        sites={
+            **placement["proposed"]["sites"],
+            **placement["proposed"]["links"],
+            **{f"parallelism of {s['job_name']}": str(s["to"]) for s in scaled},
+        },
         gain=placement["gain"]["share"],
         broken=(*placement["today"]["violations"], *missed),
         violations=tuple(placement["violations"]),
         doubts=tuple(doubts),
+        scaled_up=sentences[True],
+        scaled_down=sentences[False],
+    )
+
+
+def _list_scaled(placement: JsonObject) -> list[JsonObject]:
+    return [each for each in placement["scales"] if each["from"] != each["to"]]
+
+
+def _describe_scale(scale: JsonObject) -> str:
+    return (
+        f"{scale['job_name']} gets {scale['to']} subtasks, not {scale['from']}: {scale['reason']}"
     )
 
 

@@ -20,6 +20,7 @@ from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
 from speck.placement.problem import Condition, Question, pose_question
 from speck.placement.rendering import Layout, lay_out, render, render_yaml
+from speck.placement.scaling import Scale, apply_scales, propose_scales
 from speck.placement.wiring import At, Wiring, wire
 from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
@@ -97,8 +98,11 @@ class Placements:
         policy: str = "milp",
         analysis_id: str | None = None,
         limits: Mapping[str, float] | None = None,
+        *,
+        scale: bool = False,
     ) -> Answer:
-        """Have a policy place the newest revision of a composition, and store its answer.
+        """Have a policy place the newest revision of a composition, and store its answer; with
+        `scale`, after each job has got as many subtasks as its rates need.
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
@@ -107,6 +111,12 @@ class Placements:
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
         analysis = self._analysis(composition, analysis_id)
+        scales: list[Scale] = []
+        if scale:
+            question = self.question(description, analysis, limits)
+            scales = propose_scales(question, composition, analysis)
+            proposed = {each.job_name: each.proposed for each in scales}
+            description = apply_scales(description, proposed)
         posed, answer, layout = self._place(chosen, description, analysis, limits)
         sites = self._records.sites()
         rendered = render(description, posed.wiring, layout, sites)
@@ -119,6 +129,7 @@ class Placements:
             "policy": policy,
             "analysis": analysis["id"],
             **compare(posed, answer, layout, _note_age(analysis, now)),
+            "scales": [_render_scale(each) for each in scales],
             "description": dump_composition(rendered),
             "yaml": render_yaml(rendered),
         }
@@ -337,6 +348,19 @@ def _moves(posed: Question, answer: Placement, layout: Layout) -> list[JsonObjec
         for job in posed.wiring.jobs
         if layout.jobs[job.name] != job.site
     ]
+
+
+def _render_scale(scale: Scale) -> JsonObject:
+    return {
+        "job_name": scale.job_name,
+        "site": scale.site,
+        "from": scale.today,
+        "to": scale.proposed,
+        "needed": scale.needed,
+        "in_rate": scale.in_rate,
+        "true_processing_rate": scale.true_processing_rate,
+        "reason": scale.reason,
+    }
 
 
 def _list_rewired(wiring: Wiring, layout: Layout) -> list[JsonObject]:

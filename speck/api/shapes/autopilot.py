@@ -41,6 +41,10 @@ class AutopilotSettingsShape(StrictSchema):
         error_messages={"invalid": "must be a whole number"},
         metadata={"description": "number of consecutive analyses that must agree"},
     )
+    scale = Flag(
+        load_default=False,
+        metadata={"description": "also change the parallelism of jobs, by DS2's rule"},
+    )
 
 
 class AutopilotEntryShape(Shape):
@@ -61,6 +65,7 @@ class AutopilotShape(Shape):
     policy = text()
     settle_s = number()
     looks = integer()
+    scale = flag("whether it also changes the parallelism of jobs")
     analysis = nullable_text("id of the analysis under way")
     next = nullable_text("time of the next analysis, unless a change comes first")
     log = list_of(AutopilotEntryShape)

@@ -15,7 +15,7 @@ from speck.api.shapes.base import (
     number,
     text,
 )
-from speck.spec.fields import Amount, Name
+from speck.spec.fields import Amount, Flag, Name
 from speck.spec.strict_schema import StrictSchema
 
 
@@ -55,6 +55,19 @@ class ProposedShape(LayoutShape):
     moves = list_of(MoveShape)
 
 
+class _ScaleShape(Shape):
+    job_name = text()
+    site = text("where it runs when it is measured")
+    to = integer("subtasks that it is to have")
+    needed = integer("subtasks that its rates need, whatever slots there are")
+    in_rate = number("records per second that arrive")
+    true_processing_rate = number("records per second that today's subtasks can process together")
+    reason = text()
+
+
+ScaleShape = type("ScaleShape", (_ScaleShape,), {"from": integer("subtasks that it has")})
+
+
 class _RewiredShape(Shape):
     topic = text()
     to = text("the site whose broker will carry the topic")
@@ -85,6 +98,7 @@ class PlacementShape(PlacementHeadShape):
     today = fields.Nested(LayoutShape, required=True)
     proposed = fields.Nested(ProposedShape, required=True)
     rewired = list_of(RewiredShape)
+    scales = list_of(ScaleShape)
     reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
     notes = list_of(fields.String())
     doubts = fields.Dict(
@@ -122,6 +136,10 @@ class PlacementRequestShape(StrictSchema):
     policy = Name(load_default="milp")
     analysis = Name(metadata={"description": "without it, the newest completed analysis"})
     limits = fields.Nested(LimitsShape)
+    scale = Flag(
+        load_default=False,
+        metadata={"description": "also choose each measured job's parallelism, by DS2's rule"},
+    )
 
 
 PLACEMENTS = list_shape("placements", PlacementHeadShape)

@@ -9,7 +9,7 @@ from speck.cli.options import add_connection_options, add_output_option, client,
 from speck.model.values import JsonObject
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
-_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks")
+_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale")
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -38,6 +38,7 @@ def autopilot() -> None:
     type=click.IntRange(1, 100),
     help="How many consecutive analyses must agree (initially 2).",
 )
+@click.option("--scale/--no-scale", default=None, help="Whether to change parallelism, too.")
 @add_connection_options
 @add_output_option
 def switch_on(
@@ -47,9 +48,10 @@ def switch_on(
     policy: str | None,
     settle: float | None,
     looks: int | None,
+    scale: bool | None,
 ) -> None:
     """Switch it on for COMPOSITION; options that are not given keep their values."""
-    settings = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks), strict=True))
+    settings = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks, scale), strict=True))
     _set(composition, on=True, **{name: it for name, it in settings.items() if it is not None})
 
 
@@ -112,7 +114,7 @@ def _show(state: JsonObject) -> None:
     last = state["log"][-1] if state["log"] else None
     rows = [
         ("autopilot", "on" if state["on"] else "off"),
-        *((name, state[name]) for name in ("policy", "every_s", "min_gain", "settle_s", "looks")),
+        *((name, state[name]) for name in _SETTINGS),
         ("analysis", state["analysis"]),
         ("next", moment(state["next"]) if state["next"] else None),
         ("last", f"{moment(last['at'])} {last['message']}" if last else None),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from speck.cli.options import (
@@ -15,14 +13,6 @@ from speck.cli.options import (
     names_of,
     output,
 )
-from speck.model.values import JsonObject
-
-if TYPE_CHECKING:
-    from speck.cli.output import Output
-    from speck.client import Client
-
-PATIENCE_S = 180.0
-"""How long to wait for an answer: a policy may search for a minute."""
 
 CHANGES = 2
 """The exit status for "there are changes"."""
@@ -45,6 +35,7 @@ CHANGES = 2
     metavar="FILE",
     help="File for the new composition (COMPOSITION.placed.yaml; `-`: stdout, without the table).",
 )
+@click.option("--scale", is_flag=True, help="Choose the parallelism of jobs, too.")
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when something would move, 0 when not."
@@ -60,6 +51,7 @@ def place(
     anew: bool,
     utilisation: float | None,
     file: str | None,
+    scale: bool,
     carry: bool,
     detailed_exitcode: bool,
     yes: bool,
@@ -71,67 +63,20 @@ def place(
     Uses measurements of COMPOSITION. Shows today's sites beside the proposed ones, with the traffic
     between sites, and writes the new composition as YAML. It changes nothing without --apply.
     """
-    from speck.cli import placements
-    from speck.cli.messages import say
+    from speck.cli import placements, proposals
 
-    service, printer = client(answer_s=PATIENCE_S), output()
+    service, printer = client(answer_s=proposals.PATIENCE_S), output()
     limits = {"utilisation": utilisation} if utilisation else None
-    if anew:
-        if analysis is not None:
-            raise click.UsageError("give --analysis or --analyze, not both")
-        from speck.cli.commands.analyze import await_analysis
-
-        analysis = await_analysis(service, service.analyse()["id"])["id"]
-    placement = service.place(composition, policy, analysis, limits)
+    analysis = proposals.choose_analysis(service, analysis, anew)
+    placement = service.place(composition, policy, analysis, limits, scale=scale)
     has_changes = placements.changes_anything(placement)
     if file == "-":
         click.echo(placement["yaml"], nl=False)
     elif printer.table or not carry:
-        printer.show(placement, *placements.render(placement))
-    if file != "-" and (file or (has_changes and not carry and printer.table)):
-        _write(file or f"{composition}.placed.yaml", placement["yaml"])
-    elif not has_changes:
-        say("nothing would move: no file was written")
-    if carry and has_changes:
-        _carry_out(service, printer, placement, yes=yes, wait=wait, timeout=timeout)
-    elif carry and not printer.table:
-        printer.show(placement)
+        scales = ["", *placements.render_scales(placement)] if scale else []
+        printer.show(placement, *placements.render(placement), *scales)
+    proposals.finish(
+        service, printer, placement, file, carry=carry, yes=yes, wait=wait, timeout_s=timeout
+    )
     if detailed_exitcode and has_changes and not carry:
         click.get_current_context().exit(CHANGES)
-
-
-def _carry_out(
-    service: Client,
-    printer: Output,
-    placement: JsonObject,
-    *,
-    yes: bool,
-    wait: bool,
-    timeout: float | None,
-) -> None:
-    import secrets
-
-    from speck.cli.carry_out import carry_out
-
-    key = secrets.token_hex(16)
-    carry_out(
-        service,
-        printer,
-        service.apply_placement(placement["id"], dry_run=True),
-        lambda: service.apply_placement(placement["id"], key=key),
-        yes=yes,
-        wait=wait,
-        timeout_s=timeout,
-    )
-
-
-def _write(file: str, text: str) -> None:
-    from pathlib import Path
-
-    from speck.errors import PermanentError
-
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
-    click.echo(f"the new composition is in {file}; `speck apply {file}` applies it", err=True)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from speck.cli import offloading
+from speck.client import Client
+from speck.model.values import JsonObject
 from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, describe_measured
 from tests.unit.cli.conftest import COMPOSITION, Run, Server
@@ -110,3 +113,80 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     settings = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
     assert (settings["on"], settings["every_s"], settings["looks"]) == (True, 60, 4)
     assert placed("autopilot", "on", "nothing").exit_code == 1
+
+
+def test_scale_proposes_subtasks_and_applies_them(placed: Run, server: Server) -> None:
+    jobs = [
+        describe_measured("clean", "cloud", true_processing_rate=70.0, composition="chain"),
+        describe_measured("keep", "cloud", composition="chain"),
+    ]
+    server.service.placements.analyses = Given(analysis(jobs, composition="chain"))
+    result = placed("scale", "chain")
+    assert result.exit_code == 0, result.stderr
+    (clean,) = [line for line in result.stdout.splitlines() if line.startswith("clean")]
+    assert clean.split()[:7] == ["clean", "cloud", "1", "→", "2", "100", "70"]
+    assert "parallelism: 2" in Path("chain.placed.yaml").read_text()
+    assert placed("scale", "chain", "--apply", "--yes").exit_code == 0
+    (job,) = [j for j in server.service.jobs.all() if j["job_name"] == "clean"]
+    assert job["parallelism"] == 2
+
+
+def test_offload_measures_in_the_cloud_places_and_compares(
+    placed: Run, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Given()
+    polls = iter(range(100))
+
+    def analyse(client: Client, composition: str | None = None, **_: object) -> JsonObject:
+        site = {job["job_name"]: job["site"] for job in server.service.jobs.all()}["clean"]
+        jobs = [
+            describe_measured("clean", site, selectivity=0.1, composition="chain"),
+            describe_measured("keep", "cloud", 10.0, selectivity=2.0, composition="chain"),
+        ]
+        for job, sink in zip(jobs, ("clean", "kept"), strict=True):
+            job["sink"] = {"site": "cloud", "topic": sink}
+        jobs[1]["source"] = jobs[0]["sink"]
+        wan = 10_000.0 if site == "cloud" else 1_000.0
+        link = {"composition": "chain", "broker_site": "edge-a", "topic": "raw"}
+        link |= {"producers": [], "readers": [], "wan_bytes_per_s": wan}
+        made = analysis(jobs, composition="chain", id=f"b{len(given.analyses)}", links=[link])
+        given.analyses.append(made)
+        return made
+
+    def rates(client: Client, composition: str | None = None) -> list[JsonObject]:
+        return [{"job_name": "clean", "at": str(next(polls)), "in_rate": 100.0}]
+
+    first = analyse(Client(server.url))
+    server.service.placements.analyses = given
+    monkeypatch.setattr(Client, "analyse", analyse)
+    monkeypatch.setattr(Client, "analysis", lambda _, identity: given.get(identity))
+    monkeypatch.setattr(Client, "rates", rates)
+    monkeypatch.setattr(offloading, "POLL_S", 0.0)
+    options = ("--policy", "milp", "--window", "0.01", "--yes")
+    result = placed("offload", "chain", *options)
+    assert result.exit_code == 0, result.stderr
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "between sites 10 kB/s 1 kB/s 1 kB/s" in lines
+    assert "at the outputs 20 records/s - 20 records/s" in lines
+    assert "jobs at edges 0 jobs 1 jobs 1 jobs" in lines
+    assert "chain is already where the policy all-cloud wants it" in result.stderr
+    again = json.loads(placed("offload", "chain", *options, "-o", "json").stdout)
+    assert first["id"] != again["analyses"]["before"] != again["analyses"]["after"]
+    sites = {job["job_name"]: job["site"] for job in server.service.jobs.all()}
+    assert sites == {"clean": "edge-a", "keep": "cloud"}
+
+
+@pytest.mark.parametrize(
+    ("rates", "steady"),
+    [
+        ([100.0, 100.0], False),
+        ([1.0, 100.0, 105.0, 95.0], True),
+        ([100.0, 150.0, 100.0], False),
+        ([0.0, 0.0, 0.0], True),
+        ([0.5, 2.0, 0.0], True),
+    ],
+)
+def test_rates_are_steady_when_the_newest_samples_are_close(
+    rates: list[float], steady: bool
+) -> None:
+    assert offloading.is_steady(rates) is steady

@@ -48,13 +48,16 @@ class Analyst:
         self.windows_s: list[float] = []
         self.analyses: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
+        self.true_rate = 1000.0
         self.others: list[JsonObject] = []
 
     def begin(self, window_s: float) -> str:
         self.windows_s.append(window_s)
         identity = f"a{len(self.windows_s)}"
         jobs = [
-            describe_measured("clean", self.clean, selectivity=0.1),
+            describe_measured(
+                "clean", self.clean, selectivity=0.1, true_processing_rate=self.true_rate
+            ),
             describe_measured("merge", "cloud", 10.0, selectivity=2.0),
             *self.others,
         ]
@@ -172,12 +175,32 @@ def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
     assert flight.round().startswith("act: ")
 
 
+def test_with_scale_a_job_that_cannot_keep_up_gets_more_subtasks(flight: Flight) -> None:
+    flight.service.autopilots.put("c", Settings(True, policy="stay", scale=True))
+    flight.analyst.true_rate = 70.0  # 100 records/s arrive
+    assert flight.round() == "wait: 1 of 2 consecutive analyses agree"
+    assert flight.round().startswith(
+        "act: the autopilot scales clean to 2 subtasks of c: clean gets 2 subtasks, not 1:"
+    )
+    assert flight.sites() == {"clean": "cloud", "merge": "cloud"}
+    flight.analyst.true_rate = 140.0  # of both subtasks
+    assert flight.round(1000) == "wait: everything is already where the policy wants it"
+    flight.analyst.true_rate = 2000.0
+    assert flight.round(1000) == "wait: 1 of 2 consecutive analyses agree"
+    assert "scales clean to 1 subtasks" in flight.round()
+    flight.sites()
+    flight.analyst.true_rate = 70.0  # back at once: nothing is lost by more subtasks
+    flight.round(700)
+    assert "scales clean to 2 subtasks" in flight.round()
+
+
 def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
     prediction: dict[str, Any] = {
         "id": "p1",
         "today": {"sites": {}, "links": {}, "violations": [], "max_rate": 10.0, "latency_ms": 5.0},
         "proposed": {"sites": {}, "links": {}, "moves": [], "max_rate": 20.0, "latency_ms": 5.0},
         "gain": {"share": -0.1},
+        "scales": [],
         "violations": [],
         "doubts": {},
         "unmeasured": [],
@@ -291,8 +314,8 @@ def test_it_is_switched_off_while_a_policy_searches(
     flight.round()
     make = flight.service.placements.make
 
-    def slowly(*args: Any) -> Any:
-        answer = make(*args)
+    def slowly(*args: Any, **options: Any) -> Any:
+        answer = make(*args, **options)
         off = Thread(target=flight.service.autopilots.put, args=("c", Settings()))
         off.start()
         off.join(10)
@@ -312,10 +335,10 @@ def test_a_stop_of_the_service_does_not_wait_for_a_search(
     searching, stopped = Event(), Event()
     make = flight.service.placements.make
 
-    def search(*args: Any) -> Any:
+    def search(*args: Any, **options: Any) -> Any:
         searching.set()
         assert stopped.wait(60)
-        return make(*args)
+        return make(*args, **options)
 
     monkeypatch.setattr(autopilot, "CLOSE_S", 0.01)
     monkeypatch.setattr(flight.service.placements, "make", search)
@@ -333,7 +356,7 @@ def test_a_stop_of_the_service_does_not_wait_for_a_search(
 def test_a_fault_of_its_own_is_told_once_an_analysis(
     flight: Flight, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise KeyError("window")
 
     monkeypatch.setattr(flight.service.placements, "make", fail)

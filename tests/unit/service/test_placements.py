@@ -206,3 +206,53 @@ def test_an_old_analysis_says_that_it_is_old(placed: Service) -> None:
         placed.placements.analyses = Given({**FILTERS, "window": window})
         notes = [note.split(":")[0] for note in make_placement(placed)["notes"]]
         assert [note for note in notes if "ago" in note] == expected
+
+
+def scaled(service: Service, **clean: Any) -> JsonObject:
+    """A placement with `scale`, of a first job with these figures."""
+    jobs = [describe_measured("clean", "cloud", **clean), describe_measured("merge", "cloud", 10.0)]
+    service.placements.analyses = Given(analysis(jobs))
+    return make_placement(service, "stay", scale=True)
+
+
+def test_a_job_gets_as_many_subtasks_as_its_records_need(placed: Service) -> None:
+    # 100 records/s arrive, one subtask handles 30 at most, 24 with headroom
+    placement = scaled(placed, true_processing_rate=30.0)
+    (clean, merge) = placement["scales"]
+    assert (clean["job_name"], clean["from"], clean["to"], clean["needed"]) == ("clean", 1, 5, 5)
+    assert "100 records/s arrive, and one subtask handles 30/s at most" in clean["reason"]
+    assert (merge["from"], merge["to"]) == (1, 1)
+    assert placement["proposed"]["moves"] == []
+    answer = placed.placements.apply(placement["id"], DONE)
+    assert [job["action"] for job in answer.body["plan"]["jobs"]] == ["update", "unchanged"]
+    assert engine("cloud").total - engine("cloud").free == 6
+
+
+def test_a_scale_ends_at_the_task_slots_of_the_site(placed: Service) -> None:
+    placement = scaled(placed, true_processing_rate=5.0)  # 25 subtasks
+    free_slots = engine("cloud").free
+    clean = placement["scales"][0]
+    assert (clean["to"], clean["needed"]) == (1 + free_slots, 25)
+    assert "it needs 25, but cloud has no more task slots" in clean["reason"]
+    assert placement["violations"] == []
+
+
+def test_a_job_that_needs_less_gives_its_slots_to_another(placed: Service) -> None:
+    wide = {**CLEAN, "parallelism": 15}
+    placed.compositions.apply(composition(wide, MERGE, **ENDS), DONE)
+    jobs = [
+        describe_measured("clean", "cloud", true_processing_rate=1500.0),
+        describe_measured("merge", "cloud", true_processing_rate=40.0),
+    ]
+    placed.placements.analyses = Given(analysis(jobs))
+    placement = make_placement(placed, "stay", scale=True)
+    assert [(each["from"], each["to"]) for each in placement["scales"]] == [(15, 2), (1, 4)]
+
+
+def test_what_was_not_measured_keeps_its_parallelism(placed: Service) -> None:
+    jobs = [describe_unmeasured("clean", "cloud"), describe_measured("merge", "cloud", 10.0)]
+    placed.placements.analyses = Given(analysis(jobs))
+    assert [each["job_name"] for each in make_placement(placed, "stay", scale=True)["scales"]] == [
+        "merge"
+    ]
+    assert make_placement(placed, "stay")["scales"] == []

@@ -1,0 +1,93 @@
+"""`speck offload`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_yes_option,
+    client,
+    names_of,
+    output,
+)
+
+if TYPE_CHECKING:
+    from speck.cli.output import Output
+    from speck.client import Client
+    from speck.model.values import JsonObject
+
+_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.argument("composition", shell_complete=names_of("compositions"))
+@click.option(
+    "--policy", default="ranked", show_default=True, help="The policy that chooses the edge jobs."
+)
+@click.option(
+    "--window",
+    type=_SECONDS,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to measure with everything in the cloud, and after the offload.",
+)
+@click.option(
+    "--settle",
+    type=_SECONDS,
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for steady rates after each change.",
+)
+@add_yes_option
+@add_connection_options
+@add_output_option
+def offload(composition: str, policy: str, window: float, settle: float, yes: bool) -> None:
+    """Offload jobs to edges, after measuring all in the cloud.
+
+    Moves every job that is not pinned to the cloud (the brokers of the inputs stay), waits until
+    its rates are steady, analyses, places by --policy, and applies that. Shows what crosses between
+    sites and what the engines use before and after.
+    """
+    from speck.cli import offloading, proposals
+
+    service, printer = client(answer_s=proposals.PATIENCE_S), output()
+    in_cloud = _move(service, printer, composition, "all-cloud", yes)
+    before = offloading.measure(service, composition, window, settle)
+    placement = _move(service, printer, composition, policy, yes, before["id"])
+    after = offloading.measure(service, composition, window, settle)
+    rows = offloading.compare(composition, before, after, placement)
+    document = {
+        "composition": composition,
+        "in_cloud": in_cloud["id"],
+        "placement": placement["id"],
+        "analyses": {"before": before["id"], "after": after["id"]},
+        "figures": rows,
+    }
+    printer.show(document, offloading.render(composition, rows))
+
+
+def _move(
+    service: Client,
+    printer: Output,
+    composition: str,
+    policy: str,
+    yes: bool,
+    analysis: str | None = None,
+) -> JsonObject:
+    """Place by a policy and apply it if it changes anything; returns the placement."""
+    from speck.cli import offloading, placements, proposals
+    from speck.cli.messages import say
+
+    placement = service.place(composition, policy, analysis)
+    if placements.changes_anything(placement):
+        steps = printer if printer.table else offloading.Quiet(printer.form)
+        proposals.carry_out_placement(service, steps, placement, yes=yes)
+    else:
+        say(f"{composition} is already where the policy {policy} wants it")
+    return placement

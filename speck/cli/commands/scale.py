@@ -1,0 +1,60 @@
+"""`speck scale`"""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_wait_options,
+    add_yes_option,
+    client,
+    names_of,
+    output,
+)
+
+
+@click.command()
+@click.argument("composition", shell_complete=names_of("compositions"))
+@click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
+@click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
+@click.option(
+    "-f",
+    "--file",
+    metavar="FILE",
+    help="File for the new composition (COMPOSITION.placed.yaml; `-`: stdout, without the table).",
+)
+@click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
+@add_yes_option
+@add_wait_options
+@add_connection_options
+@add_output_option
+def scale(
+    composition: str,
+    analysis: str | None,
+    anew: bool,
+    file: str | None,
+    carry: bool,
+    yes: bool,
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    """Propose how many subtasks jobs should have.
+
+    Uses measurements of COMPOSITION and DS2's rule: as many subtasks as the records that arrive
+    need, limited by the task slots of each job's site. Jobs stay at their sites; `speck place
+    --scale` chooses both. It changes nothing without --apply.
+    """
+    from speck.cli import placements, proposals
+
+    service, printer = client(answer_s=proposals.PATIENCE_S), output()
+    analysis = proposals.choose_analysis(service, analysis, anew)
+    placement = service.place(composition, "stay", analysis, scale=True)
+    if file == "-":
+        click.echo(placement["yaml"], nl=False)
+    elif printer.table or not carry:
+        printer.show(placement, *placements.render_scales(placement))
+    proposals.finish(
+        service, printer, placement, file, carry=carry, yes=yes, wait=wait, timeout_s=timeout
+    )

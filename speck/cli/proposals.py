@@ -1,0 +1,83 @@
+"""What the commands that propose a new placement share: the analysis, the file, and the change."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import click
+
+from speck.cli.carry_out import carry_out
+from speck.cli.messages import say
+from speck.cli.output import Output
+from speck.cli.placements import changes_anything
+from speck.client import Client
+from speck.errors import PermanentError
+from speck.model.values import JsonObject
+
+PATIENCE_S = 180.0
+"""How long to wait for an answer: a policy may search for a minute."""
+
+
+def choose_analysis(service: Client, analysis: str | None, anew: bool) -> str | None:
+    """The id of the analysis to use; None: the newest one. `anew`: analyse the last minutes."""
+    if not anew:
+        return analysis
+    if analysis is not None:
+        raise click.UsageError("give --analysis or --analyze, not both")
+    from speck.cli.commands.analyze import await_analysis
+
+    return str(await_analysis(service, service.analyse()["id"])["id"])
+
+
+def finish(
+    service: Client,
+    printer: Output,
+    placement: JsonObject,
+    file: str | None,
+    *,
+    carry: bool,
+    yes: bool,
+    wait: bool,
+    timeout_s: float | None,
+) -> None:
+    """Write the proposed composition to its file; with `carry`, apply it instead."""
+    has_changes = changes_anything(placement)
+    if file != "-" and (file or (has_changes and not carry and printer.table)):
+        _write(file or f"{placement['composition']}.placed.yaml", placement["yaml"])
+    elif not has_changes:
+        say("nothing would change: no file was written")
+    if carry and has_changes:
+        carry_out_placement(service, printer, placement, yes=yes, wait=wait, timeout_s=timeout_s)
+    elif carry and not printer.table:
+        printer.show(placement)
+
+
+def carry_out_placement(
+    service: Client,
+    printer: Output,
+    placement: JsonObject,
+    *,
+    yes: bool,
+    wait: bool = True,
+    timeout_s: float | None = None,
+) -> None:
+    """Show the plan of a placement, ask, apply it, and follow the change."""
+    key = secrets.token_hex(16)
+    carry_out(
+        service,
+        printer,
+        service.apply_placement(placement["id"], dry_run=True),
+        lambda: service.apply_placement(placement["id"], key=key),
+        yes=yes,
+        wait=wait,
+        timeout_s=timeout_s,
+    )
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
+    click.echo(f"the new composition is in {file}; `speck apply {file}` applies it", err=True)
