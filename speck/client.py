@@ -318,8 +318,8 @@ class Client:
     # -- analyses -------------------------------------------------------------------------
 
     def analyse(self, composition: str | None = None, **options: object) -> JsonObject:
-        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `follow`) and return
-        its head."""
+        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `follow`, `ahead_s`)
+        and return its head."""
         values = {"composition": composition, **options}
         body = {name: value for name, value in values.items() if value is not None}
         return self._json("POST", "/analyses", json=body)
@@ -372,7 +372,7 @@ class Client:
 
     def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
         """Switch the autopilot on or off: `{on, every_s, min_gain, policy, settle_s, looks,
-        scale}`."""
+        scale, ahead_s}`."""
         return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
 
     # -- changes, events ------------------------------------------------------------------

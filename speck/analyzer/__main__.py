@@ -56,6 +56,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--until", type=_parse_time, help="end of the window, RFC 3339 (the newest sample)"
     )
+    parser.add_argument(
+        "--ahead", type=float, help="also forecast the rates of links for so many seconds"
+    )
     parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
     parser.add_argument(
         "--driver-host",
@@ -101,6 +104,9 @@ def _run(options: argparse.Namespace) -> None:
             raise InvalidError("cannot analyse: the window ends before it begins")
         span = reading.Span(since, until)
         analysis = run.analyse(spark, options.dataset, span, options.composition)
+        if options.ahead:
+            ahead = timedelta(seconds=options.ahead)
+            analysis["forecast"] = run.forecast_links(spark, options.dataset, until, ahead)
         result.write(analysis, options.out)
     finally:
         spark.stop()

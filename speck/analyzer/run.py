@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
+from speck.analyzer import (
+    bottlenecks,
+    clean,
+    features,
+    forecast,
+    links,
+    ranking,
+    rates,
+    result,
+    sites,
+    state,
+)
 from speck.analyzer.reading import Span, find_damaged, read, retry_without_damaged
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
@@ -88,6 +99,25 @@ def analyse(
             "ranking": result.render_ranking(ranked),
             "bottlenecks": result.render_rows(found_bottlenecks),
         }
+
+
+def forecast_links(
+    spark: SparkSession, root: Path, until: datetime, ahead: timedelta
+) -> list[JsonObject]:
+    """Forecast the rates of all links for `ahead` from the samples up to `until`: FORECASTS as
+    JSON, `at` as RFC 3339."""
+    span = Span(until - forecast.HISTORY, until)
+
+    def read_bins(without: Collection[Path]) -> DataFrame:
+        return _materialise(forecast.bin_rates(read(spark, root, LINKS, span, None, without)))
+
+    with hold_files(root):
+        bins = retry_without_damaged(read_bins, root, span)
+    forecasts = forecast.forecast(bins, ahead)
+    return sorted(
+        (row | {"at": result.format_time(row["at"])} for row in result.render_rows(forecasts)),
+        key=lambda row: (row["site"], row["topic"]),
+    )
 
 
 def _materialise(frame: DataFrame) -> DataFrame:

@@ -32,6 +32,9 @@ def render(analysis: JsonObject) -> Iterator[object]:
     yield _ranking(analysis["ranking"])
     yield ""
     yield _jobs(analysis["jobs"])
+    if analysis.get("forecast"):
+        yield ""
+        yield _forecast(analysis["forecast"])
     if analysis["bottlenecks"]:
         yield ""
         yield "Bottlenecks"
@@ -105,6 +108,23 @@ def _jobs(jobs: list[JsonObject]) -> Grid:
         "stateful",
     )
     return Grid(headings, rows, "Jobs", "no jobs were measured")
+
+
+def _forecast(forecasts: list[JsonObject]) -> Grid:
+    rows = [
+        (
+            each["topic"],
+            each["site"],
+            _format_number(each["rate"], 1),
+            _format_number(each["high"], 1),
+            moment(each["at"]),
+            each["method"],
+            None if each["mape"] is None else f"{each['mape']:.0%}",
+        )
+        for each in forecasts
+    ]
+    headings = ("topic", "site", "records/s", "at most", "until", "method", "mean error")
+    return Grid(headings, rows, "Forecast")
 
 
 def _format_number(value: float | None, digits: int = 0) -> str | None:

@@ -23,7 +23,8 @@ class Settings:
     `every_s`: seconds between two analyses; `min_gain`: share (0 to 1) of the bytes between
     sites that a move must save; `settle_s`: seconds to wait after any change; `looks`: number of
     consecutive analyses that must give the same advice; `scale`: whether it also changes the
-    parallelism of jobs.
+    parallelism of jobs; `ahead_s`: it plans for the rates that are forecast for so many seconds,
+    and for those of today with 0.
     """
 
     on: bool = False
@@ -33,6 +34,7 @@ class Settings:
     settle_s: float = 600.0
     looks: int = 2
     scale: bool = False
+    ahead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def _remember(now: float, settings: Settings, memory: Memory, advice: Advice) ->
 def _explain_worth(settings: Settings, advice: Advice) -> str | None:
     """Why the advice is worth a change; None if it is not."""
     if len(advice.violations) < len(advice.broken):
-        return f"it fixes limits that are violated today: {'; '.join(advice.broken)}"
+        when = f"within {settings.ahead_s:g} s" if settings.ahead_s else "today"
+        return f"it fixes limits that are violated {when}: {'; '.join(advice.broken)}"
     if advice.scaled_up:
         return "; ".join(advice.scaled_up)
     if advice.gain is not None and advice.gain >= settings.min_gain:

@@ -105,7 +105,11 @@ def pose_question(
         whole=whole,
         wiring=wiring,
         rates=measurements.rates,
-        notes=(*site_notes, *(_describe_unmeasured(start, end) for start, end in unmeasured)),
+        notes=(
+            *site_notes,
+            *_describe_forecasts(analysis, measurements.rates),
+            *(_describe_unmeasured(start, end) for start, end in unmeasured),
+        ),
         doubts=measurements.doubts(),
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
     )
@@ -148,6 +152,7 @@ class _Measurements:
         }
         self._outside_rates = _sum_outside_rates(composition, analysis)
         self._queues = _list_growing_queues(analysis)
+        self._forecasts = _list_forecasts(analysis)
         self.rates: dict[At, float] = {}
         self._fed_rates: dict[At, float] = {}
         self._outputs: dict[str, float | None] = {}
@@ -287,9 +292,10 @@ class _Measurements:
         """Records per second that producers outside the composition send; None: unknown."""
         reported = self._outside_rates.get(link)
         if not writers:
-            return max(
-                (rate for rate in (reported, *taken_rates) if rate is not None), default=None
-            )
+            known_rates = [rate for rate in (reported, *taken_rates) if rate is not None]
+            expected = self._forecasts.get(link)
+            # rates are not planned to fall: what is there now has to be carried, too
+            return max((*known_rates, expected or 0.0)) if known_rates else None
         if reported is not None or link not in self._wiring.fixed_links:
             return reported
         own_rate = sum(self._figure_of(writer, "out_rate") or 0.0 for writer in writers)
@@ -351,6 +357,26 @@ def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
             if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
                 growths[at, reader["job_name"]] = float(growth)
     return growths
+
+
+def _list_forecasts(analysis: JsonObject) -> dict[At, float]:
+    """The upper bound of each link's forecast, in records per second; none without a forecast."""
+    return {
+        At(each["site"], each["topic"]): float(each["high"])
+        for each in analysis.get("forecast") or ()
+    }
+
+
+def _describe_forecasts(analysis: JsonObject, rates: Mapping[At, float]) -> list[str]:
+    """A note on each link whose forecast is what the placement plans for."""
+    return [
+        f"planned for the forecast of {At(each['site'], each['topic'])}: up to {each['high']:.4g}"
+        f" records/s until {each['at']} ({each['method']}"
+        + ("" if each["mape"] is None else f", mean error {each['mape']:.0%}")
+        + ")"
+        for each in analysis.get("forecast") or ()
+        if rates.get(At(each["site"], each["topic"])) == each["high"] > 0
+    ]
 
 
 def _make_places(

@@ -52,7 +52,7 @@ _HEAD = (
 class AnalysisRequest:
     """What to analyse: the `window_s` seconds before `until` (None: the newest sample), or from
     `since`; of one composition or of all (None); at which of the service's Spark masters (None:
-    the first)."""
+    the first). `ahead_s`: also forecast the rates of links for so many seconds."""
 
     composition: str | None = None
     window_s: float = 600.0
@@ -60,6 +60,7 @@ class AnalysisRequest:
     until: datetime | None = None
     master: str | None = None
     follow: bool = False
+    ahead_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -185,9 +186,10 @@ class Analyses:
                 " SPECK_SPARK_DRIVER_HOST to this machine's address in the cluster's network"
             )
 
-    def begin(self, window_s: float) -> str:
-        """Start an analysis of the last seconds of all jobs; returns its id. Raises SpeckError."""
-        body = self.start(AnalysisRequest(window_s=window_s)).body
+    def begin(self, window_s: float, ahead_s: float | None = None) -> str:
+        """Start an analysis of the last seconds of all jobs, with a forecast for `ahead_s`; returns
+        its id. Raises SpeckError."""
+        body = self.start(AnalysisRequest(window_s=window_s, ahead_s=ahead_s or None)).body
         assert body is not None
         return str(body["id"])
 
@@ -278,6 +280,7 @@ class Analyses:
         argv += ["--since", rfc3339(request.since)] if request.since else []
         argv += ["--until", rfc3339(request.until)] if request.until else []
         argv += ["--follow"] if request.follow else []
+        argv += ["--ahead", str(request.ahead_s)] if request.ahead_s else []
         with self._lock:
             if run.cancelled or self._closing:
                 return None

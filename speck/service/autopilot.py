@@ -167,7 +167,7 @@ class Autopilots:
             return
         record["due"] = now + settings.every_s
         window_s = min(quiet_s, max(settings.every_s, LEAST_S))
-        record["analysis"] = self._placements.analyses.begin(window_s)
+        record["analysis"] = self._placements.analyses.begin(window_s, settings.ahead_s)
         self._records.write({self._records.autopilots.key(composition): record})
 
     def _propose(

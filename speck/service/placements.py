@@ -49,9 +49,10 @@ class Analyses(Protocol):
     def newest(self, composition: str) -> JsonObject | None:
         """The newest analysis that is done and covers the composition."""
 
-    def begin(self, window_s: float) -> str:
+    def begin(self, window_s: float, ahead_s: float | None = None) -> str:
         """Start an analysis of the last seconds of all jobs (jobs that share a site with a
-        composition count, too); returns its id. Raises SpeckError."""
+        composition count, too), with a forecast for `ahead_s`; returns its id. Raises
+        SpeckError."""
 
 
 class Placements:

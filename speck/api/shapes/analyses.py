@@ -50,6 +50,9 @@ class AnalysisShape(AnalysisHeadShape):
     sites = _optional_dicts("capacity and use of each site")
     ranking = _optional_dicts("jobs that belong at edges, best candidate first")
     bottlenecks = _optional_dicts("kind, name, value, why")
+    forecast = _optional_dicts(
+        "site, topic, at, rate, low, high, method, mape of each link; with `ahead_s` only"
+    )
 
 
 class AnalysisRequestShape(Shape):
@@ -67,6 +70,15 @@ class AnalysisRequestShape(Shape):
         metadata={"description": "name or URL of one of the service's masters; else its first"}
     )
     follow = fields.Boolean(load_default=False)
+    ahead_s = fields.Float(
+        load_default=None,
+        allow_none=True,
+        validate=Range(min=60, max=43_200),
+        metadata={
+            "description": "also forecast the rates of links for so many seconds; a placement by"
+            " this analysis then plans for the upper bound"
+        },
+    )
 
 
 ANALYSES = list_shape("analyses", AnalysisHeadShape)

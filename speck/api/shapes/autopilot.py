@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marshmallow import fields
+from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
 from speck.api.shapes.base import (
@@ -19,6 +19,11 @@ from speck.api.shapes.base import (
 from speck.api.shapes.placements import SHARE
 from speck.spec.fields import Amount, Flag, Name
 from speck.spec.strict_schema import StrictSchema
+
+
+def _is_horizon(seconds: float) -> None:
+    if seconds and not 60 <= seconds <= 43_200:
+        raise ValidationError("must be 0, or from 60 to 43200")
 
 
 class AutopilotSettingsShape(StrictSchema):
@@ -45,6 +50,11 @@ class AutopilotSettingsShape(StrictSchema):
         load_default=False,
         metadata={"description": "also change the parallelism of jobs, by DS2's rule"},
     )
+    ahead_s = fields.Float(
+        load_default=0.0,
+        validate=_is_horizon,
+        metadata={"description": "plan for the rates forecast for so many seconds; 0: today's"},
+    )
 
 
 class AutopilotEntryShape(Shape):
@@ -66,6 +76,7 @@ class AutopilotShape(Shape):
     settle_s = number()
     looks = integer()
     scale = flag("whether it also changes the parallelism of jobs")
+    ahead_s = number("seconds that it forecasts; 0: it plans for the rates of today")
     analysis = nullable_text("id of the analysis under way")
     next = nullable_text("time of the next analysis, unless a change comes first")
     log = list_of(AutopilotEntryShape)

@@ -34,6 +34,12 @@ def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
     "--window", callback=_seconds, default="10m", metavar="TIME", help="How far to look back (10m)."
 )
 @click.option(
+    "--ahead",
+    callback=lambda ctx, param, value: value and _seconds(ctx, param, value),
+    metavar="TIME",
+    help="Also forecast the rates of links for so long, like 20m.",
+)
+@click.option(
     "--master",
     metavar="NAME|URL",
     help="One of the service's Spark masters; with --dataset any, like local[2].",
@@ -47,7 +53,12 @@ def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
 @add_connection_options
 @add_output_option
 def analyze(
-    composition: str | None, window: float, master: str | None, follow: bool, dataset: Path | None
+    composition: str | None,
+    window: float,
+    ahead: float | None,
+    master: str | None,
+    follow: bool,
+    dataset: Path | None,
 ) -> None:
     """Show what jobs cost and save, and which belong at edges.
 
@@ -55,11 +66,12 @@ def analyze(
     `speck place` proposes sites from the result.
     """
     if dataset is not None:
-        _show(_analyze_dataset(dataset, composition, window, master or "local[*]", follow))
+        _show(_analyze_dataset(dataset, composition, window, ahead, master or "local[*]", follow))
         return
     service = client()
-    options = {"master": master} if master else {}
-    head = service.analyse(composition, window_s=window, follow=follow, **options)
+    head = service.analyse(
+        composition, window_s=window, follow=follow, master=master, ahead_s=ahead
+    )
     if follow:
         _follow(service, head["id"])
     else:
@@ -67,7 +79,12 @@ def analyze(
 
 
 def _analyze_dataset(
-    dataset: Path, composition: str | None, window: float, master: str, follow: bool
+    dataset: Path,
+    composition: str | None,
+    window: float,
+    ahead: float | None,
+    master: str,
+    follow: bool,
 ) -> JsonObject:
     """Run the analyzer on this machine and wait for it."""
     import json
@@ -84,6 +101,7 @@ def _analyze_dataset(
         argv = [sys.executable, "-m", "speck.analyzer", "--dataset", str(dataset)]
         argv += ["--out", str(out), "--window", str(window), "--master", master]
         argv += ["--composition", composition] if composition else []
+        argv += ["--ahead", str(ahead)] if ahead else []
         result = subprocess.run(argv, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             output_text = "\n" + result.stderr.strip()

@@ -9,7 +9,7 @@ from speck.cli.options import add_connection_options, add_output_option, client,
 from speck.model.values import JsonObject
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
-_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale")
+_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale", "ahead_s")
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -38,6 +38,11 @@ def autopilot() -> None:
     type=click.IntRange(1, 100),
     help="How many consecutive analyses must agree (initially 2).",
 )
+@click.option(
+    "--ahead",
+    type=click.FloatRange(min=0, max=43_200),
+    help="Plan for the rates forecast for so many seconds (initially 0: those of today).",
+)
 @click.option("--scale/--no-scale", default=None, help="Whether to change parallelism, too.")
 @add_connection_options
 @add_output_option
@@ -49,9 +54,12 @@ def switch_on(
     settle: float | None,
     looks: int | None,
     scale: bool | None,
+    ahead: float | None,
 ) -> None:
     """Switch it on for COMPOSITION; options that are not given keep their values."""
-    settings = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks, scale), strict=True))
+    settings = dict(
+        zip(_SETTINGS, (every, min_gain, policy, settle, looks, scale, ahead), strict=True)
+    )
     _set(composition, on=True, **{name: it for name, it in settings.items() if it is not None})
 
 

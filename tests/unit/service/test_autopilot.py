@@ -17,6 +17,7 @@ from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.autopilot import advice_of
+from speck.spec.schema import site_from_data
 from tests.analyses import analysis, describe_measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
@@ -49,10 +50,12 @@ class Analyst:
         self.analyses: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
         self.true_rate = 1000.0
+        self.ahead_s: float | None = None
         self.others: list[JsonObject] = []
 
-    def begin(self, window_s: float) -> str:
+    def begin(self, window_s: float, ahead_s: float | None = None) -> str:
         self.windows_s.append(window_s)
+        self.ahead_s = ahead_s
         identity = f"a{len(self.windows_s)}"
         jobs = [
             describe_measured(
@@ -192,6 +195,31 @@ def test_with_scale_a_job_that_cannot_keep_up_gets_more_subtasks(flight: Flight)
     flight.analyst.true_rate = 70.0  # back at once: nothing is lost by more subtasks
     flight.round(700)
     assert "scales clean to 2 subtasks" in flight.round()
+
+
+def test_it_moves_before_a_forecast_fills_the_uplink(flight: Flight) -> None:
+    """10 kB/s leave edge-a, whose uplink has room for 50 kB/s; 60 kB/s are forecast."""
+    body = {**site_body("edge-a"), "uplink_mbps": 0.4}
+    flight.service.sites.put(site_from_data(body))
+    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, looks=1))
+    assert flight.round().startswith("wait: it would save 90%")
+    assert flight.analyst.ahead_s == 0.0
+    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, looks=1, ahead_s=1200.0))
+    high = {"site": "edge-a", "topic": "raw", "rate": 500.0, "low": 400.0, "high": 600.0}
+    high |= {"at": "2026-01-31T13:00:00.000Z", "method": "holt", "mape": 0.2}
+    flight.analyst.more = {"forecast": [high]}
+    message = flight.round()
+    assert flight.analyst.ahead_s == 1200.0
+    assert message.startswith(
+        "act: the autopilot moves clean to edge-a of c: it fixes limits that are violated within"
+        " 1200 s: "
+    ), message
+    (placement,) = [e["placement"] for e in flight.log() if e["kind"] == "act"]
+    notes = flight.service.placements.get(placement)["notes"]
+    assert (
+        "planned for the forecast of raw at edge-a: up to 600 records/s until"
+        " 2026-01-31T13:00:00.000Z (holt, mean error 20%)"
+    ) in notes
 
 
 def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
