@@ -43,6 +43,9 @@ LOG = logging.getLogger(__name__)
 UPLOAD_S = 60.0
 """The least time limit of an upload."""
 
+CHECK_S = 15.0
+"""The time limit of all requests of a check together."""
+
 JOBS_CHECKED = 20
 """The most running jobs whose checkpoint configuration `check` reads."""
 
@@ -270,7 +273,8 @@ class FlinkEngine:
 
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, each with its line of config.yaml."""
-        with self._translate_errors("read the engine's settings"):
+        within = self._rest.within(CHECK_S)
+        with within, self._translate_errors("read the engine's settings"):
             settings = self._read_settings(refresh=True)
             view = self.view()
             findings = checks.findings(settings, view)
@@ -386,11 +390,15 @@ class FlinkEngine:
             yield
         except RefusedAnswer as answer:
             raise answer.refusal.error(what) from answer
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _NOT_FLINK as error:
             raise UnreachableError(
                 f"cannot {what}: {self._rest.address} does not answer as Flink does"
                 f" ({type(error).__name__}: {error}); check the site's address"
             ) from error
+
+
+_NOT_FLINK = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading an answer raises that did not come from Flink."""
 
 
 def _plan_body(submission: Submission) -> dict[str, Any]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from requests_toolbelt.multipart.encoder import MultipartEncoder
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -26,6 +27,7 @@ from urllib3.exceptions import (
     TimeoutError,
 )
 
+from binders.flink.deadline import Deadline, TimedSocket
 from binders.flink.failures import Refusal
 from speck.binding import ignore_request
 from speck.certificates import explain_alert, explain_refusal
@@ -37,6 +39,9 @@ CONNECTIONS = 16
 
 LARGEST_ANSWER = 32 * 1024 * 1024
 """The most bytes of an answer."""
+
+DEEPEST_ANSWER = 64
+"""The most levels of objects and lists in an answer. Flink's own have fewer than ten."""
 
 _CHUNK = 256 * 1024
 
@@ -72,15 +77,22 @@ class FlinkRest:
         self._timeout_s = timeout_s
         parts = urlsplit(self._address)
         self._prefix = parts.path
+        self._deadline = Deadline()
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
-            self._pool: HTTPConnectionPool = _TlsPool(host, port, self._tls_context)
+            self._pool: HTTPConnectionPool = _TlsPool(host, port, self._tls_context, self._deadline)
         else:
-            self._pool = _Pool(host, port, on_request)
+            self._pool = _Pool(host, port, on_request, self._deadline)
 
     @property
     def address(self) -> str:
         return self._address
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """All calls that this thread makes inside end within `seconds`."""
+        with self._deadline.within(seconds):
+            yield
 
     def get(self, path: str, params: Params | None = None) -> Any:
         """JSON of a GET. Raises RefusedAnswer or UnreachableError."""
@@ -128,6 +140,18 @@ class FlinkRest:
         content_type: str = "application/json",
     ) -> Any:
         limit = timeout_s if timeout_s is not None else self._timeout_s
+        with self._deadline.within(limit):
+            return self._exchange(method, path, params, body, limit, content_type)
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        body: bytes | MultipartEncoder | None,
+        limit: float,
+        content_type: str,
+    ) -> Any:
         headers = {"Accept": "application/json"}
         if body is not None:
             size = len(body) if isinstance(body, bytes) else body.len  # else it is sent chunked
@@ -144,7 +168,7 @@ class FlinkRest:
                 timeout=Timeout(connect=min(limit, self._timeout_s), read=limit),
                 preload_content=False,
             )
-            text = _read(response, time.monotonic() + limit)
+            text = _read(response)
             return self._decode(response.status, text)
         except (HTTPError, OSError) as error:
             is_sent = isinstance(error, ReadTimeoutError)
@@ -173,8 +197,9 @@ class FlinkRest:
 
     def _decode(self, status: int, text: bytes) -> Any:
         try:
+            _refuse_deep(text)
             answer = json.loads(text) if text else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if 200 <= status < 300 and answer is not None:
             return answer
@@ -193,8 +218,13 @@ class FlinkRest:
 class _Connection(HTTPConnection):
     """Calls `on_request` when a request that may change something has been sent."""
 
+    deadline = Deadline()
     on_request: Callable[[], None] = staticmethod(ignore_request)
     _method = ""
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = TimedSocket(self.sock, self.deadline)
 
     def putrequest(self, method: str, *args: Any, **kwargs: Any) -> None:
         self._method = method
@@ -206,36 +236,64 @@ class _Connection(HTTPConnection):
         return super().getresponse()
 
 
+class _TlsConnection(HTTPSConnection):
+    deadline = Deadline()
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock: Any = TimedSocket(self.sock, self.deadline)
+
+
 class _Pool(HTTPConnectionPool):
-    def __init__(self, host: str, port: int | None, on_request: Callable[[], None]) -> None:
+    def __init__(
+        self, host: str, port: int | None, on_request: Callable[[], None], deadline: Deadline
+    ) -> None:
         super().__init__(host, port, maxsize=CONNECTIONS, block=True)
-        hooked = {"on_request": staticmethod(on_request)}
+        hooked = {"on_request": staticmethod(on_request), "deadline": deadline}
         self.ConnectionCls = type("_HookedConnection", (_Connection,), hooked)
 
 
 class _TlsPool(HTTPSConnectionPool):
     """Asks for the context of each new connection: certificates are renewed while it is open."""
 
-    def __init__(self, host: str, port: int | None, context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int | None,
+        context: Callable[[], ssl.SSLContext],
+        deadline: Deadline,
+    ) -> None:
         super().__init__(host, port, maxsize=CONNECTIONS, block=True)
         self._context = context
+        self.ConnectionCls = type("_TimedConnection", (_TlsConnection,), {"deadline": deadline})
 
     def _new_conn(self) -> Any:
         self.conn_kw["ssl_context"] = self._context()
         return super()._new_conn()
 
 
-def _read(response: BaseHTTPResponse, deadline: float) -> bytes:
+def _read(response: BaseHTTPResponse) -> bytes:
     parts = []
     size = 0
     for chunk in response.stream(_CHUNK):
         size += len(chunk)
         if size > LARGEST_ANSWER:
             raise HTTPError(f"its answer exceeds {LARGEST_ANSWER} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError("its answer took too long")
         parts.append(chunk)
     return b"".join(parts)
+
+
+def _refuse_deep(text: bytes) -> None:
+    """Raise ValueError for JSON of too many levels: what is read of it later may be copied and
+    written by recursion. Brackets within texts count as well, which no answer of Flink's notices.
+    """
+    brackets = text.translate(None, _NO_BRACKETS)
+    if max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEEPEST_ANSWER:
+        raise ValueError(f"it has more than {DEEPEST_ANSWER} levels")
+
+
+_LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 
 
 def _why(error: BaseException) -> str:

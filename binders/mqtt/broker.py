@@ -33,6 +33,12 @@ log = logging.getLogger(__name__)
 SESSION_EXPIRY_S = 30 * 24 * 3600
 _LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
 
+LARGEST_PACKET = 2 * 1024 * 1024
+"""The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
+MOST_BYTES = 64 * 1024 * 1024
+"""The most bytes of all messages of one poll."""
+_SKIPPED_KEPT = 1000
+
 
 class MqttBroker:
     """A broker at `tcp://host:port` or `ssl://host:port` (other forms are normalised).
@@ -52,6 +58,7 @@ class MqttBroker:
         self._version = V5
         self._totals: dict[str, int] = {}
         self._totals_at = time.monotonic()
+        self._skipped: dict[str, str] = {}
         self.capabilities = _capabilities(V5)
 
     def reach(self) -> str:
@@ -159,8 +166,22 @@ class MqttBroker:
         marker = bookkeeping.MARKER + secrets.token_hex(8)
         returned_markers: list[str] = []
 
+        received = 0
+
         def collect(message: MQTTMessage) -> None:
-            topic, payload = message.topic, bytes(message.payload)
+            nonlocal received
+            payload = bytes(message.payload)
+            received += len(payload)
+            if received > MOST_BYTES:
+                raise BrokerRefusedError(
+                    f"cannot poll the broker at {self._target.address}: its retained messages below"
+                    f" speck/ exceed {MOST_BYTES} bytes; clear those that no job of yours wrote"
+                )
+            try:
+                topic = message.topic
+            except UnicodeDecodeError as error:
+                self._note_skipped("a topic that is no UTF-8", error)
+                return
             if topic == marker:
                 returned_markers.append(marker)
                 return
@@ -170,7 +191,7 @@ class MqttBroker:
             try:
                 retained.add(topic, payload)
             except ValueError as error:
-                log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
+                self._note_skipped(topic, error)
 
         system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
         topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
@@ -189,6 +210,15 @@ class MqttBroker:
                     " user read speck/#?"
                 ) from error
         return retained.view()
+
+    def _note_skipped(self, topic: str, error: Exception) -> None:
+        """Log a message that cannot be read, once: it is retained, and comes with each poll."""
+        if self._skipped.get(topic) == str(error):
+            return
+        if len(self._skipped) >= _SKIPPED_KEPT:
+            self._skipped.clear()
+        self._skipped[topic] = str(error)
+        log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
 
     def _credentials(self) -> Credentials:
         file = self._target.credentials
@@ -230,7 +260,8 @@ def _clearing_messages(*client_ids: str) -> dict[str, bytes]:
 
 def _visitor() -> Session:
     """A temporary session that ends with its connection, with a random client id."""
-    return Session("speck-visit-" + secrets.token_hex(8), lingers=False)
+    client_id = "speck-visit-" + secrets.token_hex(8)
+    return Session(client_id, lingers=False, most_bytes=LARGEST_PACKET)
 
 
 def _capabilities(version: int) -> frozenset[BrokerCapability]:

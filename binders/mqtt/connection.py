@@ -68,7 +68,12 @@ class NoAnswerError(UnreachableError):
 class Session:
     """The session that a connection requests. The session outlives the connection by `expiry_s`. A
     connection that `lingers` waits at its close until the broker has closed its side, so that the
-    next one with the same client id cannot collide with it."""
+    next one with the same client id cannot collide with it.
+
+    `most_bytes`: the size of the largest packet that it takes (Maximum Packet Size; a broker drops
+    what is larger). None for a session that may hold a user's messages: none of them is to be
+    dropped.
+    """
 
     client_id: str
     clean: bool = True
@@ -76,6 +81,7 @@ class Session:
     receive_maximum: int = 65535
     manual_ack: bool = False
     lingers: bool = True
+    most_bytes: int | None = None
 
 
 class Connection:
@@ -107,6 +113,7 @@ class Connection:
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
+        self._most_bytes = session.most_bytes
         self._client = self._make_client(session, credentials, on_message)
         try:
             self._connect(session, credentials)
@@ -268,7 +275,9 @@ class Connection:
                     port,
                     _KEEPALIVE_S,
                     clean_start=session.clean,
-                    properties=_connect_properties(session.expiry_s, session.receive_maximum),
+                    properties=_connect_properties(
+                        session.expiry_s, session.receive_maximum, session.most_bytes
+                    ),
                 )
             else:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
@@ -330,8 +339,25 @@ class Connection:
         if flags & select.POLLOUT:
             self._client.loop_write()
         if pending or flags & ~select.POLLOUT:
-            self._client.loop_read()
+            self._read()
         self._client.loop_misc()
+
+    def _read(self) -> None:
+        """Let paho read; what is no MQTT, or too much of it, ends the connection."""
+        try:
+            self._client.loop_read()
+        except SpeckError:  # of the caller's own `on_message`
+            raise
+        except Exception as error:
+            self._end(f"it sends what is not MQTT ({type(error).__name__}: {error})")
+            return
+        size = self._client._in_packet["remaining_length"]
+        if self._most_bytes is not None and size > self._most_bytes:  # it ignores the maximum
+            self._end(f"it sends a packet of {size} bytes; at most {self._most_bytes} are taken")
+
+    def _end(self, why: str) -> None:
+        self._drop()
+        self._failure, self._is_refused = why, True
 
     def _check_puback(self, mid: int, topic: str) -> bool:
         code = self._pubacks.pop(mid)
@@ -390,11 +416,13 @@ class Connection:
 
 
 @cache
-def _connect_properties(expiry_s: int, receive_maximum: int) -> Properties:
+def _connect_properties(expiry_s: int, receive_maximum: int, most_bytes: int | None) -> Properties:
     """Cached: paho builds tables for each, which costs more than the rest of a connection."""
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = expiry_s
     properties.ReceiveMaximum = receive_maximum
+    if most_bytes is not None:
+        properties.MaximumPacketSize = most_bytes
     return properties
 
 

@@ -6,7 +6,7 @@ from flask import Response, jsonify, request
 
 from speck.api import shapes
 from speck.api.access import caller, reach
-from speck.api.context import service
+from speck.api.context import occupying, service
 from speck.api.requests import Query, flag, paging, stream
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.service.answer import Answer
@@ -34,7 +34,8 @@ def put_artifact(sha256: str) -> Response:
     `job_path: artifact:<sha256>`."""
     artifacts = service().artifacts
     chunks = stream(service().config.max_artifact)
-    created = artifacts.put(sha256, chunks, request.content_length or 0, caller().name)
+    with occupying(f"take artifact {sha256[:12]}"):
+        created = artifacts.put(sha256, chunks, request.content_length or 0, caller().name)
     return answer(Answer(201 if created else 200, artifacts.get(sha256)))
 
 

@@ -21,8 +21,9 @@ EXTENSION = "speck"
 class Context:
     """The service, and the limits on what may hold its threads.
 
-    Every open event stream, every waiting request, every agent that waits for a command and every
-    relayed piece of state holds a thread. Each kind is limited, so that some threads are always
+    Every open event stream, every waiting request, every agent that waits for a command, every
+    relayed piece of state, and every task that waits for a site or works on a large file holds a
+    thread. Each kind is limited, so that some threads are always
     left for requests that are answered at once.
     """
 
@@ -33,15 +34,17 @@ class Context:
     waits: threading.BoundedSemaphore = field(init=False)
     polls: threading.BoundedSemaphore = field(init=False)
     relays: threading.BoundedSemaphore = field(init=False)
+    tasks: threading.BoundedSemaphore = field(init=False)
 
     def __post_init__(self) -> None:
         threads = self.service.config.threads
         streams = polls = max(1, threads // 4)
-        relays = max(1, threads // 8)
+        relays = tasks = max(1, threads // 8)
         self.streams = threading.BoundedSemaphore(streams)
         self.polls = threading.BoundedSemaphore(polls)
         self.relays = threading.BoundedSemaphore(relays)
-        waits = threads - streams - polls - relays - 2
+        self.tasks = threading.BoundedSemaphore(tasks)
+        waits = threads - streams - polls - relays - tasks - 2
         self.waits = threading.BoundedSemaphore(max(1, waits))
 
 
@@ -76,6 +79,19 @@ def relaying() -> Iterator[None]:
     with _hold(context().relays, 1.0) as allowed:
         if not allowed:
             raise TransientError("cannot take another piece of state now: too many arrive at once")
+        yield
+
+
+@contextmanager
+def occupying(what: str) -> Iterator[None]:
+    """Hold a place for a task that takes long: a check, a calibration, an upload, an export, an
+    import, a search for a placement. Raises TransientError, which names it, when none is free."""
+    with _hold(context().tasks, 1.0) as allowed:
+        if not allowed:
+            raise TransientError(
+                f"cannot {what} now: as many tasks that take long as the service does at once are"
+                " under way; try again later"
+            )
         yield
 
 

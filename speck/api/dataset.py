@@ -6,7 +6,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import reach
-from speck.api.context import service
+from speck.api.context import occupying, service
 from speck.api.requests import Query, moment, stream, text
 from speck.api.routes import Routes
 from speck.errors import ForbiddenError
@@ -41,9 +41,10 @@ def export_metrics(query: Query) -> Response:
     table, form = query["table"] or TASKS.name, query["format"] or "parquet"
     if reach().limited:
         _refuse_others(table, query["composition"])
-    export = service().dataset.export(
-        table, form, query["since"], query["until"], query["composition"]
-    )
+    with occupying(f"export {table}"):
+        export = service().dataset.export(
+            table, form, query["since"], query["until"], query["composition"]
+        )
     response = Response(export.content, content_type=_MEDIA[form])
     response.content_length = export.size
     response.headers["Content-Disposition"] = f'attachment; filename="{table}.{form}"'
@@ -76,7 +77,9 @@ def _refuse_others(table: str, composition: str | None) -> None:
 def import_metrics(query: Query) -> Response:
     """Import all rows of a file, or none; rows that exist already are left unchanged."""
     chunks = stream(service().config.max_artifact)
-    report = service().dataset.import_chunks(
-        chunks, query["name"] or "the file", query["format"] or "parquet", query["table"]
-    )
+    name = query["name"] or "the file"
+    with occupying(f"import {name}"):
+        report = service().dataset.import_chunks(
+            chunks, name, query["format"] or "parquet", query["table"]
+        )
     return jsonify(report)

@@ -9,7 +9,7 @@ from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import service, waiting
+from speck.api.context import occupying, service, waiting
 from speck.api.hidden import show_placement
 from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
 from speck.api.routes import Routes, answer, listing
@@ -49,13 +49,14 @@ def place() -> Response:
     reach().require_all_sites("compute a placement")
     if parameters.get("analysis") is not None:
         reach().require_analysis(parameters["analysis"])
-    placement = service().placements.make(
-        parameters["composition"],
-        parameters["policy"],
-        parameters.get("analysis"),
-        parameters.get("limits"),
-        scale=parameters["scale"],
-    )
+    with occupying(f"place {parameters['composition']}"):
+        placement = service().placements.make(
+            parameters["composition"],
+            parameters["policy"],
+            parameters.get("analysis"),
+            parameters.get("limits"),
+            scale=parameters["scale"],
+        )
     return answer(placement)
 
 

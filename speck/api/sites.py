@@ -8,7 +8,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach, refuse_foreign_site
-from speck.api.context import service
+from speck.api.context import occupying, service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
@@ -97,7 +97,8 @@ def record_heartbeat(name: str) -> Response:
 @routes.get("/sites/<name>/check", answers={200: shapes.SiteCheckShape})
 def check_site(name: str) -> Response:
     """Settings of its engine and broker that would lose data or starve jobs."""
-    return jsonify(service().sites.check(name))
+    with occupying(f"check {name}"):
+        return jsonify(service().sites.check(name))
 
 
 @routes.post(
@@ -117,7 +118,8 @@ def calibrate_site(name: str) -> Response:
         )
     calibrations, by = service().calibrations, caller().actor
     shows = reach().has_job
-    return jsonify(calibrations.run(name, busy=busy, job_path=job_path, by=by, shows=shows))
+    with occupying(f"calibrate {name}"):
+        return jsonify(calibrations.run(name, busy=busy, job_path=job_path, by=by, shows=shows))
 
 
 def _site(name: str | None) -> Site:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, is_simulated, kinds
@@ -133,10 +132,13 @@ class Sites:
         """`{name, ok, findings}`: settings that would lose data or starve jobs."""
         self._site(name)
         findings: list[JsonObject] = []
+        folder = None
         for part in ("engine", "broker"):
             try:
                 binder = getattr(self._connections, part)(name)
                 findings += [{"part": part, **asdict(finding)} for finding in binder.check()]
+                if part == "engine":
+                    folder = self._connections.engine(name).checkpoint_folder()
             except SpeckError as error:
                 findings.append(
                     {
@@ -148,9 +150,6 @@ class Sites:
                         "mend": f"start the {part}, or give its address with PUT /sites/{name}",
                     }
                 )
-        folder = None
-        with suppress(SpeckError):
-            folder = self._connections.engine(name).checkpoint_folder()
         findings += self._agents.findings(name, folder)
         findings += self._legs.findings(name)
         ok = all(finding["severity"] != "error" for finding in findings)

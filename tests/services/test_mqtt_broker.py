@@ -387,6 +387,21 @@ def test_an_unreadable_retained_message_is_skipped_and_told(
     assert "speck/taken/broken is skipped" in caplog.text
 
 
+def test_a_poll_is_not_sent_what_is_too_large_for_any_number(tmp_path: Path) -> None:
+    """Maximum Packet Size: the broker itself drops it, for this reader (attack S12)."""
+    good = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
+    with mosquitto(tmp_path, message_size_limit="0") as server:
+        with connect(server.address, Session("a-job")) as connection:
+            huge = good + b" " * binders.mqtt.broker.LARGEST_PACKET
+            connection.publish("speck/sent/huge", huge, retain=True)
+            connection.publish("speck/sent/good", good, retain=True)
+            connection.publish("t", huge, retain=True)
+        broker = MqttBroker(Target(server.address))
+
+        assert set(broker.view().sent) == {"good"}
+        broker.reserve("reader", "t")  # a session takes whatever its users send
+
+
 def test_view_reads_more_retained_messages_than_a_queue_may_hold(tmp_path: Path) -> None:
     report = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path, **CARELESS) as server:

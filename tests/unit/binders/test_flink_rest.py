@@ -6,15 +6,19 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from binders.flink import engine as engine_module
 from binders.flink.engine import FlinkEngine
+from binders.flink.measuring import Measuring
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import Submission, Target
 from speck.errors import (
@@ -182,6 +186,128 @@ def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatc
     fake.say("/overview", b'"' + b"x" * 5000 + b'"')
     with pytest.raises(UnreachableError, match="its answer exceeds 1000 bytes"):
         FlinkRest(fake.url).get("/overview")
+
+
+@contextmanager
+def dripping(head: bytes, drop: bytes, every_s: float) -> Iterator[str]:
+    """A server that sends `head` at once, and then `drop` again and again; its address."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while not over.is_set():
+                    sock, _ = listener.accept()
+                    with sock, suppress(OSError):
+                        sock.recv(65536)
+                        sock.sendall(head)
+                        while not over.wait(every_s):
+                            sock.sendall(drop)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n"),
+        (b"", b"H"),
+    ],
+    ids=["body", "chunks", "header", "headers", "status"],
+)
+def test_an_answer_that_drips_ends_with_the_time_limit(head: bytes, drop: bytes) -> None:
+    """Each byte comes in time; all of them would take hours (attack S7)."""
+    with dripping(head, drop, 0.02) as url, pytest.raises(UnreachableError):
+        FlinkRest(url, timeout_s=0.3).get("/overview")
+
+
+def test_a_check_has_one_time_limit_for_all_its_requests(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "CHECK_S", 0.3)
+    engine = FlinkEngine(Target(fake.url, timeout_s=3600))
+    fake.silent.add("/jobmanager/config")
+    with pytest.raises(UnreachableError, match="no answer in time"):
+        engine.check()
+    fake.over.set()
+    fake.silent.clear()
+    fake.say("/overview", {"flink-version": "2", "slots-total": 1, "slots-available": 1})
+    fake.say("/jobs/overview", {"jobs": []})
+    assert engine.view().jobs == {}, "the limit was that of the check alone"
+
+
+@pytest.mark.parametrize("levels", [65, 100_000])
+def test_an_answer_of_many_levels_is_no_answer_of_flinks(fake: Fake, levels: int) -> None:
+    fake.say("/overview", "[" * levels + "]" * levels)
+    with pytest.raises(UnreachableError, match="no answer of Flink's"):
+        FlinkRest(fake.url).get("/overview")
+    fake.say("/overview", "[" * 64 + "]" * 64)
+    assert FlinkRest(fake.url).get("/overview")
+
+
+KEYS = (
+    *("jobs", "tasks", "state", "jid", "name", "running", "finished", "total", "slots-total"),
+    *("slots-available", "flink-version", "vertices", "status", "id", "history", "latest"),
+    *("completed", "restored", "counts", "exceptionHistory", "entries", "timestamp", "plan"),
+    *("status-counts", "RUNNING", "FINISHED", "parallelism", "now", "external_path", "files"),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner),
+    max_leaves=12,
+)
+CALLS: tuple[Callable[[FlinkEngine], object], ...] = (
+    lambda engine: engine.view(),
+    lambda engine: engine.jobs(),
+    lambda engine: engine.status(JOB),
+    lambda engine: engine.newest_state(JOB),
+    lambda engine: engine.checkpointing(JOB),
+    lambda engine: engine.exceptions(JOB),
+    lambda engine: engine.savepoint_progress(JOB, "b" * 32),
+    lambda engine: engine.metrics(JOB),
+    lambda engine: engine.measure([JOB]),
+    lambda engine: engine.check(),
+    lambda engine: engine.job_plan(JOB),
+    lambda engine: engine.checkpoint_folder(),
+)
+
+
+class AnyAnswer:
+    """A REST client whose engine answers with whatever a test draws."""
+
+    address = "http://flink.test"
+
+    def __init__(self, draw: Callable[[], object]):
+        self._draw = draw
+
+    def get(self, *_: object, **__: object) -> object:
+        return self._draw()
+
+    post = patch = delete = get
+
+    def within(self, _: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@given(data=st.data(), call=st.sampled_from(CALLS))
+@settings(max_examples=400)
+def test_whatever_an_engine_answers_is_read_or_an_error_of_the_site(
+    data: st.DataObject, call: Callable[[FlinkEngine], object]
+) -> None:
+    engine = FlinkEngine(Target("http://flink.test"))
+    rest = AnyAnswer(lambda: data.draw(JSON))
+    engine._rest = rest  # type: ignore[assignment]
+    engine._measuring = Measuring(rest)  # type: ignore[arg-type]
+    with suppress(SpeckError):
+        call(engine)
 
 
 def test_flinks_own_errors_come_with_their_text(fake: Fake) -> None:

@@ -1,0 +1,159 @@
+"""The MQTT binder against brokers that send what no broker sends (attack S12)."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from binders.mqtt import MqttBroker
+from binders.mqtt.broker import LARGEST_PACKET
+from speck.binding import Target
+from speck.errors import BrokerRefusedError, SpeckError
+
+CONNACK = b"\x20\x03\x00\x00\x00"
+
+
+def pack_length(length: int) -> bytes:
+    out = b""
+    while True:
+        length, digit = divmod(length, 128)
+        out += bytes([digit | (0x80 if length else 0)])
+        if not length:
+            return out
+
+
+def publish(topic: bytes, payload: bytes) -> bytes:
+    body = struct.pack(">H", len(topic)) + topic + b"\x00" + payload
+    return b"\x31" + pack_length(len(body)) + body
+
+
+class HostileBroker:
+    """Answers each connection like a broker, and sends `first` before a marker comes back."""
+
+    def __init__(self, listener: socket.socket, first: bytes):
+        self.address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        self.first = first
+        self.connects: list[bytes] = []
+        self._listener = listener
+
+    def serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                with sock, suppress(OSError, IndexError):
+                    self._answer(sock)
+
+    def _answer(self, sock: socket.socket) -> None:
+        data = b""
+        while more := sock.recv(65536):
+            data += more
+            while (packet := split_packet(data)) is not None:
+                kind, body, data = packet
+                self._reply(sock, kind, body)
+
+    def _reply(self, sock: socket.socket, kind: int, body: bytes) -> None:
+        if kind >> 4 == 1:
+            self.connects.append(body)
+            sock.sendall(CONNACK)
+        elif kind >> 4 == 8:
+            topics = body.count(b"speck/") or body.count(b"$SYS") or 1
+            topics = 4 if b"speck/marker/" in body else topics
+            sock.sendall(b"\x90" + bytes([3 + topics]) + body[:2] + b"\x00" + b"\x01" * topics)
+        elif kind >> 4 == 3:
+            (length,) = struct.unpack(">H", body[:2])
+            topic, mid = body[2 : 2 + length], body[2 + length : 4 + length]
+            sock.sendall(self.first + b"\x40\x02" + mid + publish(topic, b""))
+
+
+def split_packet(data: bytes) -> tuple[int, bytes, bytes] | None:
+    """The first packet's kind and body, and the rest; None if it is not complete."""
+    length, at = 0, 1
+    while True:
+        if at >= len(data):
+            return None
+        length |= (data[at] & 0x7F) << (7 * (at - 1))
+        at += 1
+        if not data[at - 1] & 0x80:
+            break
+    if len(data) < at + length:
+        return None
+    return data[0], data[at : at + length], data[at + length :]
+
+
+@contextmanager
+def hostile(first: bytes) -> Iterator[HostileBroker]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        broker = HostileBroker(listener, first)
+        thread = threading.Thread(target=broker.serve, daemon=True)
+        thread.start()
+        yield broker
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_a_topic_that_is_no_utf_8_is_skipped_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sent = b'{"v": 1, "producer": "p", "epoch": 1, "number": 7}'
+    with hostile(publish(b"speck/sent/\xff", b"{}") + publish(b"speck/sent/a", sent)) as server:
+        broker = MqttBroker(Target(server.address))
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert broker.view().sent["a"].number == 7
+    (record,) = [each for each in caplog.records if "is skipped" in each.message]
+    assert "no UTF-8" in record.message
+
+
+def test_numbers_that_cannot_be_read_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    deep = b"[" * 100_000
+    with hostile(publish(b"speck/taken/a", deep)) as server:
+        broker = MqttBroker(Target(server.address))
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert broker.view().taken == {}
+    assert len([each for each in caplog.records if "is skipped" in each.message]) == 1
+
+
+def test_polls_say_how_large_a_packet_they_take_and_read_no_larger_one() -> None:
+    huge = b"\x31" + pack_length(200_000_000) + b"\x00\x0dspeck/taken/a\x00"
+    with hostile(huge) as server:
+        broker = MqttBroker(Target(server.address))
+        with pytest.raises(BrokerRefusedError, match="a packet of 200000000 bytes; at most"):
+            broker.view()
+    (connect,) = server.connects
+    assert b"\x27" + struct.pack(">I", LARGEST_PACKET) in connect
+
+
+def test_many_messages_are_not_collected_without_end() -> None:
+    numbers = b" " * 1_900_000
+    first = b"".join(publish(b"speck/taken/%d" % n, numbers) for n in range(40))
+    refused = pytest.raises(BrokerRefusedError, match="below speck/ exceed 67108864 bytes")
+    with hostile(first) as server, refused:
+        MqttBroker(Target(server.address)).view()
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        publish(b"speck/taken/a", b"x")[:-3],  # and what follows is read as its end
+        b"\x31\x02\x00\xff",
+        b"\x31\x06\x00\x01a\x7f\xff\xff",
+        b"\xff\xff\xff\xff\xff",
+        b"\x90\x00",
+        b"\x40\x00",
+        b"\xe0\x03\x00\x7f\x01",
+        b"\x20\x00",
+    ],
+)
+def test_what_is_not_mqtt_is_an_error_of_the_site(packet: bytes) -> None:
+    with hostile(packet) as server:
+        broker = MqttBroker(Target(server.address, timeout_s=1.0))
+        for call in (broker.view, broker.measure, broker.check):
+            with suppress(SpeckError):
+                call()
