@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 
 class SpeckError(Exception):
@@ -141,16 +142,32 @@ class InvalidError(PermanentError):
         self.status = status
 
 
+MOST_PROBLEMS = 100
+"""So many faults of a document are reported; one with more is no honest mistake."""
+
 _FEW = 10
+_MOST_COMPARED = 500
+_LONGEST_COMPARED = 64
+
+
+def find_similar(word: str, known: Iterable[str], most: int, least: float) -> list[str]:
+    """The known words that are most like `word`, by a similarity of at least `least` (0 to 1).
+
+    Comparing takes time that grows with the square of the length: long words have none that are
+    like them, long known words are left out, and so is what comes after the first 500."""
+    from difflib import get_close_matches
+
+    if len(word) > _LONGEST_COMPARED:
+        return []
+    short = (each for each in known if len(each) <= _LONGEST_COMPARED)
+    return get_close_matches(word, list(islice(short, _MOST_COMPARED)), most, least)
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return the end of a sentence about an unknown word: the known word that is most like it,
     ignoring case; if none is, `otherwise` or a list of the known words."""
-    from difflib import get_close_matches
-
     by_case = {each.lower(): each for each in sorted(known)}
-    if near := get_close_matches(word.lower(), by_case, 1, 0.65):
+    if near := find_similar(word.lower(), by_case, 1, 0.65):
         return f"did you mean {by_case[near[0]]}?"
     if otherwise is not None:
         return otherwise

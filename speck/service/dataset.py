@@ -13,8 +13,9 @@ from pathlib import Path
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import SpeckError, StoreFullError, TransientError
-from speck.metrics.dataset.exchange import ImportResult, export, find_table, import_file
+from speck.metrics.dataset.exchange import ImportResult, export, find_table
 from speck.metrics.dataset.files import hidden_name_of
+from speck.metrics.dataset.import_process import import_in_process
 from speck.model.values import JsonObject
 
 LOG = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Dataset:
     def import_chunks(
         self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None
     ) -> JsonObject:
-        """Import a file that its user calls `name`; all of its rows or none.
+        """Import a file that its user calls `name`; all of its rows or none. A process of its own
+        reads it, whose memory is limited.
 
         Answers `{table, rows, new, since, until, ignored, warnings}`. Raises InvalidError with
         every fault, StoreFullError, TransientError.
@@ -93,7 +95,7 @@ class Dataset:
             with path.open("wb") as out:
                 for chunk in chunks:
                     out.write(chunk)
-            imported = import_file(self._root, path, name, form, schema)
+            imported = import_in_process(self._root, path, name, form, schema)
         except OSError as error:
             raise self._no_room(error, f"import {name}") from error
         finally:

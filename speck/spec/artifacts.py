@@ -12,8 +12,8 @@ import zlib
 from pathlib import Path
 
 MAX_ENTRIES = 100_000
-_DIRECTORY_MOST = 32 << 20
-_PROGRAM_MOST = 1 << 20
+_DIRECTORY_MOST = 16 << 20
+_PROGRAM_MOST = 1 << 18
 _TAIL = 22 + 0xFFFF  # the end record of a zip archive, and the longest comment behind it
 _END, _END64, _LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _NOTHING = (
@@ -37,13 +37,28 @@ def artifact_fault(file: Path) -> str | None:
 
 def _zip_fault(file: Path) -> str | None:
     try:
-        entries, directory_bytes = _measure_directory(file)
-        if entries > MAX_ENTRIES or directory_bytes > _DIRECTORY_MOST:
-            return f"it holds {entries} files; an archive may hold {MAX_ENTRIES}"
+        if (fault := directory_fault(file)) is not None:
+            return fault
         with zipfile.ZipFile(file) as archive:
             return None if archive.namelist() else "it is an empty archive"
-    except (OSError, ValueError, struct.error, zipfile.BadZipFile, NotImplementedError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
         return f"it is a damaged zip archive: {error}"
+
+
+def directory_fault(file: Path) -> str | None:
+    """Why the directory of a zip archive is too large to be read; None if it is not.
+
+    Raises OSError, and ValueError for what is no zip archive."""
+    try:
+        entries, directory_bytes = _measure_directory(file)
+    except struct.error as error:
+        raise ValueError(f"its directory is damaged: {error}") from error
+    if entries > MAX_ENTRIES or directory_bytes > _DIRECTORY_MOST:
+        return (
+            f"it holds {entries} files in a directory of {directory_bytes} bytes; an archive may"
+            f" hold {MAX_ENTRIES} in {_DIRECTORY_MOST} bytes"
+        )
+    return None
 
 
 def _measure_directory(file: Path) -> tuple[int, int]:
@@ -55,7 +70,7 @@ def _measure_directory(file: Path) -> tuple[int, int]:
         tail = stream.read()
         at = tail.rfind(_END)
         if at < 0:
-            raise ValueError("it has no directory")
+            raise ValueError("it is no zip archive")
         entries, directory_bytes = struct.unpack_from("<HL", tail, at + 10)
         if at >= 20 and tail[at - 20 : at - 16] == _LOCATOR64:
             stream.seek(struct.unpack_from("<Q", tail, at - 12)[0])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
-from speck.errors import suggest
+from speck.errors import MOST_PROBLEMS, suggest
 from speck.model.site import normalise_address
 from speck.model.values import is_name
 
@@ -24,6 +24,28 @@ _CLASS = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 _ARTIFACT = re.compile(r"artifact:[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ADDRESS = re.compile(r"(https?|tcp|ssl)://([\w.-]+|\[[0-9a-f:.]+(%\w+)?\]):\d+(/[^\s]*)?")
+
+
+class ListOf(fields.List[Any]):
+    """A list that is read until so many of its items have a fault as are reported."""
+
+    default_error_messages = {"invalid": "must be a list"}  # noqa: RUF012
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise self.make_error("invalid")
+        result: list[Any] = []
+        faults: dict[int, Any] = {}
+        for index, each in enumerate(value):
+            try:
+                result.append(self.inner.deserialize(each, **kwargs))
+            except ValidationError as error:
+                faults[index] = error.messages
+                if len(faults) >= MOST_PROBLEMS:
+                    break
+        if faults:
+            raise ValidationError(faults)
+        return result
 
 
 class Text(fields.String):

@@ -5,7 +5,6 @@ A jar is never unpacked: only its central directory is read.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import stat
@@ -18,10 +17,13 @@ from io import BufferedReader
 from pathlib import Path
 
 from speck.clock import Clock, SystemClock
-from speck.errors import InvalidError, NotFoundError
+from speck.errors import InvalidError, NotFoundError, find_similar
+from speck.spec.artifacts import directory_fault
 
 ARTIFACT = "artifact:"
 _MTIME_RESOLUTION_NS = 2_000_000_000
+_LONGEST_CLASS_NAME = 255
+"""Longer ones are no names of a program's classes, and not suggested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +129,26 @@ def _key(stream: BufferedReader) -> _Key:
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
-def class_fault(jar: Jar, entry_class: str) -> str | None:
-    """Return why `entry_class` cannot be started from `jar`, or None if the jar holds it."""
+def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
+    """Return why `entry_class` cannot be started from `jar`, or None if the jar holds it; with
+    `hint`, also the classes that are like it."""
     try:
         classes = _classes(jar.sha256, jar.file)
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as exc:
         return f"the file is no jar: {exc}"
     if entry_class in classes:
         return None
-    near = _nearest(entry_class, classes)
-    hint = f"; the nearest are {', '.join(near)}" if near else "; it holds no classes"
-    return f"the jar holds no class {entry_class}{hint}"
+    fault = f"the jar holds no class {entry_class}"
+    if not classes:
+        return f"{fault}; it holds no classes"
+    near = _nearest(entry_class, classes) if hint else []
+    return f"{fault}; the nearest are {', '.join(near)}" if near else fault
 
 
 @lru_cache(maxsize=64)
 def _classes(sha256: str, file: Path) -> frozenset[str]:
+    if (fault := directory_fault(file)) is not None:
+        raise ValueError(fault)
     with zipfile.ZipFile(file) as archive:
         return frozenset(
             name.removesuffix(".class").replace("/", ".")
@@ -151,10 +158,15 @@ def _classes(sha256: str, file: Path) -> frozenset[str]:
 
 
 def _nearest(entry_class: str, classes: frozenset[str]) -> list[str]:
-    """Up to 5 similar classes: those of the same simple name first, then by the full name."""
-    candidates = sorted(name for name in classes if "$" not in name)
+    """Up to 5 similar classes: those of the same simple name first, then by the simple name."""
+    by_simple_name: dict[str, list[str]] = {}
+    for name in sorted(name for name in classes if "$" not in name):
+        if len(name) <= _LONGEST_CLASS_NAME:
+            by_simple_name.setdefault(name.rpartition(".")[2].lower(), []).append(name)
     simple = entry_class.rpartition(".")[2].lower()
-    same = [name for name in candidates if name.rpartition(".")[2].lower() == simple]
-    others = (name for name in candidates if name not in same)
-    near = difflib.get_close_matches(entry_class, list(others)[:20_000], n=5, cutoff=0.0)
-    return [*same, *near][:5]
+    same = by_simple_name.pop(simple, [])
+    near = find_similar(simple, by_simple_name, _FEW, 0.0)
+    return [*same, *(name for each in near for name in by_simple_name[each])][:_FEW]
+
+
+_FEW = 5

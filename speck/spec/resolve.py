@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
-from speck.errors import InvalidError, NotFoundError, Problem, suggest
+from speck.errors import MOST_PROBLEMS, InvalidError, NotFoundError, Problem, suggest
 from speck.model.composition import (
     Composition,
     CompositionDescription,
@@ -74,11 +75,14 @@ def resolve(
     `schema.load_document`). Raises InvalidError with every problem.
     """
     resolver = _Resolver(sites, find_jar, _Observed(free_slots, held_slots or {}, brokers_mqtt5))
-    jobs = [resolver.job(job, index) for index, job in enumerate(description.jobs)]
-    for index, port in enumerate(description.inputs):
-        resolver.end("input", port, index)
-    for index, port in enumerate(description.outputs):
-        resolver.end("output", port, index)
+    jobs = []
+    for index, job in enumerate(description.jobs):
+        jobs.append(resolver.job(job, index))
+        _stop_at_many(resolver.problems, description.name, line_of)
+    for kind, ports in (("input", description.inputs), ("output", description.outputs)):
+        for index, port in enumerate(ports):
+            resolver.end(kind, port, index)
+            _stop_at_many(resolver.problems, description.name, line_of)
     names = {site.broker.address: site.name for site in sites.values()}
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends), names)
     resolver.problems += graph.problems()
@@ -97,12 +101,17 @@ def resolve(
     return Resolved(composition, warnings, resolver.jars, graph)
 
 
+def _stop_at_many(problems: Sequence[Problem], name: str, line_of: LineOf | None) -> None:
+    if len(problems) >= MOST_PROBLEMS:
+        refuse_problems(problems, name, line_of)
+
+
 def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | None) -> None:
     """Raise InvalidError if there are any problems. Their paths and lines refer to the user's
     document, which for a job posted alone is the job itself."""
     alone = job_posted_alone(name)
     located = []
-    for problem in problems:
+    for problem in islice(problems, MOST_PROBLEMS):
         path = problem.path if alone is None else _OF_ONE.sub("", problem.path)
         located.append(replace(problem, path=path, line=line_of(path) if line_of else problem.line))
     if located:
@@ -110,6 +119,9 @@ def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | No
         noun = f"composition {name}" if alone is None else f"job {alone}"
         raise InvalidError(f"cannot accept {noun}: {located[0]}{more}", located)
 
+
+_CLASS_HINTS = 3
+"""In so many faults of a document classes are suggested: jars may hold many, with long names."""
 
 _OF_ONE = re.compile(r"^jobs\[0\]\.?")
 
@@ -129,6 +141,7 @@ class _Resolver:
         self._find_jar = find_jar
         self._jars_by_path: dict[str, Jar | str] = {}
         self._observed = observed
+        self._class_faults = 0
 
     def job(self, job: JobDescription, index: int) -> Job | None:
         """Resolve a job; None if it has a problem."""
@@ -260,7 +273,9 @@ class _Resolver:
         if isinstance(jar, str):
             self._problem(f"{path}.job_path", jar)
             return None
-        if (fault := class_fault(jar, job.entry_class)) is not None:
+        hint = self._class_faults < _CLASS_HINTS
+        if (fault := class_fault(jar, job.entry_class, hint=hint)) is not None:
+            self._class_faults += 1
             self._problem(f"{path}.entry_class", fault)
             return None
         return jar

@@ -24,7 +24,7 @@ from marshmallow import (
     validates_schema,
 )
 
-from speck.errors import InvalidError, Problem
+from speck.errors import MOST_PROBLEMS, InvalidError, Problem
 from speck.model.composition import CompositionDescription, Drift, Port
 from speck.model.ids import OUTSIDE_READER
 from speck.model.job import JobDescription, JobOptions
@@ -39,12 +39,13 @@ from speck.spec.fields import (
     EngineAddress,
     JobPath,
     Labels,
+    ListOf,
     Name,
     Topic,
     show,
 )
 from speck.spec.options import DEFAULTS, derive_fields
-from speck.spec.strict_schema import MAX_PROBLEMS, StrictSchema
+from speck.spec.strict_schema import StrictSchema
 from speck.spec.yaml_loader import Document
 
 LineOf = Callable[[str], int | None]
@@ -182,11 +183,9 @@ class CompositionSchema(StrictSchema):
     drift = Choice(Drift)
     defaults = fields.Nested(JobDefaultsSchema, load_only=True)
     requirements = fields.Nested(RequirementsSchema)
-    jobs = fields.List(
-        fields.Nested(JobSchema), required=True, error_messages={"invalid": "must be a list"}
-    )
-    inputs = fields.List(fields.Nested(PortSchema), error_messages={"invalid": "must be a list"})
-    outputs = fields.List(fields.Nested(OutputSchema), error_messages={"invalid": "must be a list"})
+    jobs = ListOf(fields.Nested(JobSchema), required=True)
+    inputs = ListOf(fields.Nested(PortSchema))
+    outputs = ListOf(fields.Nested(OutputSchema))
 
     @pre_load
     def _apply_defaults(self, data: Any, **kwargs: Any) -> Any:
@@ -349,7 +348,7 @@ def problems_of(messages: Any, line_of: LineOf | None = None) -> list[Problem]:
     find_line = line_of or (lambda path: None)
     problems = [
         Problem(path, message, find_line(path))
-        for path, message in islice(_flatten(messages, ""), MAX_PROBLEMS)
+        for path, message in islice(_flatten(messages, ""), MOST_PROBLEMS)
     ]
     return sorted(problems, key=lambda problem: problem.line or 0)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
 from marshmallow import RAISE, Schema, ValidationError, fields
 
+from speck.errors import MOST_PROBLEMS, find_similar
 from speck.spec.fields import NULL
-
-MAX_PROBLEMS = 100
-"""So many faults are told; a document with more is no honest mistake."""
 
 
 class StrictSchema(Schema):
@@ -37,10 +34,10 @@ class StrictSchema(Schema):
         unknown = [key for key in data if error.messages.get(key) == ["unknown field"]]
         for key in unknown:  # last, and in the order in which they were written
             del error.messages[key]
-        for key in unknown[:MAX_PROBLEMS]:
+        for key in unknown[:MOST_PROBLEMS]:
             error.messages[key] = [f"unknown field; {self._suggest(str(key))}"]
 
     def _suggest(self, key: str) -> str:
         names = [name for name, field in self.fields.items() if not field.dump_only]
-        near = difflib.get_close_matches(key, names, n=1, cutoff=0.7)
+        near = find_similar(key, names, 1, 0.7)
         return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"

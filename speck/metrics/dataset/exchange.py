@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,20 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from speck.errors import InvalidError, TransientError
-from speck.metrics.dataset.files import (
-    PART,
-    Disk,
-    Partition,
-    UnfinishedError,
-    check_composition,
-    day_of,
-    make_file_name,
-    put_all,
-)
+from speck.errors import InvalidError
+from speck.metrics.dataset.arrivals import Arrivals
+from speck.metrics.dataset.files import Disk, check_composition
 from speck.metrics.dataset.foreign import is_foreign, list_ignored, tasks_of
-from speck.metrics.dataset.parsing import FORMATS, Source, parse_columns
-from speck.metrics.dataset.reading import Damaged, make_empty, read, read_pieces, select_new
+from speck.metrics.dataset.parsing import BATCH, FORMATS, Source, parse_columns
+from speck.metrics.dataset.reading import Damaged, make_empty, read_pieces
 from speck.metrics.dataset.schema import ALONE, TABLES, TASKS, Table
 
 
@@ -139,7 +130,8 @@ def import_file(
     table: Table | None = None,
     disk: Disk | None = None,
 ) -> ImportResult:
-    """Import all rows of the file `path`, which its user calls `name`, or none.
+    """Import all rows of the file `path`, which its user calls `name`, or none, some thousand rows
+    at a time.
 
     Rows whose key exists are left unchanged. Raises InvalidError, which lists every fault (line,
     column, remedy), and TransientError if the disk fails.
@@ -150,23 +142,23 @@ def import_file(
     unused: list[str] = []
     if table is None and is_foreign(header):
         table, unused = TASKS, list_ignored(header)
-        rows = tasks_of(source)
+        batches = iter([tasks_of(source)])
     else:
         table = table or _table_of(header, name)
-        rows = _read_own_rows(source, header, table)
-    parts = [
-        (partition, select_new(table, _read_existing(root, table, partition, new_rows), new_rows))
-        for partition, new_rows in _partition(table, rows).items()
-    ]
-    _put(
-        root,
-        table,
-        [(partition, new_rows) for partition, new_rows in parts if new_rows.num_rows],
-        disk,
+        batches = _read_own_rows(source, header, table)
+    arrivals = Arrivals(root, table, name, disk or Disk())
+    if form == "parquet":  # before any is read
+        arrivals.refuse_too_many(pq.read_metadata(path).num_rows)
+    try:
+        for rows in batches:
+            arrivals.add(rows)
+        arrivals.publish()
+    except BaseException:
+        arrivals.discard()
+        raise
+    return ImportResult(
+        table.name, arrivals.rows, arrivals.new, arrivals.since, arrivals.until, tuple(unused)
     )
-    span = pc.min_max(rows["at"]).as_py()
-    new = sum(new_rows.num_rows for _, new_rows in parts)
-    return ImportResult(table.name, rows.num_rows, new, span["min"], span["max"], tuple(unused))
 
 
 def _table_of(header: Sequence[str], name: str) -> Table:
@@ -187,90 +179,55 @@ def _table_of(header: Sequence[str], name: str) -> Table:
     )
 
 
-def _read_own_rows(source: Source, header: Sequence[str], table: Table) -> pa.Table:
+def _read_own_rows(source: Source, header: Sequence[str], table: Table) -> Iterator[pa.Table]:
     """Read the rows of a file in the table's schema, with their composition."""
     schema = table.schema
     if "composition" in table.partitions:
         schema = schema.append(pa.field("composition", pa.string()))
-    rows = _cast(source, header, schema) if source.format == "parquet" else None
-    if rows is None:
-        rows = parse_columns(source, schema)
-    if "composition" not in schema.names:
-        return rows
-    compositions = pc.fill_null(rows["composition"], ALONE)
-    for composition in pc.unique(compositions).to_pylist():
-        check_composition(composition, table)
-    return rows.set_column(schema.get_field_index("composition"), "composition", compositions)
+    if source.format == "parquet" and _can_cast(source, header, schema):
+        batches = _cast_batches(source, schema)
+    else:
+        batches = parse_columns(source, schema)
+    for rows in batches:
+        if "composition" not in schema.names:
+            yield rows
+            continue
+        compositions = pc.fill_null(rows["composition"], ALONE)
+        for composition in pc.unique(compositions).to_pylist():
+            check_composition(composition, table)
+        index = schema.get_field_index("composition")
+        yield rows.set_column(index, "composition", compositions)
 
 
-def _cast(source: Source, header: Sequence[str], schema: pa.Schema) -> pa.Table | None:
-    """Cast a Parquet file as a whole; None if it must be parsed row by row."""
+def _can_cast(source: Source, header: Sequence[str], schema: pa.Schema) -> bool:
+    """Whether a Parquet file has rows that can be cast; else it is parsed, to name the faults."""
     try:
-        rows = pq.ParquetFile(source.path).read()
-        if set(header) - set(schema.names) or not _has_zone(rows.schema):
-            return None
-        arrays = [
-            rows[field.name].cast(field.type, safe=not pa.types.is_timestamp(field.type))
-            if field.name in rows.schema.names
-            else pa.nulls(rows.num_rows, field.type)
-            for field in schema
-        ]
+        if set(header) - set(schema.names) or not _has_zone(pq.read_schema(source.path)):
+            return False
+        for rows in _cast_batches(source, schema):
+            columns = zip(rows.columns, schema, strict=True)
+            if any(array.null_count and not field.nullable for array, field in columns):
+                return False
     except (pa.ArrowException, OSError):
-        return None
-    has_missing = any(
-        array.null_count and not field.nullable for array, field in zip(arrays, schema, strict=True)
-    )
-    return None if has_missing else pa.Table.from_arrays(arrays, schema=schema)
+        return False
+    return True
+
+
+def _cast_batches(source: Source, schema: pa.Schema) -> Iterator[pa.Table]:
+    names = pq.read_schema(source.path).names
+    texts = [f.name for f in schema if pa.types.is_string(f.type) and f.name in names]
+    # a text that repeats is held once, until its batch is cast
+    with pq.ParquetFile(source.path, read_dictionary=texts) as file:
+        for batch in file.iter_batches(BATCH, use_threads=False):
+            arrays = [
+                batch[field.name].cast(field.type, safe=not pa.types.is_timestamp(field.type))
+                if field.name in batch.schema.names
+                else pa.nulls(batch.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _has_zone(schema: pa.Schema) -> bool:
     kind = schema.field("at").type if "at" in schema.names else None
     return kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
-
-
-def _partition(table: Table, rows: pa.Table) -> dict[Partition, pa.Table]:
-    """Split the rows by day and composition."""
-    days = pc.floor_temporal(rows["at"], unit="day")
-    keyed = rows.append_column("day", days)
-    parts: dict[Partition, pa.Table] = {}
-    for day in pc.unique(days).to_pylist():
-        of_day = keyed.filter(pc.equal(keyed["day"], pa.scalar(day, days.type)))
-        if "composition" not in rows.schema.names:
-            parts[Partition(day_of(day))] = of_day.select(table.schema.names)
-            continue
-        for composition in pc.unique(of_day["composition"]).to_pylist():
-            of_composition = of_day.filter(pc.equal(of_day["composition"], composition))
-            parts[Partition(day_of(day), composition)] = of_composition.select(table.schema.names)
-    return parts
-
-
-def _read_existing(root: Path, table: Table, partition: Partition, rows: pa.Table) -> pa.Table:
-    """Read the partition's rows in the time range of `rows`."""
-    span = pc.min_max(rows["at"]).as_py()
-    until = span["max"] + datetime.resolution
-    return read(root, table, span["min"], until, partition.composition)
-
-
-def _put(
-    root: Path, table: Table, parts: Sequence[tuple[Partition, pa.Table]], disk: Disk | None
-) -> None:
-    if not parts:
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    files = []
-    for partition, rows in parts:
-        first = pc.min(rows["at"]).as_py()
-        name = make_file_name(PART, first, secrets.token_hex(6))
-        files.append((partition.folder(root, table), name, rows))
-    try:
-        put_all(root, files, disk or Disk())
-    except UnfinishedError as error:
-        raise TransientError(
-            f"cannot finish the import below {root}: {error.strerror or error};"
-            " the service finishes it at its next start: do not repeat the import"
-        ) from error
-    except OSError as error:
-        raise TransientError(
-            f"cannot write the imported rows below {root}: {error.strerror or error};"
-            " nothing was imported: check the disk and repeat the import"
-        ) from error

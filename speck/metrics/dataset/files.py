@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -129,33 +129,50 @@ class UnfinishedError(OSError):
     """All files are written and synced, but not all are renamed yet: `sweep` does the rest."""
 
 
-def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk) -> None:
-    """Write all `files` (folder, name, rows) or none, even if the process is killed.
+class StagedFiles:
+    """Files of which all appear or none, even if the process is killed.
 
-    Raises OSError if none are written, and UnfinishedError if all are written but some not renamed.
-    Files are written hidden, then a journal with their names. Once the journal exists, `sweep`
-    finishes the renames after a kill.
+    Files are added hidden; `publish` writes a journal with their names. Once the journal exists,
+    `sweep` finishes the renames after a kill; without it, it removes the files.
     """
-    written: list[Path] = []
-    journal = root / f"{_JOURNAL}{secrets.token_hex(6)}"
-    try:
-        for folder, name, rows in files:
-            disk.make_folder(folder)
-            written.append(folder / hidden_name_of(name))
-            disk.write(written[-1], rows, {})
+
+    def __init__(self, root: Path, disk: Disk):
+        self._root = root
+        self._disk = disk
+        self._names: list[str] = []
+        self._written: list[Path] = []
+
+    def add(self, folder: Path, name: str, rows: pa.Table) -> Path:
+        """Write the rows as the future `folder/name`; returns its present path. Raises OSError."""
+        self._disk.make_folder(folder)
+        path = folder / hidden_name_of(name)
+        self._written.append(path)
+        self._disk.write(path, rows, {})
+        self._names.append(str((folder / name).relative_to(self._root)))
+        return path
+
+    def publish(self) -> None:
+        """Let all appear. Raises OSError if none do, and UnfinishedError if all are written but
+        some not renamed."""
+        journal = self._root / f"{_JOURNAL}{secrets.token_hex(6)}"
         unfinished = journal.with_name(hidden_name_of(journal.name))
-        written.append(unfinished)
-        names = [str((folder / name).relative_to(root)) for folder, name, _ in files]
-        disk.write_text(unfinished, json.dumps(names))
-        disk.rename(unfinished, journal.name)
-    except OSError:
-        for path in (journal, *written):  # the journal first: without it the others do not count
+        try:
+            self._disk.write_text(unfinished, json.dumps(self._names))
+            self._disk.rename(unfinished, journal.name)
+        except OSError:
+            journal.unlink(missing_ok=True)  # first: without it the others do not count
+            unfinished.unlink(missing_ok=True)
+            raise
+        self._written.clear()
+        try:
+            _finish(self._root, journal, self._disk)
+        except OSError as error:
+            raise UnfinishedError(*error.args) from error
+
+    def discard(self) -> None:
+        """Remove what was added and not published."""
+        for path in self._written:
             path.unlink(missing_ok=True)
-        raise
-    try:
-        _finish(root, journal, disk)
-    except OSError as error:
-        raise UnfinishedError(*error.args) from error
 
 
 def _finish(root: Path, journal: Path, disk: Disk) -> None:

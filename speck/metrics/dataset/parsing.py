@@ -23,7 +23,8 @@ FORMATS = ("parquet", "csv", "jsonl")
 MOST_FAULTS = 20
 
 _TIME = "an RFC 3339 time with its zone, like 2026-03-01T12:00:00Z, or milliseconds since 1970"
-_BATCH = 50_000
+BATCH = 20_000
+"""Rows that are held in memory at once."""
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class Source:
     def _read_parquet_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         number = 0
         with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(_BATCH):
+            for batch in file.iter_batches(BATCH):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
@@ -123,12 +124,12 @@ class Source:
         return parsed
 
 
-def parse_columns(source: Source, schema: pa.Schema) -> pa.Table:
-    """Parse all rows into `schema`; missing values are null. Raises InvalidError with all
-    faults."""
+def parse_columns(source: Source, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Parse all rows into `schema`, some thousand at a time; missing values are null. Raises
+    InvalidError with all faults."""
     readers = [(f.name, choose_reader(f.type), f.nullable) for f in schema]
     names = set(schema.names)
-    tables, batch = [schema.empty_table()], []
+    batch: list[dict[str, Any]] = []
     try:
         for line, row in source.read_rows():
             for name in row.keys() - names:
@@ -136,14 +137,14 @@ def parse_columns(source: Source, schema: pa.Schema) -> pa.Table:
                     line, name, f"is not a column; the columns are {', '.join(schema.names)}"
                 )
             batch.append({n: parse_value(source, line, n, row.get(n), r, o) for n, r, o in readers})
-            if len(batch) == _BATCH:
+            if len(batch) == BATCH:
                 source.check()
-                tables.append(pa.Table.from_pylist(batch, schema))
+                yield pa.Table.from_pylist(batch, schema)
                 batch = []
     except (UnicodeDecodeError, pa.ArrowException, OSError) as error:
         raise source.make_error(str(error).partition("\n")[0]) from error
     source.check()
-    return pa.concat_tables([*tables, pa.Table.from_pylist(batch, schema)])
+    yield pa.Table.from_pylist(batch, schema)
 
 
 Reader = Callable[[Any], Any]

@@ -204,7 +204,7 @@ def test_at_most_five_near_classes_are_named(tmp_path: Path) -> None:
     fault = class_fault(jar, "io.speck.jobs.Clean")
     assert fault is not None
     assert fault.startswith(
-        "the jar holds no class io.speck.jobs.Clean; the nearest are other.clean, io.speck.jobs."
+        "the jar holds no class io.speck.jobs.Clean; the nearest are other.clean, "
     )
     assert fault.count(", ") == 4
 
@@ -219,5 +219,5 @@ def test_what_is_no_jar(tmp_path: Path) -> None:
     file = tmp_path / "a.jar"
     file.write_bytes(b"text")
     assert class_fault(Jar(sha256(b"text"), file), "A") == (
-        "the file is no jar: File is not a zip file"
+        "the file is no jar: it is no zip archive"
     )
