@@ -182,5 +182,5 @@ def test_a_dataset_is_forecast_from_the_last_days(spark: SparkSession, tmp_path:
     (forecast,) = forecast_links(spark, tmp_path, until, AHEAD)
     assert (forecast["site"], forecast["topic"]) == ("edge-a", "raw")
     assert forecast["rate"] == pytest.approx(12)
-    assert forecast["at"] == "2026-03-02T00:30:00.000Z"
+    assert forecast["at"] == "2026-03-02T00:29:00.000Z"
     assert forecast_links(spark, tmp_path, until - timedelta(days=30), AHEAD) == []
