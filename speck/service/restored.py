@@ -103,6 +103,7 @@ class Restored:
         return {
             "state": "restored" if self._records.restored else "normal",
             "at": (self._records.restored or {}).get("at"),
+            "reason": (self._records.restored or {}).get("reason"),
             "generation": self._records.generation,
             "unknown_jobs": unknown,
             "missing_jobs": list(self._list_missing(survey)),
@@ -126,7 +127,7 @@ class Restored:
         """
         if self._records.restored is None:
             raise ConflictError(
-                "cannot adopt: the store was not restored, or it was adopted before"
+                "cannot adopt: the store was neither restored nor copied, or it was adopted before"
             )
         with self._changes.placing:
             survey = self._survey()

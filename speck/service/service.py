@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
@@ -45,6 +48,7 @@ from speck.sites.connections import Connections
 from speck.sites.networks import SiteNetworks
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
+from speck.store.place import Place
 from speck.store.records import Records
 
 COLLECT_S = 3600.0
@@ -64,11 +68,12 @@ class Service:
         bounds: Bounds | None = None,
         patience: Patience | None = None,
         keeper: StateKeeper | None = None,
+        place: Callable[[Path], Place] = Place.of,
     ):
         self.config = config
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
-        self.records = Records.at(config.store, self.clock)
+        self.records = Records.at(config.store, self.clock, place=place)
         self.connections = Connections(
             self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
         )

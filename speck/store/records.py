@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +22,10 @@ from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
-from speck.store.generations import begin_generation
+from speck.store.generations import begin_generation, take_place
 from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex
+from speck.store.place import Place
 from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 
@@ -50,7 +51,8 @@ class Records(Tables):
         self.installation: str = meta["uuid"]
         self.generation: int = meta["generation"]
         self.restored = self.meta.get("restored")
-        """When the store was restored, `{at}`; None once its state has been adopted."""
+        """When and why the store became another one's successor, `{at, reason}`: it was restored
+        or copied. None once its state has been adopted."""
         last = self.event_records.last_id()
         self._next_event = int(last) + 1 if last else 1
         self._queue: list[_Write] = []
@@ -77,13 +79,23 @@ class Records(Tables):
                 self._note(table.key(identity), record)
 
     @classmethod
-    def at(cls, path: Path, clock: Clock) -> Records:
-        """Open the store at `path`; at the first start, create it with a new UUID."""
+    def at(
+        cls, path: Path, clock: Clock, *, place: Callable[[Path], Place] | None = None
+    ) -> Records:
+        """Open the store at `path`; at the first start, create it with a new UUID. A service that
+        serves it gives `place`: a copy then becomes `restored`."""
         if Store.exists(path):
-            return cls(Store.open(path), clock)
-        installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
-        first = {INSTALLATION: installation}
-        return cls(Store.create(path, first), clock)
+            store = Store.open(path)
+        else:
+            installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
+            store = Store.create(path, {INSTALLATION: installation})
+        try:
+            if place is not None:
+                take_place(store, place(path), clock.now())
+            return cls(store, clock)
+        except BaseException:
+            store.close()
+            raise
 
     @classmethod
     def restore(cls, path: Path, backup: Path, clock: Clock) -> int:
@@ -95,9 +107,9 @@ class Records(Tables):
         """Raises ConflictError while the state of a restored store has not been adopted."""
         if self.restored is not None:
             raise ConflictError(
-                "cannot start a change: the store was restored from a backup, and what has been"
-                " started or stopped since then is unknown to it; `speck status` shows what runs,"
-                " `speck adopt` takes it over"
+                f"cannot start a change: the store may be older than what runs, since"
+                f" {self.restored['reason']}; `speck status` shows what runs, `speck adopt` takes"
+                " it over"
             )
 
     def end_restored(self, *batches: Batch) -> None:

@@ -35,7 +35,8 @@ class UnknownSessionShape(Shape):
 
 class RestoredShape(Shape):
     state = one_of(("normal", "restored"))
-    at = nullable_text("when the store was restored")
+    at = nullable_text("since when")
+    reason = nullable_text("why: the store was restored from a backup, or its folder was copied")
     generation = integer("of the store: raised by each restore")
     unknown_jobs = list_of(EngineJobShape)
     missing_jobs = list_of(MissingJobShape)

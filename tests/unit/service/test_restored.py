@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from speck.clock import SystemClock
+from speck.config import Config
 from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.store.place import Place
 from speck.store.records import Records
 from tests.memory_fog import FAST, HASTY
 from tests.service_helpers import DONE, composition, engine, job_body
@@ -34,12 +37,24 @@ class Lives:
 
     def restore(self, backup: Path) -> Service:
         """The service that is restored from a backup; the former one has stopped."""
-        self.service.close()
         self._count += 1
         config = replace(self.service.config, home=self._folder / f"home-{self._count}")
         config.home.mkdir()
         Records.restore(config.store, backup, SystemClock())
-        self.service = Service(config, bounds=FAST, patience=HASTY)
+        return self.start(config)
+
+    def start_copy(self) -> Service:
+        """The service of a copy of the home; the original has stopped."""
+        self.service.close()
+        self._count += 1
+        home = self._folder / f"home-{self._count}"
+        subprocess.run(["cp", "-a", self.service.config.home, home], check=True)
+        return self.start(replace(self.service.config, home=home))
+
+    def start(self, config: Config, place: Callable[[Path], Place] = Place.of) -> Service:
+        """The service of a home; the former one has stopped."""
+        self.service.close()
+        self.service = Service(config, bounds=FAST, patience=HASTY, place=place)
         return self.service
 
 
@@ -164,7 +179,7 @@ def test_a_silent_site_is_waited_for(lives: Lives) -> None:
 
 
 def test_only_a_restored_store_is_adopted(service: Service) -> None:
-    with pytest.raises(ConflictError, match="was not restored"):
+    with pytest.raises(ConflictError, match="was neither restored nor copied"):
         service.restored.adopt()
 
 
@@ -177,3 +192,69 @@ def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
     (change,) = service.changes.all()
     assert change["state"] == "cancelled"
     assert "restored from a backup" in change["error"]
+
+
+def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    before = lives.service.records.generation
+    service = lives.start_copy()
+    assert service.records.generation > before
+    for _ in range(5):
+        service.watch.poll()
+    with pytest.raises(
+        ConflictError, match=r"a copy of the one that was served last.*`speck adopt"
+    ):
+        apply(service, job_body("A", "edge-b"))
+    report = service.restored.report()
+    assert (report["state"], report["unknown_jobs"], report["missing_jobs"]) == ("restored", [], [])
+    assert "copy" in report["reason"]
+    service.restored.adopt()
+    apply(service, job_body("A", "edge-b"))
+    assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
+
+
+def test_the_original_goes_on_beside_its_copy(lives: Lives) -> None:
+    original = lives.service.config
+    apply(lives.service, job_body("A"))
+    lives.start_copy()
+    service = lives.start(original)
+    assert service.records.restored is None
+    apply(service, job_body("A", "edge-b"))
+
+
+def test_a_change_that_ran_in_the_original_is_not_continued_by_a_copy(lives: Lives) -> None:
+    engine("edge-a").unreachable = True
+    lives.service.compositions.apply(composition(job_body("A")), Request())
+    service = lives.start_copy()
+    engine("edge-a").unreachable = False
+    (change,) = service.changes.all()
+    assert change["state"] == "cancelled"
+    assert "a copy" in change["error"]
+
+
+def test_a_home_that_was_moved_or_started_again_is_no_copy(lives: Lives) -> None:
+    apply(lives.service, job_body("A"))
+    config = lives.service.config
+    generation = lives.service.records.generation
+    assert lives.start(config).records.restored is None
+    lives.service.close()
+    moved = config.home.rename(config.home.with_name("moved"))
+    service = lives.start(replace(config, home=moved))
+    assert service.records.restored is None
+    assert service.records.generation == generation
+
+
+def test_a_reboot_is_no_copy_and_another_machine_is_one(lives: Lives) -> None:
+    config = lives.service.config
+
+    def after_reboot(store: Path) -> Place:
+        return replace(Place.of(store), boot="another")
+
+    def elsewhere(store: Path) -> Place:
+        return replace(Place.of(store), host="another")
+
+    assert lives.start(config, after_reboot).records.restored is None
+    restored = lives.start(config, elsewhere).records.restored
+    assert restored is not None
+    assert restored["reason"] == "its folder was copied from another machine"
+    assert lives.start(config, elsewhere).records.restored == restored
