@@ -22,7 +22,7 @@ from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
-from speck.store.generations import begin_generation, take_place
+from speck.store.generations import take_place
 from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex
 from speck.store.place import Place
@@ -96,12 +96,6 @@ class Records(Tables):
         except BaseException:
             store.close()
             raise
-
-    @classmethod
-    def restore(cls, path: Path, backup: Path, clock: Clock) -> int:
-        """Create the store of a new generation from a backup; returns the number of records.
-        Raises StoreError like `Store.restore`."""
-        return Store.restore(path, backup, lambda records: begin_generation(records, clock.now()))
 
     def refuse_restored(self) -> None:
         """Raises ConflictError while the state of a restored store has not been adopted."""
@@ -191,7 +185,6 @@ class Records(Tables):
                 job_name,
                 from_json(record, Incarnation) if record else None,
             )
-
         elif (revision := self.revisions.id_of(key)) is not None:
             scope_name, _, number = revision.rpartition("/")
             jars = frozenset(record.get("jars", {}).values()) if record else None

@@ -16,7 +16,7 @@ from speck.errors import ConflictError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.spec.schema import composition_from_data
-from speck.store.records import Records
+from speck.store.backup import restore_backup, write_backup
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
 from tests.properties.test_moving import (
     BEGINNING,
@@ -42,12 +42,12 @@ def restore(service: Service, backup: bytes, folder: Path) -> Service:
     file.write_bytes(backup)
     config = replace(service.config, home=folder / "home")
     config.home.mkdir()
-    Records.restore(config.store, file, SystemClock())
+    restore_backup(config.store, file, SystemClock().now())
     return Service(config, bounds=FAST, patience=HASTY, keeper=service.keeper)
 
 
 def take_backup(service: Service) -> bytes:
-    return b"".join(service.records.store.backup())
+    return b"".join(write_backup(service.records.store, SystemClock().now()))
 
 
 def stateless(desired: JsonObject) -> JsonObject:

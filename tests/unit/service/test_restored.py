@@ -15,8 +15,8 @@ from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place
-from speck.store.records import Records
 from tests.memory_fog import FAST, HASTY
 from tests.service_helpers import DONE, composition, engine, job_body
 
@@ -32,7 +32,7 @@ class Lives:
     def backup(self) -> Path:
         self._count += 1
         file = self._folder / f"backup-{self._count}"
-        file.write_bytes(b"".join(self.service.records.store.backup()))
+        file.write_bytes(b"".join(write_backup(self.service.records.store, SystemClock().now())))
         return file
 
     def restore(self, backup: Path) -> Service:
@@ -40,7 +40,7 @@ class Lives:
         self._count += 1
         config = replace(self.service.config, home=self._folder / f"home-{self._count}")
         config.home.mkdir()
-        Records.restore(config.store, backup, SystemClock())
+        restore_backup(config.store, backup, SystemClock().now())
         return self.start(config)
 
     def start_copy(self) -> Service:
@@ -192,6 +192,9 @@ def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
     (change,) = service.changes.all()
     assert change["state"] == "cancelled"
     assert "restored from a backup" in change["error"]
+    (under_way,) = read_backup(backup).under_way
+    assert (under_way["id"], under_way["composition"]) == (change["id"], "c")
+    assert under_way["state"] in ("running", "blocked")
 
 
 def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -> None:
