@@ -28,7 +28,7 @@ from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
-from speck.service.audit import Audit
+from speck.service.audit import Audit, Entry
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
@@ -106,6 +106,8 @@ class Service:
         )
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock)
+        if self.records.restored is not None:
+            self.audit.record(Entry("speck serve", "/restored", self.records.restored["reason"]))
         self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())

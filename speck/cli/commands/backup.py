@@ -128,15 +128,13 @@ def restore(file: Path, home: str | None) -> None:
     since the backup is unknown to it.
     """
     from speck.cli.messages import say
-    from speck.cli.offline import config_at
-    from speck.clock import SystemClock
+    from speck.cli.offline import config_at, restore_store
     from speck.errors import NotFoundError
-    from speck.store.backup import restore_backup
 
     if not file.is_file():
         raise NotFoundError(f"cannot restore {file}: no such file")
     config = config_at(home)
-    saved = restore_backup(config.store, file, SystemClock().now())
+    saved = restore_store(config, file)
     say(f"restored {len(saved.records)} records to {config.store}")
     _name_changes(saved.under_way)
     say("next: `speck serve`, then `speck status` shows what runs and `speck adopt` takes it over")

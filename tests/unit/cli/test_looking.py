@@ -22,6 +22,7 @@ import yaml
 from speck.binding import JobException
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
+from speck.service.audit import read_entries
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes, site_body
@@ -370,6 +371,8 @@ def test_backup_and_restore(deployed: Run, alone: Run, tmp_path: Path) -> None:
     assert store.get("head/chain") is not None
     store.close()
     assert alone("restore", "saved.gz", "--home", str(tmp_path / "new")).exit_code == 1
+    (done,) = read_entries(tmp_path / "new" / "audit")
+    assert (done["verb"], done["outcome"], done["file"]) == ("speck restore", "done", str(saved))
     assert alone("restore", "nothing.gz").exit_code == 1
 
 

@@ -14,6 +14,7 @@ from speck.config import Config
 from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
+from speck.service.audit import read_entries
 from speck.service.compositions import Request
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place
@@ -211,6 +212,8 @@ def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -
     report = service.restored.report()
     assert (report["state"], report["unknown_jobs"], report["missing_jobs"]) == ("restored", [], [])
     assert "copy" in report["reason"]
+    *_, entry = read_entries(service.config.audit)
+    assert (entry["verb"], entry["outcome"]) == ("speck serve", report["reason"])
     service.restored.adopt()
     apply(service, job_body("A", "edge-b"))
     assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
