@@ -26,6 +26,7 @@ def get_restored() -> Response:
     query=[
         flag("cancel", "cancel what cannot be taken over; without it, 409 names it"),
         flag("older_state", "let jobs that do not run start from state that may not be the newest"),
+        flag("discard_messages", "release sessions that no job reads, with what waits in them"),
     ],
     answers={200: shapes.AdoptedShape},
 )

@@ -18,7 +18,12 @@ def restored(report: JsonObject | None) -> list[str | Grid]:
         for job in report[noun]
     ]
     jobs += [
-        ("unknown reader", "", each["site"], each["client_id"])
+        (
+            f"unknown reader: {count_messages(each)}",
+            each["job_name"],
+            each["site"],
+            each["client_id"],
+        )
         for each in report["unknown_sessions"]
     ]
     jobs += [("does not answer", "", site, "") for site in report["silent_sites"]]
@@ -28,6 +33,15 @@ def restored(report: JsonObject | None) -> list[str | Grid]:
     )
     nothing = f"{title}; what runs is what the store says"
     return [Grid(("finding", "job", "site", "id"), jobs, title, nothing), ""]
+
+
+def count_messages(session: JsonObject) -> str:
+    """How many messages wait in a session that no known job reads."""
+    if session["messages"] is None:
+        return "messages may wait"
+    if session["messages"] == 0:
+        return "nothing waits that a job sent"
+    return f"at least {session['messages']} messages wait"
 
 
 def sites(records: list[JsonObject], title: str | None = None) -> Grid:

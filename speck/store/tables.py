@@ -108,6 +108,9 @@ class Tables:
         """<scope>/<job>: the highest attempt ever used."""
         self.session_records = Table(store, "ses")
         """<scope>/<client id>/<site>: a reader's session; the site is that of the broker."""
+        self.kept_sessions = Table(store, "kept")
+        """<client id>/<site>: a session that an adoption left at a broker for the next job of its
+        name that reads its link."""
         self.change_heads = Table(store, "change")
         """<id>: a change without its operations."""
         self.operation_records = Table(store, "op", digits=6)

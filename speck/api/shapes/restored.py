@@ -31,6 +31,12 @@ class UncertainJobShape(Shape):
 class UnknownSessionShape(Shape):
     site = text("of the broker")
     client_id = text()
+    job_name = text()
+    topic = nullable_text("null: no known topic fits the client id")
+    messages = integer(
+        "how many wait in it at least, by the numbers of sinks; null: no sink reports any",
+        allow_none=True,
+    )
 
 
 class RestoredShape(Shape):
@@ -48,3 +54,5 @@ class AdoptedShape(Shape):
     adopted = list_of(EngineJobShape)
     cancelled = list_of(EngineJobShape)
     uncertain = list_of(UncertainJobShape)
+    kept_sessions = list_of(UnknownSessionShape)
+    released_sessions = list_of(UnknownSessionShape)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from binders.memory import World
 from speck.clock import SystemClock
 from speck.config import Config
 from speck.errors import ConflictError
@@ -19,7 +20,7 @@ from speck.service.compositions import Request
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place
 from tests.memory_fog import FAST, HASTY
-from tests.service_helpers import DONE, composition, engine, job_body
+from tests.service_helpers import DONE, broker, composition, engine, job_body
 
 
 class Lives:
@@ -264,3 +265,65 @@ def test_a_reboot_is_no_copy_and_another_machine_is_one(lives: Lives) -> None:
     assert restored is not None
     assert restored["reason"] == "its folder was copied from another machine"
     assert lives.start(config, elsewhere).records.restored == restored
+
+
+def feed(topic: str, *payloads: bytes) -> None:
+    """Messages from outside to edge-a."""
+    World.current().feed("tcp://edge-a.test:1883", topic, payloads, "sensor")
+
+
+def leave_messages(lives: Lives) -> tuple[Service, str]:
+    """A restored service, and the session of the job `C` that it does not know: `A` has sent to it
+    what `C` has not taken. `C` has ended."""
+    producer = job_body("A", sink_topic="C-in")
+    apply(lives.service, producer)
+    backup = lives.backup()
+    apply(lives.service, producer, job_body("C"))
+    feed("A-in", b"1", b"2")
+    lives.service.watch.poll()
+    (reader,) = (
+        session.client_id
+        for _, session in lives.service.records.all_sessions()
+        if session.job_name == "C"
+    )
+    (incarnation,) = (it for it in engine("edge-a").running() if it.submission.job_name == "C")
+    lives.service.connections.engine("edge-a").cancel(incarnation.submission.engine_job_id)
+    feed("A-in", b"3", b"4", b"5")
+    return lives.restore(backup), reader
+
+
+def test_messages_that_wait_for_an_unknown_job_are_named_and_kept_for_it(lives: Lives) -> None:
+    service, reader = leave_messages(lives)
+    (session,) = service.restored.report()["unknown_sessions"]
+    assert (session["job_name"], session["topic"]) == ("C", "C-in")
+    assert session["messages"] >= 3
+    result = service.restored.adopt(cancel=True)
+    assert [each["client_id"] for each in result["kept_sessions"]] == [reader]
+    assert result["released_sessions"] == []
+    waiting = {message.payload for message in broker("edge-a").sessions[reader].waiting}
+    assert waiting >= {b"3", b"4", b"5"}
+    apply(service, job_body("A", sink_topic="C-in"), job_body("C"))
+    World.current().pump()
+    sent = {message.payload for message in broker("edge-a").published["C-out"]}
+    assert sent >= {b"1", b"2", b"3", b"4", b"5"}
+    assert broker("edge-a").abandoned == {}
+    assert list(service.records.kept_sessions.items()) == []
+
+
+def test_messages_that_wait_for_an_unknown_job_are_discarded_on_request(lives: Lives) -> None:
+    service, reader = leave_messages(lives)
+    result = service.restored.adopt(cancel=True, discard_messages=True)
+    assert [each["client_id"] for each in result["released_sessions"]] == [reader]
+    assert result["kept_sessions"] == []
+    assert reader not in broker("edge-a").sessions
+    assert list(service.records.kept_sessions.items()) == []
+    assert service.restored.report()["unknown_sessions"] == []
+
+
+def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-b"))
+    result = lives.restore(backup).restored.adopt(discard_messages=True)
+    assert result["released_sessions"] == []
+    assert broker("edge-b").thrown_out == []
