@@ -68,6 +68,13 @@ class Restored:
         self._changes = changes
         self._clock = clock
 
+    def notice_rollback(self) -> None:
+        """Make a store that is older than what runs `restored`; before any change is taken up."""
+        if self._records.restored is None:
+            reason = self._surveyor.find_newer()
+            if reason is not None:
+                self._records.begin_generation(reason)
+
     def report(self) -> JsonObject:
         """What runs but is not in the store, what the store believes but does not run, and
         sessions that it does not know. Sites that do not answer are named."""

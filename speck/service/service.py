@@ -106,8 +106,6 @@ class Service:
         )
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock)
-        if self.records.restored is not None:
-            self.audit.record(Entry("speck serve", "/restored", self.records.restored["reason"]))
         self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
@@ -226,6 +224,10 @@ class Service:
     def _take_up(self, recovery: ChangeRecovery) -> None:
         """Go on with the changes that a stop of the service cut short."""
         try:
+            self.restored.notice_rollback()
+            if self.records.restored is not None:
+                reason = self.records.restored["reason"]
+                self.audit.record(Entry("speck serve", "/restored", reason))
             cut_short = recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()

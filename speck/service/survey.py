@@ -16,6 +16,8 @@ from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 
 _SURVEY_S = 15.0
+_START_S = 3.0
+"""How long a start of the service waits for engines at most."""
 
 Key = tuple[str, str]
 """(scope, job name)"""
@@ -97,6 +99,22 @@ class Surveyor:
             survey.numbers[site] = numbers
         survey.sessions = list(self._list_sessions(survey))
         return survey
+
+    def find_newer(self) -> str | None:
+        """Why the store is older than what its jobs do: an engine knows a later incarnation of one,
+        since the store was rolled back, or a copy of it has been adopted elsewhere. None if no
+        engine that answers soon does."""
+        keys, attempts = self._map_jobs(), self._records.all_attempts()
+        engines = self._polls.engines.poll(self._records.sites(), within_s=_START_S)
+        for site, poll in sorted(engines.items()):
+            for job in poll.answer.jobs.values() if poll.answer else ():
+                identity = EngineJobId.parse(job.engine_job_id, self._records.installation)
+                key = keys.get(identity.job) if identity else None
+                if identity is None or key is None:
+                    continue
+                if identity.order > (self._records.generation, attempts.get(key, 0)):
+                    return f"{site} knows an incarnation of {key[1]} that was started after it"
+        return None
 
     def _map_jobs(self) -> dict[str, Key]:
         """All jobs that the store has ever known, by their part of engine job ids."""

@@ -3,7 +3,9 @@ id that was used after the backup, or is used by the original."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from speck.clock import rfc3339
 from speck.model.change import ChangeState
@@ -44,11 +46,18 @@ def take_place(store: Store, place: Place, now: datetime) -> None:
     here = place.to_record()
     reason = place.find_copy(last)
     if reason is not None:
-        records = dict(store.scan(CHANGES))
-        installation = store.get(INSTALLATION)
-        assert installation is not None
-        records[INSTALLATION] = installation
-        begin_generation(records, now, reason)
-        store.write({**records, PLACE: here})
+        renew_store(store, now, reason, {PLACE: here})
     elif here != last:
         store.write({PLACE: here})
+
+
+def renew_store(
+    store: Store, now: datetime, reason: str, more: Mapping[str, JsonObject] = MappingProxyType({})
+) -> None:
+    """Begin a new generation of an open store, and write `more` with it."""
+    records = dict(store.scan(CHANGES))
+    installation = store.get(INSTALLATION)
+    assert installation is not None
+    records[INSTALLATION] = installation
+    begin_generation(records, now, reason)
+    store.write({**records, **more})

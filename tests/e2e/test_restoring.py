@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from speck.binding import Target, open_engine
 from speck.cli.main import root
 from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
@@ -43,8 +44,6 @@ def speck(service: Killable, *args: str) -> str:
 
 def running(service: Killable) -> dict[str, str]:
     """Engine job id -> site, of the jobs of this test that have not ended on any engine."""
-    from speck.binding import Target, open_engine
-
     return {
         job.engine_job_id: site.name
         for site in service.fog.sites()

@@ -327,3 +327,36 @@ def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: 
     result = lives.restore(backup).restored.adopt(discard_messages=True)
     assert result["released_sessions"] == []
     assert broker("edge-b").thrown_out == []
+
+
+def test_a_home_that_was_rolled_back_is_restored(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    config = lives.service.config
+    place = replace(Place.of(config.store), host="")
+    lives.start(config, lambda store: place).close()
+    subprocess.run(["cp", "-a", config.home, config.home.with_name("snapshot")], check=True)
+    service = lives.start(config, lambda store: place)
+    assert service.records.restored is None
+    apply(service, job_body("A", "edge-b"))
+    service.close()
+    subprocess.run(["rm", "-r", config.home], check=True)
+    config.home.with_name("snapshot").rename(config.home)
+    service = lives.start(config, lambda store: place)
+    assert service.records.restored is not None
+    assert "edge-b knows an incarnation of A" in service.records.restored["reason"]
+    service.watch.poll()
+    assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
+    service.restored.adopt()
+    apply(service, job_body("A", "cloud"))
+    assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
+
+
+def test_the_original_notices_that_its_copy_has_taken_over(lives: Lives) -> None:
+    original = lives.service.config
+    apply(lives.service, job_body("A", "edge-a"))
+    copy = lives.start_copy()
+    copy.restored.adopt()
+    apply(copy, job_body("A", "edge-b"))
+    service = lives.start(original)
+    assert service.records.restored is not None
+    assert service.records.generation > copy.records.generation
