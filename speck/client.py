@@ -310,9 +310,15 @@ class Client:
         """What a service that was restored from a backup finds: `{state, unknown_jobs, ...}`."""
         return self._json("GET", "/restored")
 
-    def adopt(self, *, cancel: bool, older_state: bool) -> JsonObject:
-        """Let a restored service take over what runs: `{adopted, cancelled, uncertain}`."""
-        query = {"cancel": cancel, "older_state": older_state}
+    def adopt(
+        self, *, cancel: bool, older_state: bool, discard_messages: bool = False
+    ) -> JsonObject:
+        """Let a restored service take over what runs: `{adopted, cancelled, uncertain, ...}`."""
+        query = {
+            "cancel": cancel,
+            "older_state": older_state,
+            "discard_messages": discard_messages,
+        }
         return self._json("POST", "/restored/adopt", query=query)
 
     # -- analyses -------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flask import Response, jsonify
+from flask import Response, jsonify, request
 
 from speck.api import shapes
-from speck.api.access import caller
+from speck.api.access import caller, name_object
 from speck.api.context import service
 from speck.api.requests import Query, flag
 from speck.api.routes import Routes
@@ -26,9 +26,12 @@ def get_restored() -> Response:
     query=[
         flag("cancel", "cancel what cannot be taken over; without it, 409 names it"),
         flag("older_state", "let jobs that do not run start from state that may not be the newest"),
+        flag("discard_messages", "release sessions that no job reads, with what waits in them"),
     ],
     answers={200: shapes.AdoptedShape},
 )
 def adopt(query: Query) -> Response:
     """Take over what runs, and end the state `restored`."""
+    options = "&".join(f"{name}=true" for name, value in query.items() if value)
+    name_object(f"{request.path}?{options}" if options else request.path)
     return jsonify(service().restored.adopt(**query, by=caller().name))

@@ -18,6 +18,7 @@ from speck.model.scopes import Scopes
 from speck.service.answer import Answer
 from speck.service.audit import read_entries, read_newest
 from speck.spec.schema import problems_of
+from speck.store.backup import write_backup
 
 routes = Routes("administration", "Tokens, the audit log and backups")
 
@@ -105,9 +106,12 @@ def _load(shape: Schema) -> dict[str, Any]:
     "/backup", answers={200: {"type": "string", "format": "binary"}}, answer_type="application/gzip"
 )
 def download_backup() -> Response:
-    """The whole state as one file for `speck restore`, without the artifacts."""
-    at = rfc3339(service().clock.now())[:19].replace(":", "")
-    response = Response(service().records.store.backup(), content_type="application/gzip")
+    """The whole state as one file for `speck restore`, without the artifacts. Changes may go on
+    meanwhile: the file names those that were under way."""
+    now = service().clock.now()
+    pieces = write_backup(service().records.store, now)
+    at = rfc3339(now)[:19].replace(":", "")
+    response = Response(pieces, content_type="application/gzip")
     response.headers["Content-Disposition"] = f'attachment; filename="speck-{at}.backup.gz"'
     return response
 

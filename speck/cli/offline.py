@@ -11,8 +11,11 @@ from speck.errors import InvalidError
 from speck.model.values import LOCAL
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from speck.config import Config
     from speck.service.tokens import Tokens
+    from speck.store.backup import Backup
 
 
 def config_at(home: str | None) -> Config:
@@ -23,6 +26,22 @@ def config_at(home: str | None) -> Config:
         return Config.from_env({**os.environ, **({"SPECK_HOME": home} if home else {})})
     except ValueError as error:
         raise InvalidError(str(error)) from error
+
+
+def restore_store(config: Config, file: Path) -> Backup:
+    """Create the store from a backup, and record that in the audit log. Raises StoreError; nothing
+    is recorded then, since a service may hold the store and the log."""
+    from speck.clock import SystemClock
+    from speck.service.audit import Audit, Entry
+    from speck.store.backup import restore_backup
+
+    clock = SystemClock()
+    backup = restore_backup(config.store, file, clock.now())
+    detail = {"file": str(file.resolve()), "taken": backup.header.get("at")}
+    audit = Audit(config.audit, clock)
+    audit.record(Entry("speck restore", "/restored", "done", token=LOCAL, detail=detail))
+    audit.close()
+    return backup
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from speck.model.values import JsonObject
 
 
 def restored(report: JsonObject | None) -> list[str | Grid]:
-    """What a service restored from a backup finds, and how to go on; nothing without a report."""
+    """What a restored or copied service finds, and how to go on; nothing without a report."""
     if report is None:
         return []
     jobs = [
@@ -18,13 +18,30 @@ def restored(report: JsonObject | None) -> list[str | Grid]:
         for job in report[noun]
     ]
     jobs += [
-        ("unknown reader", "", each["site"], each["client_id"])
+        (
+            f"unknown reader: {count_messages(each)}",
+            each["job_name"],
+            each["site"],
+            each["client_id"],
+        )
         for each in report["unknown_sessions"]
     ]
     jobs += [("does not answer", "", site, "") for site in report["silent_sites"]]
-    title = f"Restored from a backup at {report['at']}; nothing starts until `speck adopt`"
-    nothing = f"{title}; what runs is what the backup says"
+    title = (
+        f"The store may be older than what runs since {report['at']}: {report['reason']}; nothing"
+        " starts until `speck adopt`"
+    )
+    nothing = f"{title}; what runs is what the store says"
     return [Grid(("finding", "job", "site", "id"), jobs, title, nothing), ""]
+
+
+def count_messages(session: JsonObject) -> str:
+    """How many messages wait in a session that no known job reads."""
+    if session["messages"] is None:
+        return "messages may wait"
+    if session["messages"] == 0:
+        return "nothing waits that a job sent"
+    return f"at least {session['messages']} messages wait"
 
 
 def sites(records: list[JsonObject], title: str | None = None) -> Grid:

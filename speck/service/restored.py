@@ -7,57 +7,28 @@ ours is mistaken for foreign, and of two incarnations the later one is known.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.errors import ConflictError
 from speck.model.composition import visible_name
-from speck.model.ids import EngineJobId, engine_job_id, job_digits, sink_client_id, source_client_id
+from speck.model.ids import EngineJobId, engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.observation import BrokerView, EngineJob, EngineView
 from speck.model.values import JsonObject
+from speck.service.survey import Key, Sighting, Survey, Surveyor, UnknownSession
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 from speck.store.tables import Batch
 
-_SURVEY_S = 15.0
 _CANCEL_S = 30.0
 _POLL_S = 0.2
-
-Key = tuple[str, str]
-"""(scope, job name)"""
-
-
-class Sighting(NamedTuple):
-    """An engine job of this installation, as the engine of a site lists it."""
-
-    site: str
-    job: EngineJob
-    identity: EngineJobId
-
-    @property
-    def live(self) -> bool:
-        return not self.job.state.terminal
-
-
-@dataclass(slots=True)
-class _Survey:
-    """What all sites report. `by_job` holds all incarnations of known jobs, `strangers` engine
-    jobs of ours whose job the store does not know, `sessions` (site, client id) those of readers
-    that it does not know, and `numbers` the books of the brokers."""
-
-    by_job: dict[Key, list[Sighting]] = field(default_factory=dict)
-    strangers: list[Sighting] = field(default_factory=list)
-    sessions: list[tuple[str, str]] = field(default_factory=list)
-    numbers: dict[str, BrokerView] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
+_NO_TOPIC = "unknown"
+"""Given to a broker for a session whose topic is not known; a release does not use it then."""
 
 
 @dataclass(slots=True)
@@ -70,6 +41,14 @@ class _Adoption:
     """(client id, site of the broker) of the readers that go on."""
     adopted: list[JsonObject] = field(default_factory=list)
     uncertain: list[JsonObject] = field(default_factory=list)
+
+    def find_unread(self, survey: Survey) -> list[UnknownSession]:
+        """The sessions that no job reads once this is done."""
+        return [
+            session
+            for session in survey.sessions
+            if (session.client_id, session.site) not in self.readers
+        ]
 
 
 class Restored:
@@ -85,14 +64,21 @@ class Restored:
     ):
         self._records = records
         self._connections = connections
-        self._polls = polls
+        self._surveyor = Surveyor(records, polls, changes)
         self._changes = changes
         self._clock = clock
+
+    def notice_rollback(self) -> None:
+        """Make a store that is older than what runs `restored`; before any change is taken up."""
+        if self._records.restored is None:
+            reason = self._surveyor.find_newer()
+            if reason is not None:
+                self._records.begin_generation(reason)
 
     def report(self) -> JsonObject:
         """What runs but is not in the store, what the store believes but does not run, and
         sessions that it does not know. Sites that do not answer are named."""
-        survey = self._survey()
+        survey = self._surveyor.survey()
         unknown = [
             self._describe(sighting, key)
             for key, sightings in survey.by_job.items()
@@ -103,17 +89,21 @@ class Restored:
         return {
             "state": "restored" if self._records.restored else "normal",
             "at": (self._records.restored or {}).get("at"),
+            "reason": (self._records.restored or {}).get("reason"),
             "generation": self._records.generation,
             "unknown_jobs": unknown,
             "missing_jobs": list(self._list_missing(survey)),
-            "unknown_sessions": [
-                {"site": site, "client_id": name} for site, name in survey.sessions
-            ],
+            "unknown_sessions": [session.describe() for session in survey.sessions],
             "silent_sites": survey.silent,
         }
 
     def adopt(
-        self, *, cancel: bool = False, older_state: bool = False, by: str | None = None
+        self,
+        *,
+        cancel: bool = False,
+        older_state: bool = False,
+        discard_messages: bool = False,
+        by: str | None = None,
     ) -> JsonObject:
         """Take over what runs, and let the service go on.
 
@@ -122,14 +112,17 @@ class Restored:
         have changed) is cancelled with `cancel`; otherwise nothing is done and ConflictError
         raised. A job that does not run may have left newer state than the store knows of: its next
         start is refused until `upgrade: stateless` is set, unless an `older_state` will do.
+
+        Sessions that no job reads then are kept with their messages, for the next job of the same
+        name that reads the same link; with `discard_messages` they are released.
         ConflictError, too, if a site does not answer or the store is not restored.
         """
         if self._records.restored is None:
             raise ConflictError(
-                "cannot adopt: the store was not restored, or it was adopted before"
+                "cannot adopt: the store was neither restored nor copied, or it was adopted before"
             )
         with self._changes.placing:
-            survey = self._survey()
+            survey = self._surveyor.survey()
             if survey.silent:
                 raise ConflictError(
                     f"cannot adopt: what runs at {', '.join(survey.silent)} is unknown, since it"
@@ -140,10 +133,15 @@ class Restored:
                 raise ConflictError(_describe_obstacles(adoption.to_cancel))
             self._cancel(adoption.to_cancel)
             self._drop_lost_sessions(adoption)
+            unread = adoption.find_unread(survey)
+            if discard_messages:
+                self._release(unread)
+            adoption.batch |= self._put_kept([] if discard_messages else unread)
             message = (
                 f"the restored state was adopted: {len(adoption.adopted)} jobs taken over,"
                 f" {len(adoption.to_cancel)} cancelled, {len(adoption.uncertain)} whose newest"
-                " state is unknown"
+                f" state is unknown, {len(unread)} sessions without a job"
+                f" {'released' if discard_messages else 'kept'}"
             )
             event = self._records.event("service", message, by=by)
             self._records.end_restored(adoption.batch, event)
@@ -152,57 +150,11 @@ class Restored:
             "adopted": adoption.adopted,
             "cancelled": [self._describe(each, None) for each in adoption.to_cancel],
             "uncertain": adoption.uncertain,
+            "kept_sessions": [] if discard_messages else [each.describe() for each in unread],
+            "released_sessions": [each.describe() for each in unread] if discard_messages else [],
         }
 
     # -- what there is ------------------------------------------------------------------------
-
-    def _survey(self) -> _Survey:
-        self._changes.touch()  # earlier polls do not count
-        names = self._records.sites()
-        engines = self._polls.engines.poll(names, within_s=_SURVEY_S)
-        brokers = self._polls.broker_numbers.poll(names, within_s=_SURVEY_S)
-        keys = self._map_jobs()
-        survey = _Survey()
-        for site in sorted(names):
-            engine, broker = engines.get(site), brokers.get(site)
-            view = engine.answer if engine else None
-            numbers = broker.answer if broker else None
-            if view is None or numbers is None:
-                survey.silent.append(site)
-                continue
-            self._add_engine(survey, site, view, keys)
-            self._add_broker(survey, site, numbers)
-        return survey
-
-    def _map_jobs(self) -> dict[str, Key]:
-        """All jobs that the store has ever known, by their part of engine job ids."""
-        keys = set(self._records.all_incarnations())
-        keys |= {(owner["composition"], name) for name, owner in self._records.owners.items()}
-        keys |= set(self._records.all_attempts())
-        return {job_digits(self._records.installation, *key): key for key in sorted(keys)}
-
-    def _add_engine(
-        self, survey: _Survey, site: str, view: EngineView, keys: Mapping[str, Key]
-    ) -> None:
-        for job in view.jobs.values():
-            identity = EngineJobId.parse(job.engine_job_id, self._records.installation)
-            if identity is None:
-                continue
-            key = keys.get(identity.job)
-            if key is None:
-                survey.strangers.append(Sighting(site, job, identity))
-            else:
-                survey.by_job.setdefault(key, []).append(Sighting(site, job, identity))
-
-    def _add_broker(self, survey: _Survey, site: str, view: BrokerView) -> None:
-        survey.numbers[site] = view
-        known = {session.client_id for _, session in self._records.all_sessions()}
-        prefix = _prefix(self._records.installation)
-        survey.sessions += [
-            (site, client_id)
-            for client_id in sorted(view.taken)
-            if client_id.startswith(prefix) and client_id not in known
-        ]
 
     def _is_stored(self, key: Key, sighting: Sighting) -> bool:
         incarnation = self._records.all_incarnations().get(key)
@@ -212,7 +164,7 @@ class Restored:
             and incarnation.job.site == sighting.site
         )
 
-    def _list_missing(self, survey: _Survey) -> list[JsonObject]:
+    def _list_missing(self, survey: Survey) -> list[JsonObject]:
         return [
             {
                 "job_name": key[1],
@@ -241,7 +193,7 @@ class Restored:
 
     # -- what becomes of it -------------------------------------------------------------------
 
-    def _decide(self, survey: _Survey, older_state: bool) -> _Adoption:
+    def _decide(self, survey: Survey, older_state: bool) -> _Adoption:
         adoption = _Adoption(to_cancel=[each for each in survey.strangers if each.live])
         for key, incarnation in self._records.all_incarnations().items():
             self._decide_job(adoption, key, incarnation, survey, older_state)
@@ -258,7 +210,7 @@ class Restored:
         adoption: _Adoption,
         key: Key,
         incarnation: Incarnation,
-        survey: _Survey,
+        survey: Survey,
         older_state: bool,
     ) -> None:
         """Find the latest incarnation of a job that the store has, and decide about all."""
@@ -292,21 +244,22 @@ class Restored:
             {"job_name": key[1], "composition": visible_name(key[0]), "site": incarnation.job.site}
         )
 
-    def _find_wiring(self, job: Job, site: str, survey: _Survey) -> Job | None:
+    def _find_wiring(self, job: Job, site: str, survey: Survey) -> Job | None:
         """The job as it runs at `site`. Its source is that of the store unless a broker knows a
         reader of its name that the store does not know; its sink is where it last reported what it
         has sent. None if its source cannot be found."""
         sites = self._records.sites()
         here = replace(job, site=site, spe_address=sites[site].spe.address)
-        readers = self._find_readers(job.job_name, survey)
-        if len(readers) > 1 or None in readers.values():
+        readers = [each for each in survey.sessions if each.job_name == job.job_name]
+        if len(readers) > 1:
             return None
-        for source_site, source in readers.items():
-            assert source is not None
-            here = replace(here, source=source, source_site=source_site)
+        for reader in readers:
+            if reader.link is None:
+                return None
+            here = replace(here, source=reader.link, source_site=reader.site)
             if job.sink_site == job.source_site:  # unless it has reported another one
-                sink = Link(source.broker, job.sink.topic)
-                here = replace(here, sink=sink, sink_site=source_site)
+                sink = Link(reader.link.broker, job.sink.topic)
+                here = replace(here, sink=sink, sink_site=reader.site)
         own = sink_client_id(self._records.installation, job.job_name, here.source)
         reports = [
             ((sent.epoch, sent.at_ms), broker, sent.topic)
@@ -317,40 +270,6 @@ class Restored:
             return here
         _, sink_site, topic = max(reports)
         return replace(here, sink=Link(sites[sink_site].broker.address, topic), sink_site=sink_site)
-
-    def _find_readers(self, job_name: str, survey: _Survey) -> dict[str, Link | None]:
-        """The links of the readers of a job that the store does not know, by the broker's site.
-        The id of a reader holds a hash of its link; None: no known topic has it."""
-        pattern = re.compile(
-            re.escape(f"{_prefix(self._records.installation)}{job_name}-") + "[0-9a-f]{8}"
-        )
-        topics = self._list_topics(survey)
-        readers: dict[str, Link | None] = {}
-        for site, client_id in survey.sessions:
-            if pattern.fullmatch(client_id):
-                broker = self._records.sites()[site].broker.address
-                links = (Link(broker, topic) for topic in topics)
-                readers[site] = next(
-                    (
-                        link
-                        for link in links
-                        if source_client_id(self._records.installation, job_name, link) == client_id
-                    ),
-                    None,
-                )
-        return readers
-
-    def _list_topics(self, survey: _Survey) -> set[str]:
-        """The topics of all links that the store or a broker's books know."""
-        links = (
-            link
-            for incarnation in self._records.all_incarnations().values()
-            for link in (incarnation.job.source, incarnation.job.sink)
-        )
-        topics = {link.topic for link in links}
-        for view in survey.numbers.values():
-            topics |= {*view.readers, *(s.topic for s in view.sent.values() if s.topic)}
-        return topics
 
     def _put_session(self, scope: str, job: Job) -> Batch:
         """The session of a job that was taken over, if the store does not know it."""
@@ -396,6 +315,25 @@ class Restored:
             )
             adoption.batch |= self._records.drop_session(scope, session.client_id, session.site)
 
+    def _put_kept(self, sessions: Iterable[UnknownSession]) -> Batch:
+        """Note which sessions are kept, instead of those that the store has noted so far."""
+        table = self._records.kept_sessions
+        batch: Batch = {}
+        for identity, _ in table.items():
+            batch |= table.drop(*identity.split("/"))
+        for each in sessions:
+            batch |= table.put(each.describe(), each.client_id, each.site)
+        return batch
+
+    def _release(self, sessions: Iterable[UnknownSession]) -> None:
+        """Release sessions with what waits in them. Raises SpeckError of a broker."""
+        read = {session.link for _, session in self._records.all_sessions()}
+        for each in sessions:
+            topic = each.link.topic if each.link else _NO_TOPIC
+            is_last = each.link is not None and each.link not in read
+            broker = self._connections.broker(each.site)
+            broker.release(each.client_id, topic, last_reader=is_last)
+
     def _reader_of(self, job: Job) -> tuple[str, str]:
         client_id = source_client_id(self._records.installation, job.job_name, job.source)
         return client_id, job.source_site
@@ -434,11 +372,6 @@ def _take_over(incarnation: Incarnation, job: Job, sighting: Sighting) -> Incarn
 
 def _key_of(session: Session) -> tuple[str, str]:
     return session.client_id, session.site
-
-
-def _prefix(installation: str) -> str:
-    """How the client ids of an installation begin."""
-    return f"speck-{installation[:8]}-"
 
 
 def _describe_obstacles(sightings: Collection[Sighting]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
@@ -25,7 +28,7 @@ from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
-from speck.service.audit import Audit
+from speck.service.audit import Audit, Entry
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
@@ -45,6 +48,7 @@ from speck.sites.connections import Connections
 from speck.sites.networks import SiteNetworks
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
+from speck.store.place import Place
 from speck.store.records import Records
 
 COLLECT_S = 3600.0
@@ -64,11 +68,12 @@ class Service:
         bounds: Bounds | None = None,
         patience: Patience | None = None,
         keeper: StateKeeper | None = None,
+        place: Callable[[Path], Place] = Place.of,
     ):
         self.config = config
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
-        self.records = Records.at(config.store, self.clock)
+        self.records = Records.at(config.store, self.clock, place=place)
         self.connections = Connections(
             self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
         )
@@ -219,6 +224,10 @@ class Service:
     def _take_up(self, recovery: ChangeRecovery) -> None:
         """Go on with the changes that a stop of the service cut short."""
         try:
+            self.restored.notice_rollback()
+            if self.records.restored is not None:
+                reason = self.records.restored["reason"]
+                self.audit.record(Entry("speck serve", "/restored", reason))
             cut_short = recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()

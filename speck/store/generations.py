@@ -1,32 +1,63 @@
-"""Generations of a store: a restore begins a new one, so that nothing is started under an id that
-was used after the backup."""
+"""Generations of a store: a restore or a copy begins a new one, so that nothing is started under an
+id that was used after the backup, or is used by the original."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from speck.clock import rfc3339
 from speck.model.change import ChangeState
 from speck.model.values import JsonObject
-from speck.store.tables import INSTALLATION, RESTORED, is_change
+from speck.store.leveldb import Store
+from speck.store.place import Place
+from speck.store.tables import CHANGES, INSTALLATION, PLACE, RESTORED, is_change
 
 _ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)
-_CUT_SHORT = "the store was restored from a backup that was taken while this change ran"
+FROM_BACKUP = "it was restored from a backup"
 
 
-def begin_generation(records: dict[str, JsonObject], now: datetime) -> None:
-    """Turn the records of a backup into those of the store that is restored from it.
+def begin_generation(
+    records: dict[str, JsonObject], now: datetime, reason: str = FROM_BACKUP
+) -> None:
+    """Turn the records of a backup, or of a copied store, into those of a store of its own.
 
-    The generation is the time of the restore in milliseconds since 2020, and higher than that of
-    the backup: two restores of one backup have different ones, though neither knows the other. The
-    service starts as `restored`. Changes that were under way are cancelled, since their operations
-    may have taken place or not.
+    The generation is the time in milliseconds since 2020, and higher than that of the backup: two
+    restores of one backup have different ones, though neither knows the other. The service starts
+    as `restored`, for this `reason`. Changes that were under way are cancelled, since their
+    operations may have taken place or not.
     """
     installation = records[INSTALLATION]
     generation = max(installation["generation"] + 1, int((now - _ORIGIN).total_seconds() * 1000))
     records[INSTALLATION] = {**installation, "generation": generation}
-    records[RESTORED] = {"at": rfc3339(now)}
+    records[RESTORED] = {"at": rfc3339(now), "reason": reason}
+    records.pop(PLACE, None)
     for key, record in records.items():
         if is_change(key) and not ChangeState(record["state"]).over:
-            ended = {"state": str(ChangeState.CANCELLED), "ended": rfc3339(now)}
-            records[key] = {**record, **ended, "error": _CUT_SHORT}
+            error = f"this change was under way at another place of the store: {reason}"
+            ended = {"state": str(ChangeState.CANCELLED), "ended": rfc3339(now), "error": error}
+            records[key] = {**record, **ended}
+
+
+def take_place(store: Store, place: Place, now: datetime) -> None:
+    """Store where a store is served now; begin a new generation if it is a copy of another."""
+    last = store.get(PLACE)
+    here = place.to_record()
+    reason = place.find_copy(last)
+    if reason is not None:
+        renew_store(store, now, reason, {PLACE: here})
+    elif here != last:
+        store.write({PLACE: here})
+
+
+def renew_store(
+    store: Store, now: datetime, reason: str, more: Mapping[str, JsonObject] = MappingProxyType({})
+) -> None:
+    """Begin a new generation of an open store, and write `more` with it."""
+    records = dict(store.scan(CHANGES))
+    installation = store.get(INSTALLATION)
+    assert installation is not None
+    records[INSTALLATION] = installation
+    begin_generation(records, now, reason)
+    store.write({**records, **more})

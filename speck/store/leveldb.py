@@ -14,14 +14,11 @@ missing, and an empty store would look as if nothing were deployed.
 from __future__ import annotations
 
 import errno
-import gzip
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -50,7 +47,6 @@ with less free space nothing new begins. To go on, LevelDB needs space for a log
 4 MiB each."""
 
 _SENTINEL = "meta/store"
-_BACKUP_KIND = "speck-backup"
 
 _held: set[Path] = set()
 """The stores that this process has open. It must never open one of them with LevelDB again: while
@@ -193,42 +189,21 @@ class Store:
             raise self._failure
         _check_room(self._path)
 
-    def backup(self) -> Iterator[bytes]:
-        """Return the whole store as a gzip stream of JSON lines; the last one is a checksum."""
-        packer = zlib.compressobj(wbits=_GZIP)
-        digest = hashlib.sha256()
-        for line in self._lines():
-            digest.update(line)
-            yield packer.compress(line)
-        yield packer.compress(_line({"sha256": digest.hexdigest()})) + packer.flush()
-
-    def _lines(self) -> Iterator[bytes]:
-        """A header and every record, from one snapshot."""
-        yield _line({"kind": _BACKUP_KIND, "version": VERSION})
+    @contextmanager
+    def snapshot(self) -> Iterator[Callable[[str], Iterator[tuple[str, JsonObject]]]]:
+        """The store at this moment: a function like `scan`, which gives the records as they are
+        stored, with their version, one by one."""
         snapshot = self._read(self._db.snapshot)
-        with snapshot:
-            rows = self._read(lambda: snapshot.iterator(**_CHECKED))
+
+        def scan(prefix: str) -> Iterator[tuple[str, JsonObject]]:
+            start = prefix.encode()
+            options = {"start": start, "stop": _successor(start), **_CHECKED}
+            rows = self._read(lambda: snapshot.iterator(**options))
             while (row := self._read(lambda: next(rows, None))) is not None:
-                yield _line({"key": row[0].decode(), "record": json.loads(row[1])})
+                yield row[0].decode(), json.loads(row[1])
 
-    @classmethod
-    def restore(
-        cls,
-        path: Path,
-        backup: Path,
-        amend: Callable[[dict[str, JsonObject]], None] = lambda records: None,
-    ) -> int:
-        """Create a store at `path` from a file that `backup` wrote, whose records are amended
-        first; returns the number of records in the file.
-
-        Raises StoreError if the file is damaged or incomplete, or if anything is at `path`; nothing
-        is created then.
-        """
-        records = _read_backup(backup)
-        count = len(records)
-        amend(records)
-        cls.create(path, records).close()
-        return count
+        with snapshot:
+            yield scan
 
     def compact(self) -> None:
         """Compact the database on disk."""
@@ -417,35 +392,4 @@ def _successor(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
-def _line(content: JsonObject) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
-
-
-def _read_backup(backup: Path) -> dict[str, JsonObject]:
-    damage = f"cannot restore {backup}: it is damaged or incomplete; take another backup"
-    try:
-        with gzip.open(backup, "rb") as stream:
-            lines = stream.read().splitlines(keepends=True)
-        head, *body, tail = lines
-        header = json.loads(head)
-        if header.get("kind") != _BACKUP_KIND:
-            raise StoreError(f"cannot restore {backup}: it is no speck backup")
-        if json.loads(tail)["sha256"] != hashlib.sha256(head + b"".join(body)).hexdigest():
-            raise StoreError(damage)
-        if header["version"] > VERSION:
-            raise StoreError(
-                f"cannot restore {backup}: it has version {header['version']}, this speck knows"
-                f" {VERSION}; use a newer speck"
-            )
-        rows = [json.loads(line) for line in body]
-        return {row["key"]: row["record"] for row in rows}
-    except FileNotFoundError as error:
-        raise StoreError(f"cannot restore {backup}: no such file") from error
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreError(damage) from error
-    except zlib.error as error:
-        raise StoreError(damage) from error
-
-
 _CHECKED = {"verify_checksums": True}
-_GZIP = 16 + zlib.MAX_WBITS

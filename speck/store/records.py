@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +22,10 @@ from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
-from speck.store.generations import begin_generation
+from speck.store.generations import renew_store, take_place
 from speck.store.leveldb import Store
-from speck.store.link_index import LinkIndex
+from speck.store.link_index import LinkIndex, read_links, write_links
+from speck.store.place import Place
 from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 
@@ -45,12 +46,7 @@ class Records(Tables):
         super().__init__(store)
         self.store = store
         self._clock = clock
-        meta = self.meta.get("installation")
-        assert meta is not None
-        self.installation: str = meta["uuid"]
-        self.generation: int = meta["generation"]
-        self.restored = self.meta.get("restored")
-        """When the store was restored, `{at}`; None once its state has been adopted."""
+        self._read_meta()
         last = self.event_records.last_id()
         self._next_event = int(last) + 1 if last else 1
         self._queue: list[_Write] = []
@@ -77,27 +73,45 @@ class Records(Tables):
                 self._note(table.key(identity), record)
 
     @classmethod
-    def at(cls, path: Path, clock: Clock) -> Records:
-        """Open the store at `path`; at the first start, create it with a new UUID."""
+    def at(
+        cls, path: Path, clock: Clock, *, place: Callable[[Path], Place] | None = None
+    ) -> Records:
+        """Open the store at `path`; at the first start, create it with a new UUID. A service that
+        serves it gives `place`: a copy then becomes `restored`."""
         if Store.exists(path):
-            return cls(Store.open(path), clock)
-        installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
-        first = {INSTALLATION: installation}
-        return cls(Store.create(path, first), clock)
+            store = Store.open(path)
+        else:
+            installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
+            store = Store.create(path, {INSTALLATION: installation})
+        try:
+            if place is not None:
+                take_place(store, place(path), clock.now())
+            return cls(store, clock)
+        except BaseException:
+            store.close()
+            raise
 
-    @classmethod
-    def restore(cls, path: Path, backup: Path, clock: Clock) -> int:
-        """Create the store of a new generation from a backup; returns the number of records.
-        Raises StoreError like `Store.restore`."""
-        return Store.restore(path, backup, lambda records: begin_generation(records, clock.now()))
+    def _read_meta(self) -> None:
+        meta = self.meta.get("installation")
+        assert meta is not None
+        self.installation: str = meta["uuid"]
+        self.generation: int = meta["generation"]
+        self.restored = self.meta.get("restored")
+        """When and why the store may be older than what runs, `{at, reason}`: it was restored,
+        copied or rolled back. None once its state has been adopted."""
+
+    def begin_generation(self, reason: str) -> None:
+        """Become `restored`, for this reason. Only before any change has been taken up."""
+        renew_store(self.store, self._clock.now(), reason)
+        self._read_meta()
 
     def refuse_restored(self) -> None:
         """Raises ConflictError while the state of a restored store has not been adopted."""
         if self.restored is not None:
             raise ConflictError(
-                "cannot start a change: the store was restored from a backup, and what has been"
-                " started or stopped since then is unknown to it; `speck status` shows what runs,"
-                " `speck adopt` takes it over"
+                f"cannot start a change: the store may be older than what runs, since"
+                f" {self.restored['reason']}; `speck status` shows what runs, `speck adopt` takes"
+                " it over"
             )
 
     def end_restored(self, *batches: Batch) -> None:
@@ -171,7 +185,7 @@ class Records(Tables):
             scope = self._sessions[session.partition("/")[0]]
             _keep(scope, key, from_json(record, Session) if record else None)
         elif (linked := self.link_records.id_of(key)) is not None:
-            self.links.put(linked, _read_links(record) if record else ())
+            self.links.put(linked, read_links(record) if record else ())
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
             _keep(
@@ -179,7 +193,6 @@ class Records(Tables):
                 job_name,
                 from_json(record, Incarnation) if record else None,
             )
-
         elif (revision := self.revisions.id_of(key)) is not None:
             scope_name, _, number = revision.rpartition("/")
             jars = frozenset(record.get("jars", {}).values()) if record else None
@@ -308,7 +321,7 @@ class Records(Tables):
         `settle_links`: jobs may still run with them."""
         newest = sorted(set(jobs))
         earlier = sorted(set(self.links.of(scope)) - set(newest))
-        return self.link_records.put(_write_links(newest, earlier), scope)
+        return self.link_records.put(write_links(newest, earlier), scope)
 
     def settle_links(self, scope: str) -> Batch:
         """Drop the links of earlier revisions: no job runs with them any more."""
@@ -362,21 +375,6 @@ class Records(Tables):
 
 
 _K = TypeVar("_K")
-
-
-def _write_links(newest: Iterable[JobLinks], earlier: Iterable[JobLinks]) -> JsonObject:
-    return {
-        part: [[job.job_name, *job.source, *job.sink] for job in jobs]
-        for part, jobs in (("newest", newest), ("earlier", earlier))
-    }
-
-
-def _read_links(record: JsonObject) -> Iterator[JobLinks]:
-    for name, source_site, source_topic, sink_site, sink_topic in (
-        *record["newest"],
-        *record["earlier"],
-    ):
-        yield JobLinks(name, (source_site, source_topic), (sink_site, sink_topic))
 
 
 _T = TypeVar("_T")

@@ -15,12 +15,18 @@ INSTALLATION = "meta/installation"
 """The key of the record that a new store is created with."""
 
 RESTORED = "meta/restored"
-"""The key of the record that a restored store has until its state has been adopted."""
+"""The key of the record that a restored or copied store has until its state has been adopted."""
+
+PLACE = "meta/place"
+"""The key of the record of where the store was served last."""
+
+CHANGES = "change/"
+"""The beginning of the keys of the heads of changes."""
 
 
 def is_change(key: str) -> bool:
     """Whether the record at a key is the head of a change."""
-    return key.startswith("change/")
+    return key.startswith(CHANGES)
 
 
 class Table:
@@ -83,7 +89,8 @@ class Tables:
 
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
-        """"installation": its UUID and generation; "restored": when the store was restored."""
+        """"installation": its UUID and generation; "restored": when and why the service became so;
+        "place": where the store was served last."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.heads = Table(store, "head")
@@ -101,6 +108,9 @@ class Tables:
         """<scope>/<job>: the highest attempt ever used."""
         self.session_records = Table(store, "ses")
         """<scope>/<client id>/<site>: a reader's session; the site is that of the broker."""
+        self.kept_sessions = Table(store, "kept")
+        """<client id>/<site>: a session that an adoption left at a broker for the next job of its
+        name that reads its link."""
         self.change_heads = Table(store, "change")
         """<id>: a change without its operations."""
         self.operation_records = Table(store, "op", digits=6)

@@ -8,7 +8,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speck.clock import SystemClock
 from speck.model.values import JsonObject
+from speck.store.backup import read_backup, write_backup
 from speck.store.leveldb import Store
 
 KEYS = st.text("ab/ÿ", min_size=1, max_size=4)
@@ -55,9 +57,8 @@ def test_any_sequence_of_puts_and_deletes_equals_a_dict(
                     expected[key] = record
         check(store, expected)
         backup = Path(folder) / "backup.gz"
-        backup.write_bytes(b"".join(store.backup()))
+        backup.write_bytes(b"".join(write_backup(store, SystemClock().now())))
         store.close()
-        Store.restore(Path(folder) / "copy", backup)
-        copy = Store.open(Path(folder) / "copy")
+        copy = Store.create(Path(folder) / "copy", read_backup(backup).records)
         check(copy, expected)
         copy.close()

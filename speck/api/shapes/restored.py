@@ -31,11 +31,18 @@ class UncertainJobShape(Shape):
 class UnknownSessionShape(Shape):
     site = text("of the broker")
     client_id = text()
+    job_name = text()
+    topic = nullable_text("null: no known topic fits the client id")
+    messages = integer(
+        "how many wait in it at least, by the numbers of sinks; null: no sink reports any",
+        allow_none=True,
+    )
 
 
 class RestoredShape(Shape):
     state = one_of(("normal", "restored"))
-    at = nullable_text("when the store was restored")
+    at = nullable_text("since when")
+    reason = nullable_text("why: the store was restored from a backup, or its folder was copied")
     generation = integer("of the store: raised by each restore")
     unknown_jobs = list_of(EngineJobShape)
     missing_jobs = list_of(MissingJobShape)
@@ -47,3 +54,5 @@ class AdoptedShape(Shape):
     adopted = list_of(EngineJobShape)
     cancelled = list_of(EngineJobShape)
     uncertain = list_of(UncertainJobShape)
+    kept_sessions = list_of(UnknownSessionShape)
+    released_sessions = list_of(UnknownSessionShape)

@@ -3,35 +3,82 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from speck.cli.options import add_connection_options, client
+from speck.model.values import JsonObject
+
+if TYPE_CHECKING:
+    from speck.store.backup import HeaderReader
 
 
 @click.command()
 @click.argument("file")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Read all of FILE instead of writing it; fail with its first fault.",
+)
 @add_connection_options
-def backup(file: str) -> None:
+def backup(file: str, verify: bool) -> None:
     """Save the state of a running service.
 
-    FILE (`-`: stdout) is written completely or not at all. It does not contain jars: keep the
-    folder `artifacts` of the service's home as well.
+    FILE (`-`: stdout) is written completely or not at all. It may be taken while changes run, and
+    names these. It does not contain jars: keep the folder `artifacts` of the service's home as
+    well.
     """
     from speck.cli.bars import bytes_bar
     from speck.cli.documents import STDIN
     from speck.cli.messages import say
+    from speck.store.backup import HeaderReader
 
-    pieces = client().backup()
+    if verify:
+        _verify(Path(file))
+        return
+    reader = HeaderReader()
+    pieces = _pass_by(client().backup(), reader)
     with bytes_bar("saving", None) as advance:
         if file == STDIN:
             size = _write(sys.stdout.buffer, pieces, advance)
         else:
             size = _save(Path(file), pieces, advance)
     say(f"saved {size} bytes to {file}")
+    _name_changes(reader.header.get("under_way", []))
+
+
+def _pass_by(pieces: Iterable[bytes], reader: HeaderReader) -> Iterator[bytes]:
+    for piece in pieces:
+        reader.add(piece)
+        yield piece
+
+
+def _verify(file: Path) -> None:
+    from speck.cli.messages import say
+    from speck.store.backup import read_backup
+
+    saved = read_backup(file)
+    tables = ", ".join(f"{count} {table}" for table, count in sorted(saved.tables.items()))
+    say(
+        f"{file} is complete: {len(saved.records)} records ({tables}), taken at"
+        f" {saved.header.get('at')} from generation {saved.header.get('generation')} of"
+        f" installation {saved.header.get('installation')}"
+    )
+    _name_changes(saved.under_way)
+
+
+def _name_changes(changes: Iterable[JsonObject]) -> None:
+    from speck.cli.messages import warn
+
+    for change in changes:
+        warn(
+            f"change {change['id']} of {change['composition'] or change['job_name']}"
+            f" ({change['cause']}) was under way when the backup was taken: a restored service"
+            " does not continue it"
+        )
 
 
 def _save(file: Path, pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:
@@ -81,14 +128,13 @@ def restore(file: Path, home: str | None) -> None:
     since the backup is unknown to it.
     """
     from speck.cli.messages import say
-    from speck.cli.offline import config_at
-    from speck.clock import SystemClock
+    from speck.cli.offline import config_at, restore_store
     from speck.errors import NotFoundError
-    from speck.store.records import Records
 
     if not file.is_file():
         raise NotFoundError(f"cannot restore {file}: no such file")
     config = config_at(home)
-    records = Records.restore(config.store, file, SystemClock())
-    say(f"restored {records} records to {config.store}")
+    saved = restore_store(config, file)
+    say(f"restored {len(saved.records)} records to {config.store}")
+    _name_changes(saved.under_way)
     say("next: `speck serve`, then `speck status` shows what runs and `speck adopt` takes it over")

@@ -17,7 +17,8 @@ from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
     """Reserve a session. Without a reservation in the store it begins empty: whatever the broker
-    still keeps under that client id is left from earlier and belongs to no reader."""
+    still keeps under that client id is left from earlier and belongs to no reader, unless an
+    adoption has kept it for this one."""
     former = context.records.session(context.scope, operation.client_id, operation.site)
     session = Session(
         operation.client_id,
@@ -30,9 +31,16 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     )
     context.records.write(context.records.put_session(context.scope, session))
     broker = context.connections.broker(operation.site)
-    is_new = former is None or not former.usable
+    kept = context.records.kept_sessions
+    is_kept = kept.has(operation.client_id, operation.site)
+    is_new = (former is None or not former.usable) and not is_kept
     broker.reserve(operation.client_id, operation.link.topic, fresh=is_new)
-    return Done(context.records.put_session(context.scope, replace(session, reserved=True)))
+    return Done(
+        {
+            **context.records.put_session(context.scope, replace(session, reserved=True)),
+            **(kept.drop(operation.client_id, operation.site) if is_kept else {}),
+        }
+    )
 
 
 def release(context: Context, operation: Release) -> Outcome:

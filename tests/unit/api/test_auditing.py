@@ -131,3 +131,13 @@ def test_the_log_is_read_in_pages(bench: Bench, tokens: dict[str, str]) -> None:
     assert [entry["n"] for entry in first.json["entries"]] == [1, 2]
     assert "after=2" in first.headers["Link"]
     assert ask(bench, "GET", "/audit", tokens["deployer"]).status_code == 403
+
+
+def test_an_adoption_is_recorded_with_its_options(bench: Bench, tokens: dict[str, str]) -> None:
+    begun = len(newest(bench))
+    ask(bench, "POST", "/restored/adopt?cancel=true", tokens["deployer"])
+    ask(bench, "POST", "/restored/adopt?cancel=true&older_state=false", tokens["admin"])
+    assert newest(bench, begun) == [
+        ("deployer", "POST", "/restored/adopt", 403),
+        ("admin", "POST", "/restored/adopt?cancel=true", 409),
+    ]

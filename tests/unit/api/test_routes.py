@@ -188,7 +188,7 @@ CASES = [
         shapes.AdoptedShape,
         before=lambda bench: setattr(bench.service.records, "restored", {"at": "then"}),
     ),
-    Case("POST", "/restored/adopt", 409, says="the store was not restored"),
+    Case("POST", "/restored/adopt", 409, says="the store was neither restored nor copied"),
     # -- sites
     Case("GET", "/sites", 200, shapes.SITES),
     Case("GET", "/sites?state=up&site=cloud&limit=1&after=a", 200, shapes.SITES),

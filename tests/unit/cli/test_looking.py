@@ -22,6 +22,7 @@ import yaml
 from speck.binding import JobException
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
+from speck.service.audit import read_entries
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes, site_body
@@ -370,7 +371,34 @@ def test_backup_and_restore(deployed: Run, alone: Run, tmp_path: Path) -> None:
     assert store.get("head/chain") is not None
     store.close()
     assert alone("restore", "saved.gz", "--home", str(tmp_path / "new")).exit_code == 1
+    (done,) = read_entries(tmp_path / "new" / "audit")
+    assert (done["verb"], done["outcome"], done["file"]) == ("speck restore", "done", str(saved))
     assert alone("restore", "nothing.gz").exit_code == 1
+
+
+def test_a_backup_is_verified_and_names_changes_under_way(
+    deployed: Run, alone: Run, chain: str, tmp_path: Path
+) -> None:
+    assert deployed("backup", "calm.gz").stderr.count("under way") == 0
+    engine("edge-a").unreachable = True
+    Path(chain).write_text(Path(chain).read_text().replace("keep", "hold"))
+    deployed("apply", "-y", "--no-wait", chain)
+    under_way = "of chain (apply) was under way when the backup was taken"
+    assert under_way in deployed("backup", "saved.gz").stderr
+    verified = alone("backup", "--verify", "saved.gz")
+    assert verified.exit_code == 0, verified.stderr
+    assert "saved.gz is complete:" in verified.stderr
+    assert "3 site" in verified.stderr
+    assert under_way in verified.stderr
+    restored = alone("restore", "saved.gz", "--home", str(tmp_path / "new"))
+    assert under_way in restored.stderr
+    engine("edge-a").unreachable = False
+    content = bytearray((tmp_path / "saved.gz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "bad.gz").write_bytes(content)
+    damaged = alone("backup", "--verify", "bad.gz")
+    assert damaged.exit_code == 1
+    assert "it is damaged or incomplete: line " in damaged.stderr
 
 
 def test_a_cut_backup_leaves_no_file(

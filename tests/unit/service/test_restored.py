@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from binders.memory import World
 from speck.clock import SystemClock
+from speck.config import Config
 from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
+from speck.service.audit import read_entries
 from speck.service.compositions import Request
-from speck.store.records import Records
+from speck.store.backup import read_backup, restore_backup, write_backup
+from speck.store.place import Place
 from tests.memory_fog import FAST, HASTY
-from tests.service_helpers import DONE, composition, engine, job_body
+from tests.service_helpers import DONE, broker, composition, engine, job_body
 
 
 class Lives:
@@ -29,17 +34,29 @@ class Lives:
     def backup(self) -> Path:
         self._count += 1
         file = self._folder / f"backup-{self._count}"
-        file.write_bytes(b"".join(self.service.records.store.backup()))
+        file.write_bytes(b"".join(write_backup(self.service.records.store, SystemClock().now())))
         return file
 
     def restore(self, backup: Path) -> Service:
         """The service that is restored from a backup; the former one has stopped."""
-        self.service.close()
         self._count += 1
         config = replace(self.service.config, home=self._folder / f"home-{self._count}")
         config.home.mkdir()
-        Records.restore(config.store, backup, SystemClock())
-        self.service = Service(config, bounds=FAST, patience=HASTY)
+        restore_backup(config.store, backup, SystemClock().now())
+        return self.start(config)
+
+    def start_copy(self) -> Service:
+        """The service of a copy of the home; the original has stopped."""
+        self.service.close()
+        self._count += 1
+        home = self._folder / f"home-{self._count}"
+        subprocess.run(["cp", "-a", self.service.config.home, home], check=True)
+        return self.start(replace(self.service.config, home=home))
+
+    def start(self, config: Config, place: Callable[[Path], Place] = Place.of) -> Service:
+        """The service of a home; the former one has stopped."""
+        self.service.close()
+        self.service = Service(config, bounds=FAST, patience=HASTY, place=place)
         return self.service
 
 
@@ -164,7 +181,7 @@ def test_a_silent_site_is_waited_for(lives: Lives) -> None:
 
 
 def test_only_a_restored_store_is_adopted(service: Service) -> None:
-    with pytest.raises(ConflictError, match="was not restored"):
+    with pytest.raises(ConflictError, match="was neither restored nor copied"):
         service.restored.adopt()
 
 
@@ -177,3 +194,169 @@ def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
     (change,) = service.changes.all()
     assert change["state"] == "cancelled"
     assert "restored from a backup" in change["error"]
+    (under_way,) = read_backup(backup).under_way
+    assert (under_way["id"], under_way["composition"]) == (change["id"], "c")
+    assert under_way["state"] in ("running", "blocked")
+
+
+def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    before = lives.service.records.generation
+    service = lives.start_copy()
+    assert service.records.generation > before
+    for _ in range(5):
+        service.watch.poll()
+    with pytest.raises(
+        ConflictError, match=r"a copy of the one that was served last.*`speck adopt"
+    ):
+        apply(service, job_body("A", "edge-b"))
+    report = service.restored.report()
+    assert (report["state"], report["unknown_jobs"], report["missing_jobs"]) == ("restored", [], [])
+    assert "copy" in report["reason"]
+    *_, entry = read_entries(service.config.audit)
+    assert (entry["verb"], entry["outcome"]) == ("speck serve", report["reason"])
+    service.restored.adopt()
+    apply(service, job_body("A", "edge-b"))
+    assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
+
+
+def test_the_original_goes_on_beside_its_copy(lives: Lives) -> None:
+    original = lives.service.config
+    apply(lives.service, job_body("A"))
+    lives.start_copy()
+    service = lives.start(original)
+    assert service.records.restored is None
+    apply(service, job_body("A", "edge-b"))
+
+
+def test_a_change_that_ran_in_the_original_is_not_continued_by_a_copy(lives: Lives) -> None:
+    engine("edge-a").unreachable = True
+    lives.service.compositions.apply(composition(job_body("A")), Request())
+    service = lives.start_copy()
+    engine("edge-a").unreachable = False
+    (change,) = service.changes.all()
+    assert change["state"] == "cancelled"
+    assert "a copy" in change["error"]
+
+
+def test_a_home_that_was_moved_or_started_again_is_no_copy(lives: Lives) -> None:
+    apply(lives.service, job_body("A"))
+    config = lives.service.config
+    generation = lives.service.records.generation
+    assert lives.start(config).records.restored is None
+    lives.service.close()
+    moved = config.home.rename(config.home.with_name("moved"))
+    service = lives.start(replace(config, home=moved))
+    assert service.records.restored is None
+    assert service.records.generation == generation
+
+
+def test_a_reboot_is_no_copy_and_another_machine_is_one(lives: Lives) -> None:
+    config = lives.service.config
+
+    def after_reboot(store: Path) -> Place:
+        return replace(Place.of(store), boot="another")
+
+    def elsewhere(store: Path) -> Place:
+        return replace(Place.of(store), host="another")
+
+    assert lives.start(config, after_reboot).records.restored is None
+    restored = lives.start(config, elsewhere).records.restored
+    assert restored is not None
+    assert restored["reason"] == "its folder was copied from another machine"
+    assert lives.start(config, elsewhere).records.restored == restored
+
+
+def feed(topic: str, *payloads: bytes) -> None:
+    """Messages from outside to edge-a."""
+    World.current().feed("tcp://edge-a.test:1883", topic, payloads, "sensor")
+
+
+def leave_messages(lives: Lives) -> tuple[Service, str]:
+    """A restored service, and the session of the job `C` that it does not know: `A` has sent to it
+    what `C` has not taken. `C` has ended."""
+    producer = job_body("A", sink_topic="C-in")
+    apply(lives.service, producer)
+    backup = lives.backup()
+    apply(lives.service, producer, job_body("C"))
+    feed("A-in", b"1", b"2")
+    lives.service.watch.poll()
+    (reader,) = (
+        session.client_id
+        for _, session in lives.service.records.all_sessions()
+        if session.job_name == "C"
+    )
+    (incarnation,) = (it for it in engine("edge-a").running() if it.submission.job_name == "C")
+    lives.service.connections.engine("edge-a").cancel(incarnation.submission.engine_job_id)
+    feed("A-in", b"3", b"4", b"5")
+    return lives.restore(backup), reader
+
+
+def test_messages_that_wait_for_an_unknown_job_are_named_and_kept_for_it(lives: Lives) -> None:
+    service, reader = leave_messages(lives)
+    (session,) = service.restored.report()["unknown_sessions"]
+    assert (session["job_name"], session["topic"]) == ("C", "C-in")
+    assert session["messages"] >= 3
+    result = service.restored.adopt(cancel=True)
+    assert [each["client_id"] for each in result["kept_sessions"]] == [reader]
+    assert result["released_sessions"] == []
+    waiting = {message.payload for message in broker("edge-a").sessions[reader].waiting}
+    assert waiting >= {b"3", b"4", b"5"}
+    apply(service, job_body("A", sink_topic="C-in"), job_body("C"))
+    World.current().pump()
+    sent = {message.payload for message in broker("edge-a").published["C-out"]}
+    assert sent >= {b"1", b"2", b"3", b"4", b"5"}
+    assert broker("edge-a").abandoned == {}
+    assert list(service.records.kept_sessions.items()) == []
+
+
+def test_messages_that_wait_for_an_unknown_job_are_discarded_on_request(lives: Lives) -> None:
+    service, reader = leave_messages(lives)
+    result = service.restored.adopt(cancel=True, discard_messages=True)
+    assert [each["client_id"] for each in result["released_sessions"]] == [reader]
+    assert result["kept_sessions"] == []
+    assert reader not in broker("edge-a").sessions
+    assert list(service.records.kept_sessions.items()) == []
+    assert service.restored.report()["unknown_sessions"] == []
+
+
+def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-b"))
+    result = lives.restore(backup).restored.adopt(discard_messages=True)
+    assert result["released_sessions"] == []
+    assert broker("edge-b").thrown_out == []
+
+
+def test_a_home_that_was_rolled_back_is_restored(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    config = lives.service.config
+    place = replace(Place.of(config.store), host="")
+    lives.start(config, lambda store: place).close()
+    subprocess.run(["cp", "-a", config.home, config.home.with_name("snapshot")], check=True)
+    service = lives.start(config, lambda store: place)
+    assert service.records.restored is None
+    apply(service, job_body("A", "edge-b"))
+    service.close()
+    subprocess.run(["rm", "-r", config.home], check=True)
+    config.home.with_name("snapshot").rename(config.home)
+    service = lives.start(config, lambda store: place)
+    assert service.records.restored is not None
+    assert "edge-b knows an incarnation of A" in service.records.restored["reason"]
+    service.watch.poll()
+    assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
+    service.restored.adopt()
+    apply(service, job_body("A", "cloud"))
+    assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
+
+
+def test_the_original_notices_that_its_copy_has_taken_over(lives: Lives) -> None:
+    original = lives.service.config
+    apply(lives.service, job_body("A", "edge-a"))
+    copy = lives.start_copy()
+    copy.restored.adopt()
+    apply(copy, job_body("A", "edge-b"))
+    service = lives.start(original)
+    assert service.records.restored is not None
+    assert service.records.generation > copy.records.generation

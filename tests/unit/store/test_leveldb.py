@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import shutil
@@ -16,8 +15,10 @@ from typing import NamedTuple
 import plyvel
 import pytest
 
+from speck.clock import SystemClock
 from speck.errors import StoreError, StoreFullError, StoreWriteError
 from speck.store import leveldb as store_module
+from speck.store.backup import write_backup
 from speck.store.leveldb import Store
 
 WRITER = """
@@ -343,7 +344,7 @@ def test_a_store_can_be_closed_under_threads_that_use_it(path: Path) -> None:
             while True:
                 store.write({"a": {}})
                 list(store.scan(""))
-                b"".join(store.backup())
+                b"".join(write_backup(store, SystemClock().now()))
         except StoreError as error:
             ended.append(str(error))
 
@@ -414,78 +415,6 @@ def test_a_lift_that_fails_leaves_the_store_as_it_was(
     opened = Store.open(path)
     assert opened.get("site/a") == {"colour": "red"}
     opened.close()
-
-
-def test_a_backup_of_a_store_in_use_can_be_restored_elsewhere(store: Store, path: Path) -> None:
-    store.write({f"n/{number}": {"text": "ü\n", "n": number} for number in range(300)})
-    backup = path.with_name("backup.gz")
-    backup.write_bytes(b"".join(store.backup()))
-    restored = path.with_name("restored")
-    assert Store.restore(restored, backup) == 302
-    copy = Store.open(restored)
-    assert everything(copy) == everything(store)
-    copy.close()
-
-
-def test_a_backup_of_an_older_speck_is_lifted(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.write({"site/a": {"colour": "red"}})
-    backup = path.with_name("backup.gz")
-    backup.write_bytes(b"".join(store.backup()))
-    monkeypatch.setattr(store_module, "VERSION", 3)
-    monkeypatch.setitem(store_module.MIGRATIONS, 2, lambda key, r: {**r, "lifted": True})
-    restored = path.with_name("restored")
-    Store.restore(restored, backup)
-    copy = Store.open(restored)
-    assert copy.get("site/a") == {"colour": "red", "lifted": True}
-    copy.close()
-
-
-def test_a_backup_that_is_cut_or_changed_is_refused_and_leaves_nothing(
-    store: Store, path: Path
-) -> None:
-    store.write({f"n/{number}": {"n": number} for number in range(50)})
-    whole = b"".join(store.backup())
-    text = gzip.decompress(whole)
-    bad = [whole[: len(whole) * part // 10] for part in range(10)]
-    bad += [b"no gzip", gzip.compress(b"7\n7\n"), gzip.compress(b"[]\n7\n")]
-    bad += [whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] for at in (20, 90, 200, -3)]
-    bad.append(gzip.compress(text.replace(b'"n":17', b'"n":18')))
-    bad.append(gzip.compress(b"".join(text.splitlines(keepends=True)[:-1])))
-    backup, restored = path.with_name("backup.gz"), path.with_name("restored")
-    before = {backup, path}
-    for content in bad:
-        backup.write_bytes(content)
-        with pytest.raises(StoreError, match="it is damaged or incomplete; take another backup"):
-            Store.restore(restored, backup)
-        assert set(path.parent.iterdir()) == before
-
-
-def test_a_backup_of_a_newer_speck_is_refused_and_leaves_nothing(
-    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backup, restored = path.with_name("backup.gz"), path.with_name("restored")
-    with monkeypatch.context() as newer:
-        newer.setattr(store_module, "VERSION", 3)
-        backup.write_bytes(b"".join(store.backup()))
-    with pytest.raises(StoreError, match="it has version 3, this speck knows 2; use a newer"):
-        Store.restore(restored, backup)
-    assert set(path.parent.iterdir()) == {backup, path}
-
-
-def test_a_missing_backup_is_named(path: Path) -> None:
-    with pytest.raises(StoreError, match=f"cannot restore {path}.gz: no such file"):
-        Store.restore(path, path.with_name("store.gz"))
-
-
-def test_a_backup_is_not_restored_over_a_store(store: Store, path: Path) -> None:
-    backup = path.with_name("backup.gz")
-    backup.write_bytes(b"".join(store.backup()))
-    before = everything(store)
-    with pytest.raises(StoreError, match="that folder is not empty"):
-        Store.restore(path, backup)
-    assert everything(store) == before
 
 
 def test_a_creation_that_fails_leaves_nothing(path: Path) -> None:
