@@ -22,7 +22,24 @@ def _figures(result: Result) -> str:
     ]
     text = "The exact policy (`milp`); the last row was stopped early."
     text += " More: [placement.md](placement.md)."
-    return f"{text}\n\n{table(['problem', '>jobs', '>sites', '>s', '>optimal'], rows)}"
+    times = table(["problem", ">jobs", ">sites", ">s", ">optimal"], rows)
+    return f"{text}\n\n{times}\n\n{_compare(result)}"
+
+
+def _compare(result: Result) -> str:
+    """The policies beside the optimum."""
+    rows = [
+        (
+            f"`{name}`",
+            *(f"{100 * it[key]:.1f} %" for key in ("median", "mean", "max")),
+            f"{it['optimal']} of {it['compared']}",
+            it["none_found"],
+        )
+        for name, it in result["policies"].items()
+    ]
+    text = "Bytes between sites above the optimum, where a placement within all limits was found:"
+    head = ["policy", ">median", ">mean", ">worst", ">optimal", ">none found"]
+    return f"{text}\n\n{table(head, rows)}"
 
 
 def _claims(result: Result) -> Sequence[Claim]:

@@ -73,9 +73,13 @@ def _now(before: str, after: str) -> str:
 
 
 def _why(placement: JsonObject, name: str) -> str:
-    doubt = placement["doubts"].get(name)
-    reason: str = placement["reasons"].get(name, "")
-    return f"{reason}; needs more evidence: {doubt}" if doubt else reason
+    doubt, difference = placement["doubts"].get(name), placement["differences"].get(name)
+    parts = [
+        placement["reasons"].get(name, ""),
+        difference or "",
+        f"needs more evidence: {doubt}" if doubt else "",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def _lines(placement: JsonObject) -> Iterator[str]:

@@ -152,28 +152,45 @@ def _find_max_rate(instance: Instance, totals: Totals) -> tuple[float | None, st
     return factor * instance.intake, limiting_factor
 
 
+@dataclass(frozen=True, slots=True)
+class SiteSums:
+    """What loads use of a site: `work` (reference core-seconds per second), `slots`, `sent` (bytes
+    per second that leave it)."""
+
+    work: float
+    slots: int
+    sent: float
+
+
+def list_site_violations(instance: Instance, site: str, sums: SiteSums) -> Iterator[str]:
+    """The limits of a site that these sums (at the rate that is asked for) exceed, in words."""
+    limits, place = instance.limits, instance.places[site]
+    at_rate = f" at min_rate {limits.min_rate:g} records/s" if instance.scale > 1 else ""
+    work = sums.work
+    if work > 0 and work > instance.room_at(place) + TOLERANCE * place.capacity:
+        share = f"{(place.busy + work) / place.capacity:.1%}" if place.capacity else "over"
+        yield (
+            f"utilisation: {site} would be {share} busy{at_rate} "
+            f"({place.busy + work:.3g} of {place.capacity:.3g} core-seconds a second), "
+            f"{limits.utilisation:.0%} is allowed"
+        )
+    if place.slots is not None and sums.slots > place.slots:
+        yield f"slots: {site} would need {sums.slots} slots, it has {place.slots}"
+    if place.uplink is not None and sums.sent > place.uplink * (1 + TOLERANCE):
+        yield (
+            f"uplink: {site} would send {sums.sent:.0f} bytes/s{at_rate}, "
+            f"its uplink takes {place.uplink:.0f}"
+        )
+
+
 def _list_violations(
     instance: Instance, totals: Totals, latency: float, path: tuple[str, ...]
 ) -> Iterator[str]:
     limits, scale = instance.limits, instance.scale
     at_rate = f" at min_rate {limits.min_rate:g} records/s" if scale > 1 else ""
-    for place in instance.places.values():
-        work, slots = totals.work[place.name] * scale, totals.slots[place.name]
-        if work > 0 and work > instance.room_at(place) + TOLERANCE * place.capacity:
-            share = f"{(place.busy + work) / place.capacity:.1%}" if place.capacity else "over"
-            yield (
-                f"utilisation: {place.name} would be {share} busy{at_rate} "
-                f"({place.busy + work:.3g} of {place.capacity:.3g} core-seconds a second), "
-                f"{limits.utilisation:.0%} is allowed"
-            )
-        if place.slots is not None and slots > place.slots:
-            yield f"slots: {place.name} would need {slots} slots, it has {place.slots}"
-        sent_bytes = totals.sent[place.name] * scale
-        if place.uplink is not None and sent_bytes > place.uplink * (1 + TOLERANCE):
-            yield (
-                f"uplink: {place.name} would send {sent_bytes:.0f} bytes/s{at_rate}, "
-                f"its uplink takes {place.uplink:.0f}"
-            )
+    for site in instance.places:
+        sums = SiteSums(totals.work[site] * scale, totals.slots[site], totals.sent[site] * scale)
+        yield from list_site_violations(instance, site, sums)
     for name in instance.loads:
         site = totals.sites[name]
         place = instance.places[site]

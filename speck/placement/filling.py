@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from speck.placement.evaluate import SiteSums
 from speck.placement.instance import Instance
 from speck.placement.model import Flow
 
@@ -76,6 +77,14 @@ class Filling:
     def total_excess(self) -> float:
         """The sum of all excesses, each as a share of its limit; 0 if all limits are kept."""
         return math.fsum(self._excess.values())
+
+    def excess_of(self, site: str) -> float:
+        """The excesses of one site, as shares of its limits."""
+        return self._excess[site]
+
+    def sums_of(self, site: str) -> SiteSums:
+        """What the placed loads use of a site, at the rate that is asked for."""
+        return SiteSums(self.work[site], self.slots[site], self.sent[site])
 
     def list_exceeded_sites(self) -> list[str]:
         """Sites that exceed a limit."""

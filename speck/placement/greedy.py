@@ -1,15 +1,16 @@
-"""The policy that follows the ranking: bytes saved between sites for each edge core-second."""
+"""The policy that follows the ranking, and keeps only moves that save bytes as things are."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
 from speck.placement.instance import Instance
 from speck.placement.model import Placement, Problem
+from speck.placement.ranking import rank_loads
 from speck.placement.simple import place_in_cloud
 
 
@@ -17,12 +18,12 @@ from speck.placement.simple import place_in_cloud
 class Greedy:
     """Policy `greedy`.
 
-    It starts with everything in the cloud and repeatedly moves the load that saves most bytes per
-    core-second (stateless jobs first on ties), as long as a move saves something and keeps the
-    limits. Savings are updated after each move. A load moves alone, together with everything
-    upstream of it, or together with its readers. The result never costs more than `all-cloud` if
-    that keeps all limits. If limits are still exceeded in the end, the cheapest moves that relieve
-    them follow.
+    It starts with everything in the cloud and repeatedly moves the job that the ranking puts first,
+    as long as a move saves something and keeps the limits. Moves that the ranking does not suggest
+    (topics, other sites) follow, the one that saves most first. Savings are updated after each
+    move. A load moves alone, together with everything upstream of it, or together with its readers.
+    The result never costs more than `all-cloud` if that keeps all limits. If limits are still
+    exceeded in the end, the cheapest moves that relieve them follow.
     """
 
     name: str = "greedy"
@@ -35,10 +36,20 @@ class Greedy:
 def place_greedily(instance: Instance) -> dict[str, str]:
     """Compute sites by load."""
     filling = Filling(instance, place_in_cloud(instance))
-    _improve(filling)
+    positions = _number_candidates(instance)
+    _improve(filling, positions)
     while filling.total_excess() > 0 and _relieve(filling):
-        _improve(filling)
+        _improve(filling, positions)
     return filling.sites
+
+
+def _number_candidates(instance: Instance) -> dict[tuple[str, str], int]:
+    """The position in the ranking of each (job, edge) that it suggests."""
+    return {
+        (each.name, each.edge): position
+        for position, each in enumerate(rank_loads(instance))
+        if each.edge is not None and each.score is not None and each.score > 0
+    }
 
 
 def _relieve(filling: Filling) -> bool:
@@ -92,12 +103,24 @@ def _put_back(filling: Filling, previous_sites: dict[str, str]) -> None:
         filling.put(name, site)
 
 
-def _improve(filling: Filling) -> None:
-    """Repeat the move that saves most for its work until no move saves anything."""
+def _improve(filling: Filling, positions: Mapping[tuple[str, str], int]) -> None:
+    """Repeat the move that the ranking puts first until no move saves anything."""
     version = dict.fromkeys(filling.instance.movable, 0)
-    queue: list[tuple[float, int, str, str, int]] = []
+    queue: list[_Proposal] = []
+
+    def propose(name: str) -> None:
+        for site in filling.instance.places:
+            if site == filling.sites[name]:
+                continue
+            groups = _list_groups(filling, name, site)
+            saving = max(_compute_saving(filling, group, site) for group in groups)
+            if saving > 0:
+                members = {member for group in groups for member in group}
+                position = min(positions.get((each, site), len(positions)) for each in members)
+                heapq.heappush(queue, (position, -saving, name, site, version[name]))
+
     for name in filling.instance.movable:
-        _propose(filling, name, 0, queue)
+        propose(name)
     while queue:
         _, _, name, site, proposed_at = heapq.heappop(queue)
         if version[name] != proposed_at or filling.sites[name] == site:
@@ -107,29 +130,11 @@ def _improve(filling: Filling) -> None:
             moved_loads = moved_loads or _move(filling, group, site)
         for other in _find_touched(filling.instance, moved_loads):
             version[other] += 1
-            _propose(filling, other, version[other], queue)
+            propose(other)
 
 
-def _propose(
-    filling: Filling, name: str, version: int, queue: list[tuple[float, int, str, str, int]]
-) -> None:
-    for site in filling.instance.places:
-        if site == filling.sites[name]:
-            continue
-        score = max(
-            _compute_score(filling, group, site) for group in _list_groups(filling, name, site)
-        )
-        if score > 0:
-            stateful = int(filling.instance.loads[name].stateful is not False)
-            heapq.heappush(queue, (-score, stateful, name, site, version))
-
-
-def _compute_score(filling: Filling, group: list[str], site: str) -> float:
-    """Bytes per second saved for each core-second of the site's own cores."""
-    saving = _compute_saving(filling, group, site)
-    core_speed = filling.instance.places[site].core_speed or 1.0
-    work = sum(filling.instance.work[name] for name in group) / core_speed
-    return saving / max(work, 1e-9)
+_Proposal = tuple[int, float, str, str, int]
+"""(position in the ranking, -saving, load, site, version of the load)"""
 
 
 def _compute_saving(filling: Filling, group: list[str], site: str) -> float:

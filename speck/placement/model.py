@@ -31,6 +31,7 @@ class Load:
     that its producers send. Both are None for a job without sufficient measurements, which then
     stays where it is. `slots`: task slots that it needs. `site`: where it is now. `pinned`: where
     it must be. `state_bytes`: size of the state that a move transfers. `stateful`: None if unknown.
+    `true_output_rate`: records that it sends per second of useful time, as measured; None: unknown.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Load:
     pinned: str | None = None
     stateful: bool | None = None
     state_bytes: int | None = None
+    true_output_rate: float | None = None
 
     @property
     def work(self) -> float | None:
@@ -106,13 +108,31 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job in the analyzer's ranking of jobs for edges.
+
+    `edge`: the edge whose data it processes; None: none. `score`: bytes between sites that it saves
+    there for each core-second of that edge; None: unknown. `against`: the analyzer's objections.
+    """
+
+    name: str
+    edge: str | None
+    score: float | None
+    against: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
-    """A placement problem: which of these sites for each of these loads?"""
+    """A placement problem: which of these sites for each of these loads?
+
+    `ranking`: the jobs for edges, best candidate first, from the analysis; empty without one.
+    """
 
     loads: tuple[Load, ...]
     flows: tuple[Flow, ...]
     places: tuple[Place, ...]
     limits: Limits = Limits()
+    ranking: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from speck.errors import NotFoundError
 from speck.placement.balance import Rolbts, RolbtsExact
 from speck.placement.caps import Caps
+from speck.placement.descending import Lightweight, Ranked
 from speck.placement.greedy import Greedy
 from speck.placement.milp import Milp
 from speck.placement.model import Policy
@@ -17,6 +18,8 @@ POLICIES: Mapping[str, Policy] = {
     for policy in (
         Milp(),
         Greedy(),
+        Ranked(),
+        Lightweight(),
         Stay(),
         AllCloud(),
         AllEdge(),

@@ -14,7 +14,7 @@ from typing import Any
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
+from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Problem
 from speck.placement.wiring import At, WiredJob, Wiring
 
 _MEGABIT = 1e6 / 8
@@ -94,7 +94,9 @@ def pose_question(
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     places, site_notes = _make_places(composition, analysis, sites, conditions, others or {})
-    whole = Problem(tuple(loads), tuple(flows), places, limits)
+    whole = Problem(
+        tuple(loads), tuple(flows), places, limits, tuple(_list_candidates(composition, analysis))
+    )
     single_reader_links = [
         link
         for link in wiring.links
@@ -357,6 +359,15 @@ def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
             if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
                 growths[at, reader["job_name"]] = float(growth)
     return growths
+
+
+def _list_candidates(composition: str, analysis: JsonObject) -> list[Candidate]:
+    """The composition's jobs in the order of the analyzer's ranking."""
+    return [
+        Candidate(row["job_name"], row["edge"], row["score"], tuple(row["against"]))
+        for row in analysis["ranking"]
+        if row["composition"] == composition
+    ]
 
 
 def _list_forecasts(analysis: JsonObject) -> dict[At, float]:

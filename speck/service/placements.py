@@ -16,6 +16,7 @@ from speck.errors import ConflictError, NotFoundError
 from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.placement.differences import explain_differences
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
 from speck.placement.problem import Condition, Question, pose_question
@@ -308,6 +309,9 @@ def compare(
         "rewired": _list_rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
         "reasons": {name: answer.reasons[name] for name in jobs if name in answer.reasons},
+        "differences": explain_differences(
+            posed.problem, {**answer.sites, **layout.jobs}, answer.policy
+        ),
         "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),

@@ -15,6 +15,7 @@ from speck.api.shapes.base import (
     number,
     text,
 )
+from speck.placement.names import POLICY_NAMES
 from speck.spec.fields import Amount, Flag, Name
 from speck.spec.strict_schema import StrictSchema
 
@@ -100,6 +101,14 @@ class PlacementShape(PlacementHeadShape):
     rewired = list_of(RewiredShape)
     scales = list_of(ScaleShape)
     reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    differences = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.String(),
+        metadata={
+            "description": "jobs that are not placed where the analysis's ranking suggests, and why"
+        },
+    )
     notes = list_of(fields.String())
     doubts = fields.Dict(
         required=True,
@@ -133,7 +142,7 @@ class LimitsShape(StrictSchema):
 
 class PlacementRequestShape(StrictSchema):
     composition = Name(required=True)
-    policy = Name(load_default="milp")
+    policy = Name(load_default="milp", metadata={"enum": list(POLICY_NAMES)})
     analysis = Name(metadata={"description": "without it, the newest completed analysis"})
     limits = fields.Nested(LimitsShape)
     scale = Flag(

@@ -7,6 +7,7 @@ import click
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
+from speck.placement.names import POLICY_NAMES
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
 _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale", "ahead_s")
@@ -31,7 +32,9 @@ def autopilot() -> None:
     type=click.FloatRange(0, 1, min_open=True),
     help="Share of the bytes between sites that a move must save (initially 0.2).",
 )
-@click.option("--policy", help="The placement policy (initially milp).")
+@click.option(
+    "--policy", type=click.Choice(POLICY_NAMES), help="The placement policy (initially milp)."
+)
 @click.option("--settle", type=_POSITIVE, help="Seconds to wait after any change (initially 600).")
 @click.option(
     "--looks",

@@ -14,6 +14,7 @@ from speck.cli.options import (
     names_of,
     output,
 )
+from speck.placement.names import POLICY_NAMES
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
@@ -26,7 +27,11 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.command()
 @click.argument("composition", shell_complete=names_of("compositions"))
 @click.option(
-    "--policy", default="ranked", show_default=True, help="The policy that chooses the edge jobs."
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    default="ranked",
+    show_default=True,
+    help="The policy that chooses the edge jobs.",
 )
 @click.option(
     "--window",

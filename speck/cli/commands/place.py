@@ -13,6 +13,7 @@ from speck.cli.options import (
     names_of,
     output,
 )
+from speck.placement.names import POLICY_NAMES
 
 CHANGES = 2
 """The exit status for "there are changes"."""
@@ -20,7 +21,13 @@ CHANGES = 2
 
 @click.command()
 @click.argument("composition", shell_complete=names_of("compositions"))
-@click.option("--policy", default="milp", show_default=True, help="The placement policy.")
+@click.option(
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    default="milp",
+    show_default=True,
+    help="The placement policy.",
+)
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
 @click.option(

@@ -47,6 +47,24 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
     assert again.exit_code == 0, again.stderr
 
 
+def test_where_it_differs_from_the_ranking_the_table_says_why(placed: Run, server: Server) -> None:
+    given = server.service.placements.analyses.newest("chain")
+    assert given is not None
+    given["ranking"] = [
+        {"job_name": "keep", "composition": "chain", "edge": "edge-a", "score": 7.0, "against": []}
+    ]
+    document = json.loads(placed("place", "chain", "-o", "json").stdout)
+    assert document["differences"].keys() == {"keep"}
+    table = " ".join(placed("place", "chain").stdout.split())
+    assert "the ranking suggests edge-a (7 bytes saved" in table
+
+
+def test_an_unknown_policy_is_refused_with_the_choices(placed: Run) -> None:
+    result = placed("place", "chain", "--policy", "best")
+    assert result.exit_code != 0
+    assert "'ranked', 'lightweight'" in result.stderr
+
+
 def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server: Server) -> None:
     result = placed("place", "chain", "--apply", "--yes")
     assert result.exit_code == 0, result.stderr

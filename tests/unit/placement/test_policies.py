@@ -11,7 +11,8 @@ import pytest
 from speck.errors import NotFoundError, PermanentError
 from speck.placement.evaluate import evaluate
 from speck.placement.instance import Instance
-from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem
+from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Placement, Problem
+from speck.placement.names import POLICY_NAMES
 from speck.placement.policies import POLICIES, find_policy
 from tests.placement_problems import random_problem
 
@@ -148,6 +149,9 @@ TREE = Problem(
         ("all-edge", "edge-1 edge-2 edge-1 edge-2 edge-1"),  # three slots for five jobs
         ("bottom-up", "edge-1 edge-2 edge-1 cloud cloud"),
         ("greedy", "edge-1 edge-2 edge-1 cloud cloud"),
+        # stats save more for their work than clean, which feeds them: edge-2 has room for one job
+        ("ranked", "edge-1 cloud edge-1 edge-2 cloud"),
+        ("lightweight", "cloud cloud cloud cloud cloud"),  # nothing says that they keep no state
         ("milp", "edge-1 edge-2 edge-1 cloud cloud"),
     ],
 )
@@ -155,6 +159,37 @@ def test_each_follows_its_idea(name: str, sites: str) -> None:
     placement = find_policy(name).place(TREE)
     jobs = ("clean-1", "clean-2", "stats-1", "stats-2", "merge")
     assert " ".join(placement.sites[job] for job in jobs) == sites
+
+
+def test_lightweight_takes_the_job_with_the_highest_true_output_rate_first() -> None:
+    loads = tuple(
+        replace(load, stateful=load.name == "merge") if load.kind is Kind.JOB else load
+        for load in TREE.loads
+    )
+    # clean passes on half of its records, stats a tenth: clean is lighter
+    placement = find_policy("lightweight").place(replace(TREE, loads=loads))
+    edges = {name: site for name, site in placement.sites.items() if site.startswith("edge")}
+    assert edges.keys() - {"in-1", "in-2"} == {"clean-1", "clean-2", "stats-1"}
+    # as measured, stats-2 sends most for each second of useful time, so it gets edge-2's only slot
+    measured = tuple(
+        replace(load, true_output_rate=9e9) if load.name == "stats-2" else load for load in loads
+    )
+    placement = find_policy("lightweight").place(replace(TREE, loads=measured))
+    assert (placement.sites["stats-2"], placement.sites["clean-2"]) == ("edge-2", "cloud")
+
+
+def test_ranked_goes_down_the_ranking_that_it_is_given() -> None:
+    ranking = tuple(Candidate(name, "edge-2", 1.0) for name in ("stats-2", "clean-2"))
+    placement = find_policy("ranked").place(replace(TREE, ranking=ranking))
+    edges = [n for n, site in placement.sites.items() if site == "edge-2" and n != "in-2"]
+    assert edges == ["stats-2"]  # its only slot
+    refused = tuple(replace(each, score=-1.0) for each in ranking)
+    placement = find_policy("ranked").place(replace(TREE, ranking=refused))
+    assert placement.sites["stats-2"] == "cloud"
+
+
+def test_the_names_of_all_policies_are_known_without_their_solvers() -> None:
+    assert tuple(POLICIES) == POLICY_NAMES
 
 
 def test_top_down_keeps_what_is_nearest_to_the_sink_in_a_small_cloud() -> None:

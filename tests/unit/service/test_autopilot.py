@@ -24,6 +24,7 @@ from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
 from tests.waiting import wait_for
 
+RANKED = {"job_name": "clean", "composition": "c", "edge": "edge-a", "score": 9.0, "against": []}
 ON = Settings(on=True, every_s=300.0, settle_s=600.0, looks=2)
 
 
@@ -165,7 +166,7 @@ def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight
 
 
 def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
-    flight.analyst.more = {"ranking": [{"job_name": "clean", "confidence": "low", "score": 9.0}]}
+    flight.analyst.more = {"ranking": [{**RANKED, "confidence": "low"}]}
     for _ in range(3):
         assert flight.round() == "wait: the evidence is too weak: clean: the confidence is low"
     flight.analyst.more = {}

@@ -61,6 +61,26 @@ def test_a_filter_is_proposed_for_where_its_data_comes_from(placed: Service) -> 
     assert (clean.site, clean.sink_site, merge.site) == ("edge-a", "cloud", "cloud")
 
 
+def rank(job_name: str, score: float | None, *against: str) -> JsonObject:
+    row = {"job_name": job_name, "composition": "c", "edge": "edge-a", "score": score}
+    return {**row, "against": list(against)}
+
+
+def test_where_it_differs_from_the_ranking_it_says_why(placed: Service) -> None:
+    ranking = [rank("merge", 12741.0), rank("clean", 9000.0), rank("other", 1.0)]
+    placed.placements.analyses = Given({**FILTERS, "ranking": ranking})
+    placement = make_placement(placed)
+    assert placement["differences"] == {
+        "merge": "the ranking suggests edge-a (12741 bytes saved between sites per core-second),"
+        " but 1000 bytes/s more would cross between sites if it alone were at edge-a: its output"
+        " goes to cloud"
+    }
+    assert make_placement(placed, "ranked")["proposed"]["sites"] == {
+        "clean": "edge-a",
+        "merge": "edge-a",
+    }
+
+
 def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> None:
     placement = make_placement(placed)
     answer = placed.placements.apply(placement["id"], DONE)

@@ -1,0 +1,105 @@
+"""Says, job by job, why a placement differs from the analyzer's ranking. Pure.
+
+The ranking rates each job by itself, as if everything upstream of it were at its edge already, and
+knows no limits. A placement is of all jobs together. So they may differ, and a user who reads both
+should find the reason beside the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speck.placement.evaluate import find_longest_path, list_site_violations
+from speck.placement.filling import Filling
+from speck.placement.instance import CLOUD, TOLERANCE, Instance
+from speck.placement.model import Candidate, Problem
+
+
+def explain_differences(problem: Problem, sites: Mapping[str, str], policy: str) -> dict[str, str]:
+    """By job: why it is not where the problem's ranking suggests; empty without a ranking.
+
+    `sites`: the placement, for every load of the problem.
+    """
+    instance = Instance(problem)
+    filling = Filling(instance, sites)
+    sentences = {}
+    for candidate in problem.ranking:
+        if candidate.name in instance.loads:
+            sentence = _explain(filling, candidate, policy)
+            if sentence is not None:
+                sentences[candidate.name] = sentence
+    return sentences
+
+
+def _explain(filling: Filling, candidate: Candidate, policy: str) -> str | None:
+    instance, name, edge = filling.instance, candidate.name, candidate.edge
+    site = filling.sites[name]
+    if edge is not None and candidate.score is not None and candidate.score > 0:
+        if site == edge:
+            return None
+        suggested = f"the ranking suggests {edge} ({candidate.score:.0f} bytes saved between sites"
+        return f"{suggested} per core-second), but {_explain_absence(filling, name, edge, policy)}"
+    if instance.places[site].tier == CLOUD or not instance.clouds:
+        return None
+    objection = candidate.against[0] if candidate.against else "it would save no bytes there"
+    cloud = instance.clouds[0].name
+    why = _explain_absence(filling, name, cloud, policy)
+    return f"the ranking suggests the cloud ({objection}), but {why}"
+
+
+def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str:
+    """Why the load is not at `site`."""
+    instance = filling.instance
+    if name in instance.fixed_sites:
+        return instance.why[name]
+    if site not in instance.places:
+        return f"{site} is not a registered site"
+    exceeded = _find_exceeded_limit(filling, name, site)
+    if exceeded is not None:
+        return f"with it at {site} {exceeded}"
+    if policy == "stay":
+        return "this policy moves nothing"
+    here, there = filling.cost_of(name, filling.sites[name]), filling.cost_of(name, site)
+    more = f"{abs(there - here):.0f} bytes/s"
+    if abs(there - here) <= TOLERANCE * max(here, there):
+        return f"as many bytes would cross between sites if it alone were at {site}"
+    if there > here:
+        why = _name_neighbours(filling, name, site)
+        return f"{more} more would cross between sites if it alone were at {site}{why}"
+    return f"the policy {policy} does not see that {more} fewer would cross between sites"
+
+
+def _find_exceeded_limit(filling: Filling, name: str, site: str) -> str | None:
+    """The first limit that the load would exceed at `site`, in words; None if there is none."""
+    instance = filling.instance
+    if not instance.keeps_up(name, instance.places[site]):
+        return "it could not keep up with its input"
+    previous_site = filling.sites[name]
+    before = {place: filling.excess_of(place) for place in instance.places}
+    filling.put(name, site)
+    exceeded = None
+    for place in instance.places:
+        if filling.excess_of(place) > before[place] + 1e-9:
+            exceeded = next(list_site_violations(instance, place, filling.sums_of(place)), None)
+            break
+    if exceeded is None and instance.limits.max_latency_ms is not None:
+        latency, _ = find_longest_path(instance, filling.sites)
+        if latency > instance.limits.max_latency_ms * (1 + TOLERANCE):
+            exceeded = (
+                f"the longest path would take {latency:.1f} ms, "
+                f"{instance.limits.max_latency_ms:g} ms is allowed"
+            )
+    filling.put(name, previous_site)
+    return exceeded
+
+
+def _name_neighbours(filling: Filling, name: str, site: str) -> str:
+    """The load that exchanges most bytes with this one and is not at `site`."""
+    ends = [(flow.bytes_per_s, flow.start, "comes from") for flow in filling.instance.into[name]]
+    ends += [(flow.bytes_per_s, flow.end, "goes to") for flow in filling.instance.out[name]]
+    elsewhere = [end for end in ends if filling.sites[end[1]] != site]
+    if not elsewhere:
+        return ""
+    _, other, verb = max(elsewhere, key=lambda end: end[0])
+    what = "its input" if verb == "comes from" else "its output"
+    return f": {what} {verb} {filling.sites[other]}"
