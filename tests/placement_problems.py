@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from speck.placement.instance import Instance
@@ -110,6 +111,20 @@ def _into_topic(
     sent = [Flow(flow.start, "topic", flow.records_per_s, flow.bytes_per_s) for flow in own]
     topic = Load("topic", Kind.TOPIC, site=chance.choice(sites))
     return [*rest, *sent, Flow("topic", end, rate, size)], (topic,)
+
+
+def limit_memory(problem: Problem, seed: int) -> Problem:
+    """The problem with memory that often does not suffice."""
+    chance = random.Random(f"memory {seed}")
+    loads = tuple(
+        replace(load, memory_bytes=chance.choice([None, chance.uniform(5e6, 80e6)]))
+        for load in problem.loads
+    )
+    places = tuple(
+        replace(place, memory_bytes=chance.choice([None, 0.0, chance.uniform(1e7, 2e8)]))
+        for place in problem.places
+    )
+    return replace(problem, loads=loads, places=places)
 
 
 def every_answer(problem: Problem) -> Iterator[dict[str, str]]:

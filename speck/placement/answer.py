@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from speck.placement.evaluate import predict
 from speck.placement.instance import Instance
+from speck.placement.memory import keep_memory
 from speck.placement.model import Kind, Placement
 
 
@@ -17,8 +18,19 @@ def make_placement(
     notes: Sequence[str] = (),
     optimal: bool = False,
     gap: float | None = None,
+    moves_for_memory: bool = True,
 ) -> Placement:
-    """The placement that a policy returns. `optimal` and `gap` are the policy's own claims."""
+    """The placement that a policy returns. `optimal` and `gap` are the policy's own claims.
+
+    Jobs that a site has no memory for are moved (`keep_memory`), unless `moves_for_memory` is
+    false.
+    """
+    if moves_for_memory:
+        kept = keep_memory(instance, sites)
+        moved = [name for name in instance.movable if kept[name] != sites[name]]
+        if moved:
+            sites, optimal, gap = kept, False, None
+            notes = (*notes, f"moved for lack of memory at their site: {', '.join(moved)}")
     prediction = predict(instance, sites)
     sites_by_load = {load.name: sites[load.name] for load in instance.problem.loads}
     return Placement(

@@ -1,7 +1,7 @@
 """RoLBTS as policies: balance the share of used slots over the sites.
 
-Both policies consider slots only; a placement that exceeds another limit reports it as a
-violation. A job is not divided over sites: it is a service whose branches (slots) stay together.
+Both policies consider slots and memory only; a placement that exceeds another limit reports it as
+a violation. A job is not divided over sites: it is a service whose branches (slots) stay together.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
 from speck.placement.instance import Instance
 from speck.placement.model import Placement, Problem
-from speck.placement.program import Expression, Program, Solution
+from speck.placement.program import Expression, Program, Solution, find_least_excess
 from speck.placement.rolbts import Tie
+from speck.placement.simple import place_in_cloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ class RolbtsExact:
         even.cost = [spread.terms.get(column, 0.0) for column in range(len(even.cost))]
         first = even.solve(half)
         if first.sites is None:
-            sites = Program(bare, elastic=True).solve(half, gap=1e-4).sites
-            notes = ["the jobs need more slots than there are; this placement exceeds them least"]
-            return make_placement(self.name, instance, sites or bare.fixed_sites, notes=notes)
+            sites = find_least_excess(bare, half).sites or place_in_cloud(instance)
+            notes = ["no placement keeps slots and memory; this one exceeds them least"]
+            return make_placement(self.name, instance, sites, notes=notes)
         second = _minimise_traffic(bare, slots, first.sites, half)
         proven = first.proven and second.proven
         notes = [] if proven else [f"stopped after {2 * half:g} s, before the optimum was proven"]
@@ -143,7 +144,7 @@ def _count_slots(instance: Instance) -> dict[str, int]:
 
 
 def _keep_slot_limits(problem: Problem, slots: dict[str, int]) -> Problem:
-    """The same problem without any limit but slots."""
+    """The same problem without any limit but slots and memory."""
     return replace(
         problem,
         places=tuple(

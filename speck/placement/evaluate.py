@@ -21,11 +21,11 @@ class Prediction:
 
     `wan_bytes_per_s`: bytes per second between sites; `objective`: the same plus the latency cost.
     By site: `utilisation` (share of its capacity, including `busy`; None without capacity), `sent`
-    (bytes per second that leave it), `slots` (used by these jobs). `latency_ms`: of the longest
-    `path`; None if no job was measured. `max_rate`: records per second that the composition could
-    take in if only capacity, subtasks and uplinks limited it, and `held_by` the first of them to
-    do so; None if no limit is known. `moves`: jobs that change their site. `notes`: what the
-    figures leave out.
+    (bytes per second that leave it), `slots` and `memory` (bytes; used by these jobs).
+    `latency_ms`: of the longest `path`; None if no job was measured. `max_rate`: records per second
+    that the composition could take in if only capacity, subtasks and uplinks limited it, and
+    `held_by` the first of them to do so; None if no limit is known. `moves`: jobs that change their
+    site. `notes`: what the figures leave out.
     """
 
     wan_bytes_per_s: float
@@ -33,6 +33,7 @@ class Prediction:
     utilisation: Mapping[str, float | None] = field(default_factory=dict)
     sent: Mapping[str, float] = field(default_factory=dict)
     slots: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
     latency_ms: float | None = None
     path: tuple[str, ...] = ()
     max_rate: float | None = None
@@ -74,6 +75,7 @@ def predict(instance: Instance, sites: Mapping[str, str]) -> Prediction:
         },
         sent=totals.sent,
         slots=totals.slots,
+        memory=totals.memory,
         latency_ms=latency if measured else None,
         path=path if measured else (),
         max_rate=max_rate,
@@ -85,16 +87,19 @@ def predict(instance: Instance, sites: Mapping[str, str]) -> Prediction:
 
 
 class Totals:
-    """By site: `work` (reference core-seconds per second), `slots`, `sent` (bytes per second)."""
+    """By site: `work` (reference core-seconds per second), `slots`, `sent` (bytes per second),
+    `memory` (bytes)."""
 
     def __init__(self, instance: Instance, sites: Mapping[str, str]):
         self.sites = sites
         self.work = dict.fromkeys(instance.places, 0.0)
         self.slots = dict.fromkeys(instance.places, 0)
         self.sent = dict.fromkeys(instance.places, 0.0)
+        self.memory = dict.fromkeys(instance.places, 0.0)
         for name in instance.loads:
             self.work[sites[name]] += instance.work[name]
             self.slots[sites[name]] += instance.slots_of(name)
+            self.memory[sites[name]] += instance.memory_of(name)
         for flow in instance.problem.flows:
             if sites[flow.start] != sites[flow.end]:
                 self.sent[sites[flow.start]] += flow.bytes_per_s
@@ -155,17 +160,24 @@ def _find_max_rate(instance: Instance, totals: Totals) -> tuple[float | None, st
 @dataclass(frozen=True, slots=True)
 class SiteSums:
     """What loads use of a site: `work` (reference core-seconds per second), `slots`, `sent` (bytes
-    per second that leave it)."""
+    per second that leave it), `memory` (bytes)."""
 
     work: float
     slots: int
     sent: float
+    memory: float
 
 
 def list_site_violations(instance: Instance, site: str, sums: SiteSums) -> Iterator[str]:
     """The limits of a site that these sums (at the rate that is asked for) exceed, in words."""
     limits, place = instance.limits, instance.places[site]
     at_rate = f" at min_rate {limits.min_rate:g} records/s" if instance.scale > 1 else ""
+    memory = place.memory_bytes
+    if memory is not None and sums.memory > memory * (1 + TOLERANCE):
+        yield (
+            f"memory: {site}: jobs need {sums.memory / 1e6:.0f} MB, "
+            f"{max(0.0, memory) / 1e6:.0f} MB are free"
+        )
     work = sums.work
     if work > 0 and work > instance.room_at(place) + TOLERANCE * place.capacity:
         share = f"{(place.busy + work) / place.capacity:.1%}" if place.capacity else "over"
@@ -189,7 +201,12 @@ def _list_violations(
     limits, scale = instance.limits, instance.scale
     at_rate = f" at min_rate {limits.min_rate:g} records/s" if scale > 1 else ""
     for site in instance.places:
-        sums = SiteSums(totals.work[site] * scale, totals.slots[site], totals.sent[site] * scale)
+        sums = SiteSums(
+            totals.work[site] * scale,
+            totals.slots[site],
+            totals.sent[site] * scale,
+            totals.memory[site],
+        )
         yield from list_site_violations(instance, site, sums)
     for name in instance.loads:
         site = totals.sites[name]

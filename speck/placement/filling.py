@@ -1,8 +1,8 @@
 """A partial placement with the load of each site, for policies that place one load at a time.
 
-The limits of sites (utilisation, slots, uplinks) and of jobs (keeping up) are checked at each step.
-Latency is not, since a path is known only once all of it is placed; a latency that is too long
-shows up in the placement's violations.
+The limits of sites (utilisation, slots, uplinks, memory) and of jobs (keeping up) are checked at
+each step. Latency is not, since a path is known only once all of it is placed; a latency that is
+too long shows up in the placement's violations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from speck.placement.evaluate import SiteSums
-from speck.placement.instance import Instance
+from speck.placement.instance import TOLERANCE, Instance
 from speck.placement.model import Flow
 
 
@@ -24,6 +24,7 @@ class Filling:
         self.work = dict.fromkeys(instance.places, 0.0)
         self.slots = dict.fromkeys(instance.places, 0)
         self.sent = dict.fromkeys(instance.places, 0.0)
+        self.memory = dict.fromkeys(instance.places, 0.0)
         self._excess = dict.fromkeys(instance.places, 0.0)
         for name, site in {**(sites or {}), **instance.fixed_sites}.items():
             self.put(name, site)
@@ -44,6 +45,7 @@ class Filling:
         instance, changed_sites = self.instance, {site}
         self.work[site] += sign * instance.work[name] * instance.scale
         self.slots[site] += sign * instance.slots_of(name)
+        self.memory[site] += sign * instance.memory_of(name)
         for sender, rate in self._list_traffic(name, site):
             self.sent[sender] += sign * rate
             changed_sites.add(sender)
@@ -84,7 +86,7 @@ class Filling:
 
     def sums_of(self, site: str) -> SiteSums:
         """What the placed loads use of a site, at the rate that is asked for."""
-        return SiteSums(self.work[site], self.slots[site], self.sent[site])
+        return SiteSums(self.work[site], self.slots[site], self.sent[site], self.memory[site])
 
     def list_exceeded_sites(self) -> list[str]:
         """Sites that exceed a limit."""
@@ -99,7 +101,14 @@ class Filling:
             total += _share_over(self.slots[site] - place.slots, place.slots)
         if place.uplink is not None:
             total += _share_over(self.sent[site] - place.uplink, place.uplink)
-        return total
+        return total + self.memory_excess_of(site)
+
+    def memory_excess_of(self, site: str) -> float:
+        """By how much the jobs exceed the site's memory, as a share of it; 0 if they do not."""
+        memory = self.instance.places[site].memory_bytes
+        if memory is None or self.memory[site] <= memory * (1 + TOLERANCE):
+            return 0.0
+        return _share_over(self.memory[site] - memory, memory)
 
     def fits(self, name: str, site: str) -> bool:
         """Whether the load can go to `site` without increasing any excess."""

@@ -11,6 +11,9 @@ from speck.errors import PermanentError
 from speck.placement.model import Flow, Kind, Load, Place, Problem
 
 CLOUD = "cloud"
+MEMORY_BYTES = 10e6
+"""Memory of a task slot in use, where it was not measured: classes, buffers and the connectors'
+state of a job in Flink 2.3."""
 TOLERANCE = 2e-6
 """Relative amount by which a figure may exceed a limit: twice the solver's own tolerance."""
 
@@ -98,6 +101,13 @@ class Instance:
         """Task slots that a load needs; only jobs need any."""
         load = self.loads[name]
         return load.slots if load.kind is Kind.JOB else 0
+
+    def memory_of(self, name: str) -> float:
+        """Bytes of memory that a load needs at its site; only running jobs need any."""
+        load = self.loads[name]
+        if load.kind is not Kind.JOB or not load.slots:
+            return 0.0
+        return load.slots * MEMORY_BYTES if load.memory_bytes is None else load.memory_bytes
 
     def speed_of(self, name: str, place: Place) -> float:
         """Maximum reference core-seconds per second that the job's subtasks can use there."""

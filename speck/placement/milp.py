@@ -9,7 +9,7 @@ from speck.placement.evaluate import predict
 from speck.placement.greedy import place_greedily
 from speck.placement.instance import Instance
 from speck.placement.model import Placement, Problem
-from speck.placement.program import Program, Solution
+from speck.placement.program import Program, Solution, find_least_excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Milp:
         return make_placement(self.name, instance, sites, notes=notes, gap=gap)
 
     def _place_with_least_excess(self, instance: Instance, time_limit_s: float) -> Placement:
-        solution = Program(instance, elastic=True).solve(time_limit_s, gap=1e-4)
+        solution = find_least_excess(instance, time_limit_s)
         sites = solution.sites or place_greedily(instance)
         notes = ["no placement keeps all limits; this one exceeds them least"]
         if not solution.proven:

@@ -31,6 +31,7 @@ class Load:
     that its producers send. Both are None for a job without sufficient measurements, which then
     stays where it is. `slots`: task slots that it needs. `site`: where it is now. `pinned`: where
     it must be. `state_bytes`: size of the state that a move transfers. `stateful`: None if unknown.
+    `memory_bytes`: memory that its engine needs for it; None: `instance.MEMORY_BYTES` per slot.
     `true_output_rate`: records that it sends per second of useful time, as measured; None: unknown.
     """
 
@@ -43,6 +44,7 @@ class Load:
     pinned: str | None = None
     stateful: bool | None = None
     state_bytes: int | None = None
+    memory_bytes: float | None = None
     true_output_rate: float | None = None
 
     @property
@@ -72,6 +74,8 @@ class Place:
     bytes per second that these loads may send from the site; None: no limit. `latency_ms`: one way
     from the site to the core of the network; between two sites the latency is the sum of both.
     `busy`: reference core-seconds per second used by jobs that are not to be placed.
+    `memory_bytes`: memory available to this composition, including that of its own jobs; None:
+    unknown, no limit.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Place:
     uplink: float | None = None
     latency_ms: float = 0.0
     busy: float = 0.0
+    memory_bytes: float | None = None
 
     @property
     def capacity(self) -> float:

@@ -60,14 +60,24 @@ class Solution:
 
 
 class Program:
-    """Columns and rows for an instance. `elastic`: limits may be exceeded, at a price.
+    """Columns and rows for an instance. `elastic`: limits may be exceeded, at a price, but memory
+    only with `elastic_memory`: an engine without memory dies with all its jobs, while other
+    limits make things slow.
 
     A topic with one reader is contracted into it if that costs nothing (`_find_single_readers`).
     """
 
-    def __init__(self, instance: Instance, *, elastic: bool = False, latency: bool = True):
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        elastic: bool = False,
+        elastic_memory: bool = False,
+        latency: bool = True,
+    ):
         self.instance = instance
         self.elastic = elastic
+        self.elastic_memory = elastic_memory
         self.total = sum(flow.bytes_per_s for flow in instance.problem.flows) or 1.0
         self.cost: list[float] = []
         self.upper: list[float] = []
@@ -95,6 +105,7 @@ class Program:
         self._share = {id(f): x for f, x in zip(self._flows, self._leaves, strict=True)}
         self._set_objective()
         self._limit_sites()
+        self._limit_memory()
         if latency and instance.limits.max_latency_ms is not None:
             self._limit_latency(instance.limits.max_latency_ms)
 
@@ -216,6 +227,22 @@ class Program:
                     Expression().add(leaving[place.name], 1 / rate), place.uplink / rate
                 )
 
+    def _limit_memory(self) -> None:
+        for place in self.instance.places.values():
+            if place.memory_bytes is None:
+                continue
+            unit = max(1.0, place.memory_bytes)
+            used = Expression()
+            for name in self.instance.loads:
+                if place.name in self.at[name]:
+                    share = self.instance.memory_of(name) / unit
+                    used.add(self.at[name][place.name], share)
+            most = max(0.0, place.memory_bytes) / unit
+            if self.elastic_memory:
+                self.add_soft_limit(used, most)
+            else:
+                self.add_limit(used, most)
+
     def _limit_latency(self, max_latency_ms: float) -> None:
         """Limit arrival times, as shares of the maximum: each load is after those that feed it."""
         instance = self.instance
@@ -303,6 +330,18 @@ class Program:
             ):
                 sites[name] = site_today
         return sites
+
+
+def find_least_excess(instance: Instance, time_limit_s: float) -> Solution:
+    """The placement that exceeds limits least: the sum of excesses, each as a share of its limit.
+
+    Memory is exceeded only if every placement exceeds it.
+    """
+    solution = Program(instance, elastic=True).solve(time_limit_s, gap=1e-4)
+    if not solution.impossible:
+        return solution
+    program = Program(instance, elastic=True, elastic_memory=True)
+    return program.solve(time_limit_s, gap=1e-4)
 
 
 def _to_constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: int) -> object:

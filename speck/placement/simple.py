@@ -12,7 +12,10 @@ from speck.placement.model import Place, Placement, Problem
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Policy `stay`: every job where it is; what runs nowhere yet goes to the cloud."""
+    """Policy `stay`: every job where it is; what runs nowhere yet goes to the cloud.
+
+    The one policy that moves nothing even where memory is exceeded: it reports that.
+    """
 
     name: str = "stay"
 
@@ -23,7 +26,7 @@ class Stay:
             site = instance.loads[name].site
             here = [instance.places[site]] if site in instance.places else instance.clouds
             filling.put(name, here[0].name if here else instance.edges[0].name)
-        return make_placement(self.name, instance, filling.sites)
+        return make_placement(self.name, instance, filling.sites, moves_for_memory=False)
 
 
 @dataclass(frozen=True, slots=True)

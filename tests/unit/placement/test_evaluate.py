@@ -174,6 +174,23 @@ def test_limits_that_are_passed_are_told_with_figures() -> None:
     )
 
 
+def test_too_little_memory_is_a_violation_in_words() -> None:
+    """Measured jobs need what they were measured to; others 10 MB a slot, topics nothing."""
+    (edge, cloud) = PROBLEM.places
+    places = (replace(edge, memory_bytes=512e6), replace(cloud, memory_bytes=30e6))
+    loads = tuple(
+        replace(x, memory_bytes=620e6 if x.name == "clean" else None) for x in PROBLEM.loads
+    )
+    problem = replace(PROBLEM, loads=loads, places=places)
+    prediction = evaluate(problem, SITES)
+    assert prediction.violations == ("memory: edge: jobs need 620 MB, 512 MB are free",)
+    assert prediction.memory == {"edge": 620e6, "cloud": 30e6}
+    over = replace(problem, places=(replace(edge, memory_bytes=-1e6), cloud))
+    assert evaluate(over, SITES).violations == ("memory: edge: jobs need 620 MB, 0 MB are free",)
+    enough = replace(problem, places=(replace(edge, memory_bytes=620e6), cloud))
+    assert evaluate(enough, SITES).violations == ()
+
+
 def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
     loads = tuple(replace(x, core_s_per_record=None, rate=None) for x in PROBLEM.loads)
     prediction = evaluate(replace(PROBLEM, loads=loads), SITES)
@@ -190,6 +207,7 @@ def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
         utilisation={"edge": 0.0, "cloud": pytest.approx(0.05)},
         sent={"edge": 0, "cloud": 0},
         slots={"edge": 0, "cloud": 0},
+        memory={"edge": 0, "cloud": 0},
         notes=("min_rate was not checked: the input rate of the composition is unknown",),
     )
 
