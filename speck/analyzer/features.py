@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract
+from speck.analyzer.memory import STATE_FACTOR, STATES, SUBTASK_BYTES
 from speck.analyzer.rates import JOBS_RATED
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.analyzer.state import JOBS_WIRED
@@ -70,6 +71,9 @@ JOBS = Contract(
         "stateful": "boolean",
         "state_why": "string",
         "state_bytes": "bigint",
+        "state_bytes_per_s": "double",  # its growth; 0: it does not grow; null: unknown
+        "heap_bytes": "double",  # of its subtasks and its state
+        "heap_bytes_per_s": "double",  # its growth with the state
         "checkpoint_s": "double",
         "subtasks": "int",
         "spread": "double",
@@ -83,9 +87,9 @@ JOBS = Contract(
 
 
 def describe_jobs(
-    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame
+    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame, states: DataFrame
 ) -> DataFrame:
-    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
+    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED, LAGS and STATES -> JOBS."""
     step = "describe jobs"
     places = SITES_USED.select(sites, step).select(
         "site",
@@ -95,12 +99,15 @@ def describe_jobs(
         F.col("cpu").alias("_cpu"),
         F.col("busy").alias("_site_busy"),
         F.col("last_at").alias("_looked_at"),
+        F.col("heap_bytes_per_subtask").alias("_heap_per_subtask"),
+        F.col("heap_per_state_byte").alias("_heap_per_state_byte"),
     )
     frame = (
         JOBS_RATED.select(rated, step)
         .join(JOBS_WIRED.select(wired, step), "engine_job_id", "left")
         .join(F.broadcast(places), "site", "left")
         .join(LAGS.select(lags, step), ["composition", "job_name"], "left")
+        .join(STATES.select(states, step), "engine_job_id", "left")
     )
     frame = frame.withColumn("_cpu_share", _compute_cpu_share()).withColumn("ended", _has_ended())
     frame = frame.withColumn("_refused", F.array_compact(F.array(*_list_objections())))
@@ -130,6 +137,8 @@ def describe_jobs(
             "contended": F.col("contended_share"),
             "samples": F.col("rows") - F.col("duplicates"),
             "state_bytes": F.col("checkpoint_bytes"),
+            "heap_bytes": _estimate_heap(),
+            "heap_bytes_per_s": F.col("state_bytes_per_s") * _factor_of_state(),
             "checkpoint_s": F.col("checkpoint_ms") / 1000.0,
             "why": F.concat("_refused", F.array_compact(F.array(*_list_remarks()))),
             "confidence": _choose_confidence(),
@@ -137,6 +146,16 @@ def describe_jobs(
         }
     )
     return JOBS.select(frame, step)
+
+
+def _estimate_heap() -> Column:
+    of_subtask = F.coalesce("_heap_per_subtask", F.lit(float(SUBTASK_BYTES)))
+    of_state = F.coalesce("checkpoint_bytes", F.lit(0)) * _factor_of_state()
+    return F.col("subtasks") * of_subtask + of_state
+
+
+def _factor_of_state() -> Column:
+    return F.coalesce("_heap_per_state_byte", F.lit(STATE_FACTOR))
 
 
 def add_loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:

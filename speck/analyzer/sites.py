@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, contract_of
+from speck.analyzer.memory import HEAPS, STATES, choose_state_factor, estimate_heap
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import SITES
 
@@ -39,6 +40,10 @@ SITES_USED = Contract(
         "cpu": "double",  # CPU cores that the engine's processes used
         "busy": "double",  # busy core-seconds per second of all tasks, by wall time
         "uplink_mbps": "double",
+        "heap_bytes": "double",  # used at the end of the window, without garbage
+        "heap_max_bytes": "double",
+        "heap_bytes_per_subtask": "double",  # null: the samples do not show it
+        "heap_per_state_byte": "double",
         "last_at": "timestamp",  # the newest poll
     },
 )
@@ -76,10 +81,17 @@ def _newest_of(name: str) -> Column:
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
 
 
-def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
-    """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
-    frame = SITES_POLLED.select(polled, "add sites' use")
-    busy_jobs = JOBS_RATED.select(rated, "add sites' use").groupBy("site")
-    frame = frame.join(busy_jobs.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
+def add_use(polled: DataFrame, rated: DataFrame, heaps: DataFrame, states: DataFrame) -> DataFrame:
+    """SITES_POLLED, JOBS_RATED of all incarnations, HEAPS and STATES -> SITES_USED."""
+    step = "add sites' use"
+    growing_jobs = JOBS_RATED.select(rated, step).join(
+        STATES.select(states, step), "engine_job_id", "left"
+    )
+    of_jobs = growing_jobs.groupBy("site").agg(
+        F.sum("busy_s").alias("_busy_s"), F.sum("state_bytes_per_s").alias("_growth")
+    )
+    frame = SITES_POLLED.select(polled, step).join(of_jobs, "site", "left")
+    frame = frame.join(HEAPS.select(heaps, step), "site", "left")
     busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
-    return SITES_USED.select(frame.withColumn("busy", busy), "add sites' use")
+    frame = frame.withColumns({"busy": busy, "heap_per_state_byte": choose_state_factor()})
+    return SITES_USED.select(frame.withColumn("heap_bytes", estimate_heap()), step)

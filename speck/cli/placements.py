@@ -30,11 +30,8 @@ def render(placement: JsonObject) -> list[object]:
         ),
         "",
         Grid(
-            ("site", "busy today", "proposed"),
-            [
-                (site, share(today["utilisation"].get(site)), share(busy))
-                for site, busy in sorted(proposed["utilisation"].items())
-            ],
+            ("site", "busy today", "proposed", "cores today", "proposed", "memory", "available"),
+            [_describe_site(placement, site) for site in sorted(proposed["utilisation"])],
         ),
         "",
         *_lines(placement),
@@ -66,6 +63,24 @@ def render_scales(placement: JsonObject) -> list[object]:
             for name, why in placement["doubts"].items()
         ),
     ]
+
+
+def _describe_site(placement: JsonObject, site: str) -> tuple[str | None, ...]:
+    """What a site's engine uses today and as proposed; the memory that jobs need as proposed."""
+    today, proposed = placement["today"], placement["proposed"]
+    return (
+        site,
+        share(today["utilisation"].get(site)),
+        share(proposed["utilisation"][site]),
+        _figure(today["cores"].get(site), 1.0, ".2f"),
+        _figure(proposed["cores"][site], 1.0, ".2f"),
+        _figure(proposed["memory_bytes"][site], 1e6, ".0f", " MB"),
+        _figure(placement["memory_available_bytes"][site], 1e6, ".0f", " MB"),
+    )
+
+
+def _figure(value: float | None, unit: float, form: str, name: str = "") -> str | None:
+    return None if value is None else f"{value / unit:{form}}{name}"
 
 
 def _now(before: str, after: str) -> str:

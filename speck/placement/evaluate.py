@@ -20,8 +20,9 @@ class Prediction:
     """The prediction for one placement of one problem, at the measured rates.
 
     `wan_bytes_per_s`: bytes per second between sites; `objective`: the same plus the latency cost.
-    By site: `utilisation` (share of its capacity, including `busy`; None without capacity), `sent`
-    (bytes per second that leave it), `slots` and `memory` (bytes; used by these jobs).
+    By site: `utilisation` (share of its capacity, including `busy`; None without capacity), `cores`
+    (of its own that its engine uses, including `busy`; None without capacity), `sent` (bytes per
+    second that leave it), `slots` and `memory` (bytes; used by these jobs).
     `latency_ms`: of the longest `path`; None if no job was measured. `max_rate`: records per second
     that the composition could take in if only capacity, subtasks and uplinks limited it, and
     `held_by` the first of them to do so; None if no limit is known. `moves`: jobs that change their
@@ -31,6 +32,7 @@ class Prediction:
     wan_bytes_per_s: float
     objective: float
     utilisation: Mapping[str, float | None] = field(default_factory=dict)
+    cores: Mapping[str, float | None] = field(default_factory=dict)
     sent: Mapping[str, float] = field(default_factory=dict)
     slots: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
@@ -70,6 +72,12 @@ def predict(instance: Instance, sites: Mapping[str, str]) -> Prediction:
         utilisation={
             place.name: (place.busy + totals.work[place.name]) / place.capacity
             if place.capacity > 0
+            else None
+            for place in instance.places.values()
+        },
+        cores={
+            place.name: (place.busy + totals.work[place.name]) / place.core_speed
+            if place.core_speed > 0
             else None
             for place in instance.places.values()
         },

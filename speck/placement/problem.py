@@ -14,6 +14,7 @@ from typing import Any
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.placement.heaps import Heaps
 from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Problem
 from speck.placement.wiring import At, WiredJob, Wiring
 
@@ -87,13 +88,19 @@ def pose_question(
     """
     silent = {name for name in sites if not conditions.get(name, _SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
-    measurements = _Measurements(wiring, composition, analysis)
+    heaps = Heaps(analysis)
+    measurements = _Measurements(wiring, composition, analysis, heaps)
     flows, unmeasured = measurements.flows()
     fixed_names = {end for flow in unmeasured for end in flow[:2]}
     loads = [*map(measurements.load, wiring.jobs), *map(measurements.link_load, wiring.links)]
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     places, site_notes = _make_places(composition, analysis, sites, conditions, others or {})
+    own_jobs = [load for load in loads if load.kind is Kind.JOB and load.slots]
+    places = tuple(
+        replace(place, memory_bytes=heaps.count_available(composition, own_jobs, place.name))
+        for place in places
+    )
     whole = Problem(
         tuple(loads), tuple(flows), places, limits, tuple(_list_candidates(composition, analysis))
     )
@@ -147,8 +154,10 @@ def _contract_links(whole: Problem, names: set[str]) -> Problem:
 class _Measurements:
     """The analysis of the composition's jobs, and the link rates that follow from it."""
 
-    def __init__(self, wiring: Wiring, composition: str, analysis: JsonObject):
+    def __init__(self, wiring: Wiring, composition: str, analysis: JsonObject, heaps: Heaps):
         self._wiring = wiring
+        self._composition = composition
+        self._heaps = heaps
         self._jobs: dict[str, JsonObject] = {
             job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
         }
@@ -197,6 +206,7 @@ class _Measurements:
             pinned=job.site if job.pinned else None,
             stateful=report.get("stateful"),
             state_bytes=None if state is None else int(state),
+            memory_bytes=self._heaps.foresee(self._composition, job.name),
         )
 
     def link_load(self, link: At) -> Load:

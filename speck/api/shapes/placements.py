@@ -35,6 +35,18 @@ class LayoutShape(Shape):
         values=fields.Float(allow_none=True),
         metadata={"description": "used share of each site's capacity"},
     )
+    cores = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.Float(allow_none=True),
+        metadata={"description": "CPU cores that each site's engine uses"},
+    )
+    memory_bytes = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.Float(),
+        metadata={"description": "heap that the composition's jobs need at each site"},
+    )
     latency_ms = number("latency of the slowest path through the composition", allow_none=True)
     max_rate = number("highest sustainable input rate, in records per second", allow_none=True)
     held_by = nullable_text("what limits max_rate")
@@ -98,6 +110,14 @@ class PlacementHeadShape(Shape):
 class PlacementShape(PlacementHeadShape):
     today = fields.Nested(LayoutShape, required=True)
     proposed = fields.Nested(ProposedShape, required=True)
+    memory_available_bytes = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.Float(allow_none=True),
+        metadata={
+            "description": "heap of each site for the composition's jobs; null when it is unknown"
+        },
+    )
     rewired = list_of(RewiredShape)
     scales = list_of(ScaleShape)
     reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())

@@ -39,6 +39,9 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
     (clean,) = [line for line in lines if line.startswith("clean")]
     assert clean.split()[:4] == ["clean", "cloud", "→", "edge-a"]
     assert "between sites: 10 kB/s → 1 kB/s (+90% saved)" in lines
+    # 0.1 core-seconds a second of clean and 0.01 of keep; no heap was reported
+    (cloud,) = [line for line in lines if line.startswith("cloud")]
+    assert cloud.split() == ["cloud", "6%", "0%", "0.11", "0.01", "10", "MB", "-"]
     new = load_composition(Path("chain.placed.yaml").read_bytes(), None)
     assert [job.site for job in new.jobs] == ["edge-a", "cloud"]
     assert "`speck apply chain.placed.yaml` applies it" in result.stderr

@@ -205,6 +205,7 @@ def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
         wan_bytes_per_s=0,
         objective=0,
         utilisation={"edge": 0.0, "cloud": pytest.approx(0.05)},
+        cores={"edge": 0.0, "cloud": pytest.approx(0.2)},
         sent={"edge": 0, "cloud": 0},
         slots={"edge": 0, "cloud": 0},
         memory={"edge": 0, "cloud": 0},

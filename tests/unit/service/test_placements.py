@@ -166,6 +166,29 @@ def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
     assert make_placement(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
 
 
+def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
+    """clean needs 300 MB. 250 MB are left of 80 % of edge-a's heap."""
+    heap = {"heap_bytes": 150e6, "heap_max_bytes": 500e6}
+    analysis_body = {
+        **FILTERS,
+        "jobs": [
+            {**FILTERS["jobs"][0], "heap_bytes": 300000000.0, "heap_bytes_per_s": 0.0},
+            *FILTERS["jobs"][1:],
+        ],
+        "sites": [
+            {**each, **(heap if each["name"] == "edge-a" else {})} for each in FILTERS["sites"]
+        ],
+        "ranking": [rank("clean", 9000.0)],
+    }
+    placed.placements.analyses = Given(analysis_body)
+    placement = make_placement(placed)
+    assert placement["proposed"]["moves"] == []
+    assert placement["memory_available_bytes"]["edge-a"] == 250e6
+    assert placement["differences"]["clean"].endswith(
+        "but with it at edge-a memory: edge-a: jobs need 300 MB, 250 MB are free"
+    )
+
+
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:
     needs = {"requirements": {"min_rate": 1000.0}}
     service.compositions.apply(composition(CLEAN, MERGE, **ENDS, **needs), DONE)

@@ -1,0 +1,82 @@
+"""The memory of sites and jobs, from an analysis: what is free, and what jobs will need. Pure.
+
+A job needs the heap that it uses now, and what its state will grow by in a time as long as the
+analysis's window: growth that was seen for ten minutes is believed for ten more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from speck.model.values import JsonObject
+from speck.placement.instance import MEMORY_BYTES
+from speck.placement.model import Load
+
+HEAP_SHARE = 0.8
+"""Maximum share of an engine's heap for objects in use. Beyond, the collector runs most of the
+time, and a burst ends the engine."""
+
+
+class Heaps:
+    """What an analysis says about heaps."""
+
+    def __init__(self, analysis: JsonObject):
+        self._jobs: Mapping[tuple[str | None, str], JsonObject] = {
+            (job["composition"], job["job_name"]): job
+            for job in analysis["jobs"]
+            if not job.get("ended")
+        }
+        self._sites: Mapping[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
+        self._ahead_s = float(analysis["window"]["seconds"])
+        self._shrink = self._compare_estimates()
+
+    def _compare_estimates(self) -> dict[str, float]:
+        """By site: a factor by which the jobs' estimates add up to no more than its heap in use."""
+        sums: dict[str, float] = {}
+        for job in self._jobs.values():
+            sums[job["site"]] = sums.get(job["site"], 0.0) + (job.get("heap_bytes") or 0.0)
+        factors = {}
+        for site, estimated in sums.items():
+            used = self._sites.get(site, {}).get("heap_bytes")
+            factors[site] = min(1.0, used / estimated) if used and estimated > 0 else 1.0
+        return factors
+
+    def _estimate(self, job: JsonObject) -> float | None:
+        """Heap bytes that a job uses now."""
+        heap = job.get("heap_bytes")
+        return None if heap is None else float(heap) * self._shrink.get(job["site"], 1.0)
+
+    def _expect_growth(self, job: JsonObject) -> float:
+        return max(0.0, job.get("heap_bytes_per_s") or 0.0) * self._ahead_s
+
+    def foresee(self, composition: str, job_name: str) -> float | None:
+        """Heap bytes that a job will need; None: unknown."""
+        job = self._jobs.get((composition, job_name), {})
+        heap = self._estimate(job) if job else None
+        return None if heap is None else heap + self._expect_growth(job)
+
+    def count_available(
+        self, composition: str, own_jobs: Iterable[Load], site: str
+    ) -> float | None:
+        """Heap bytes at a site for the composition, its own jobs' included; None: unknown.
+
+        `own_jobs`: the running jobs of the composition, where they are now. What the jobs of others
+        will grow by is taken off.
+        """
+        report = self._sites.get(site, {})
+        limit, used = report.get("heap_max_bytes"), report.get("heap_bytes")
+        if limit is None or used is None:
+            return None
+        available = HEAP_SHARE * limit - used
+        own_names = set()
+        for load in own_jobs:
+            own_names.add(load.name)
+            job = self._jobs.get((composition, load.name))
+            # the heap in use holds only what ran at this site when it was measured
+            if load.site == site and (job is None or job["site"] == site):
+                estimate = None if job is None else self._estimate(job)
+                available += load.slots * MEMORY_BYTES if estimate is None else estimate
+        for (owner, name), job in self._jobs.items():
+            if job["site"] == site and (owner != composition or name not in own_names):
+                available -= self._expect_growth(job)
+        return float(available)
