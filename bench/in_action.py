@@ -84,6 +84,7 @@ def _compare_spans(name: str, row: JsonObject) -> list[Check]:
             before["wan_bytes_per_record"],
             after["wan_bytes_per_record"],
         ),
+        fell("cores of the cloud's engine", *(it["cloud_engine_cores"] for it in (before, after))),
         Check(
             f"records a second at the sink, {name}",
             f"> {before['sink_per_s']:.0f}",

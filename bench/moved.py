@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bench.arrivals import Arrival, Arrivals
 from bench.cameras import CLOUD
 from bench.detections import STREAMS, Log
 from bench.experiment import percentile
-from bench.usage import Machine
+from bench.usage import Machine, cpu_s
 from speck.fog.reference import (
     Comparison,
     compare_global,
@@ -26,12 +28,27 @@ LOCAL, GLOBAL = "demo-local-", "demo-global"
 DRAIN_S, QUIET_S = 90.0, 30.0
 
 
+class Poll(NamedTuple):
+    """At a time.monotonic: bytes that each uplink has carried up, the share of the machine in use
+    since the poll before, and CPU seconds of the cloud's engine so far."""
+
+    at: float
+    up: dict[str, int]
+    machine_cpu: float
+    engine_cpu_s: float
+
+
 class Watch:
-    """Each second: bytes that each uplink has carried up, and the machine's CPU."""
+    """Polls each second."""
 
     def __init__(self, fog: Fog) -> None:
         self._fog, self._over = fog, threading.Event()
-        self.looks: list[tuple[float, dict[str, int], float]] = []
+        self.polls: list[Poll] = []
+        self._engine = [
+            record.process.pid
+            for record in fog.processes()
+            if record.site == CLOUD and record.process and record.what not in ("broker", "agent")
+        ]
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -46,7 +63,8 @@ class Watch:
         machine, due = Machine(), time.monotonic()
         while not self._over.wait(max(0.0, due - time.monotonic())):
             up = {link.site: link.up_bytes for link in self._fog.links()}
-            self.looks.append((time.monotonic(), up, machine.used()))
+            engine_cpu_s = sum(map(cpu_s, self._engine))
+            self.polls.append(Poll(time.monotonic(), up, machine.used(), engine_cpu_s))
             machine, due = Machine(), due + 1.0
 
     def close(self) -> None:
@@ -58,13 +76,21 @@ class Watch:
 
     def up_per_s(self, since: float, until: float) -> float:
         """Bytes a second out of all edges between two moments of time.monotonic."""
-        within = [look for look in self.looks if since <= look[0] <= until]
-        (first, before, _), (last, after, _) = within[0], within[-1]
-        return (_edges(after) - _edges(before)) / (last - first)
+        first, last = self._ends(since, until)
+        return (_edges(last.up) - _edges(first.up)) / (last.at - first.at)
+
+    def engine_cores(self, since: float, until: float) -> float:
+        """Cores that the cloud's engine used between two moments, on average."""
+        first, last = self._ends(since, until)
+        return (last.engine_cpu_s - first.engine_cpu_s) / (last.at - first.at)
+
+    def _ends(self, since: float, until: float) -> tuple[Poll, Poll]:
+        within = [poll for poll in self.polls if since <= poll.at <= until]
+        return within[0], within[-1]
 
     def cpu(self, since: float, until: float) -> float:
         """Share of the machine in use between two moments."""
-        within = [cpu for at, _, cpu in self.looks if since <= at <= until]
+        within = [poll.machine_cpu for poll in self.polls if since <= poll.at <= until]
         return sum(within) / len(within)
 
 
@@ -107,6 +133,7 @@ def span(
         "wan_bytes_per_s": up,
         "wan_bytes_per_record": up / rate if rate else None,
         "machine_cpu": watch.cpu(since, until),
+        "cloud_engine_cores": watch.engine_cores(since, until),
     }
     for name, client in (("job3", LOCAL), ("job4", GLOBAL)):
         late = [latency for at, latency in latencies(arrivals, log, client) if since < at <= until]
@@ -124,16 +151,16 @@ def bins(watch: Watch, begin: float, arrivals: Sequence[Arrival], log: Log) -> l
     for at, latency in latencies(arrivals, log, GLOBAL):
         late[int(at - begin)].append(latency)
     rows = []
-    for (_, before, _), (at, after, cpu) in zip(watch.looks, watch.looks[1:], strict=False):
-        second = int(at - begin)
+    for before, poll in itertools.pairwise(watch.polls):
+        second = int(poll.at - begin)
         rows.append(
             {
-                "t_s": round(at - begin, 2),
+                "t_s": round(poll.at - begin, 2),
                 "sink_per_s": records[second],
-                "wan_bytes_per_s": _edges(after) - _edges(before),
+                "wan_bytes_per_s": _edges(poll.up) - _edges(before.up),
                 "latency_p50_s": percentile(late[second], 0.5),
                 "latency_max_s": max(late[second], default=None),
-                "machine_cpu": round(cpu, 3),
+                "machine_cpu": round(poll.machine_cpu, 3),
             }
         )
     return rows

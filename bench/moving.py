@@ -250,6 +250,8 @@ def summarise_prediction(placement: JsonObject, analysis: JsonObject) -> JsonObj
         "proposed_bytes_per_s": placement["proposed"]["wan_bytes_per_s"],
         "today_latency_ms": placement["today"]["latency_ms"],
         "proposed_latency_ms": placement["proposed"]["latency_ms"],
+        "today_cloud_engine_cores": placement["today"]["cores"][CLOUD],
+        "proposed_cloud_engine_cores": placement["proposed"]["cores"][CLOUD],
         "today_max_rate": placement["today"]["max_rate"],
         "proposed_max_rate": placement["proposed"]["max_rate"],
         "today_violations": placement["today"]["violations"],

@@ -19,6 +19,7 @@ def _figures(result: Result) -> str:
         rows = [
             (what, *(_figure(series[when], path, scale) for when in ("before", "after")), unit)
             for what, path, scale, unit in _ROWS
+            if path.split(".")[0] in series["before"]
         ]
         seconds = moments["applied"] - moments["apply"]
         parts += [
@@ -36,6 +37,7 @@ _ROWS: Sequence[tuple[str, str, float, str]] = (
     ("latency of Job 3, p95", "job3.p95_s", 1000, "ms"),
     ("latency of Job 4, p50", "job4.p50_s", 1000, "ms"),
     ("latency of Job 4, p95", "job4.p95_s", 1000, "ms"),
+    ("the cloud's engine", "cloud_engine_cores", 1, "cores"),
     ("machine in use", "machine_cpu", 100, "%"),
 )
 

@@ -12,11 +12,16 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.memory import STATE_FACTOR, STATES, SUBTASK_BYTES
-from speck.analyzer.rates import JOBS_RATED
+from speck.analyzer.rates import (
+    JOBS_RATED,
+    MIN_BUSY_S,
+    SUBTASKS_RATED,
+    TRUE_OUTPUT,
+    divide_by_busy_time,
+)
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.analyzer.state import JOBS_WIRED
 
-MIN_BUSY_S = 1.0
 MIN_PAIRS = 3
 MIN_RECORDS = 20
 MIN_WORKED = 0.02
@@ -59,6 +64,8 @@ JOBS = Contract(
         "reference_core_s_per_record": "double",
         "true_processing_rate": "double",
         "true_output_rate": "double",
+        TRUE_OUTPUT: "double",  # out_rate by busy seconds per second, as flink-placement has it
+        "tasks": SUBTASKS_RATED.columns["tasks"],
         "utilisation": "double",
         "back_pressured": "double",
         "lower_bound": "boolean",
@@ -87,9 +94,15 @@ JOBS = Contract(
 
 
 def describe_jobs(
-    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame, states: DataFrame
+    rated: DataFrame,
+    wired: DataFrame,
+    sites: DataFrame,
+    lags: DataFrame,
+    states: DataFrame,
+    subtasks: DataFrame,
 ) -> DataFrame:
-    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED, LAGS and STATES -> JOBS."""
+    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED, LAGS, STATES and SUBTASKS_RATED
+    -> JOBS."""
     step = "describe jobs"
     places = SITES_USED.select(sites, step).select(
         "site",
@@ -108,6 +121,7 @@ def describe_jobs(
         .join(F.broadcast(places), "site", "left")
         .join(LAGS.select(lags, step), ["composition", "job_name"], "left")
         .join(STATES.select(states, step), "engine_job_id", "left")
+        .join(SUBTASKS_RATED.select(subtasks, step), "engine_job_id", "left")
     )
     frame = frame.withColumn("_cpu_share", _compute_cpu_share()).withColumn("ended", _has_ended())
     frame = frame.withColumn("_refused", F.array_compact(F.array(*_list_objections())))
@@ -132,6 +146,7 @@ def describe_jobs(
             "reference_core_s_per_record": F.col("core_s_per_record")
             * F.coalesce("pace", F.lit(1.0)),
             "true_output_rate": F.col("true_processing_rate") * F.col("selectivity"),
+            TRUE_OUTPUT: divide_by_busy_time(F.col("out_rate"), F.col("busy")),
             "lower_bound": _is_lower_bound(),
             "utilisation": F.col("busiest"),
             "contended": F.col("contended_share"),

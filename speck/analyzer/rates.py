@@ -271,6 +271,44 @@ def _sum_if_complete(name: str) -> Column:
     return F.when(F.count(name) == F.count("*"), F.sum(name))
 
 
+TRUE_OUTPUT = "trueOutputProcessingRate"
+"""flink-placement's name for records sent per second of useful time."""
+MIN_BUSY_S = 1.0
+"""Minimum busy time that is evidence of a rate per second of useful time, or of a cost."""
+
+SUBTASKS_RATED = Contract(
+    "subtask rates",
+    {
+        "engine_job_id": "string",
+        "tasks": f"array<struct<vertex:string,subtask:int,{TRUE_OUTPUT}:double>>",
+    },
+)
+
+
+def rate_subtasks(sliced: DataFrame) -> DataFrame:
+    """SLICED -> SUBTASKS_RATED: one row for each incarnation.
+
+    The rate of a subtask is flink-placement's, by its plain formula: `numRecordsOutPerSecond /
+    (busyTimeMsPerSecond / 1000)`. It is null where less than `MIN_BUSY_S` of busy time was seen.
+    """
+    frame = SLICED.select(sliced, "rate subtasks")
+    summed = ("records_out", "out_clock_s", "busy_s", "busy_clock_s")
+    of_subtask = frame.groupBy("engine_job_id", "vertex", "subtask").agg(
+        *(F.sum(name).alias(name) for name in summed)
+    )
+    out_rate = F.col("records_out") / F.col("out_clock_s")
+    rate = divide_by_busy_time(out_rate, F.col("busy_s") / F.col("busy_clock_s"))
+    row = F.struct("vertex", "subtask", rate.alias(TRUE_OUTPUT))
+    jobs = of_subtask.groupBy("engine_job_id").agg(F.array_sort(F.collect_list(row)).alias("tasks"))
+    return SUBTASKS_RATED.select(jobs, "rate subtasks")
+
+
+def divide_by_busy_time(rate: Column, busy: Column) -> Column:
+    """Records per second of useful time, from those per second, busy seconds per second, and the
+    column `busy_s`, the busy seconds seen; null without evidence."""
+    return F.when((F.col("busy_s") >= MIN_BUSY_S) & (busy > 0), rate / busy)
+
+
 def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
 

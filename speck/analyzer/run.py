@@ -79,7 +79,12 @@ def analyse(
         wired = state.wire_jobs(plans, rated)
         jobs = _materialise(
             features.describe_jobs(
-                rates.choose_incarnations(rated), wired, used, links.find_lags(ends), states
+                rates.choose_incarnations(rated),
+                wired,
+                used,
+                links.find_lags(ends),
+                states,
+                rates.rate_subtasks(sliced),
             )
         )
         places = _materialise(features.add_loads(used, jobs))

@@ -206,6 +206,7 @@ class _Measurements:
             pinned=job.site if job.pinned else None,
             stateful=report.get("stateful"),
             state_bytes=None if state is None else int(state),
+            true_output_rate=report.get("trueOutputProcessingRate"),
             memory_bytes=self._heaps.foresee(self._composition, job.name),
         )
 

@@ -172,6 +172,30 @@ def test_the_cost_is_right_whatever_became_of_the_rows(analysis: JsonObject, nam
     assert row["utilisation"] == pytest.approx(0.2)
 
 
+def test_flink_placements_rate_is_records_sent_by_busy_time(analysis: JsonObject) -> None:
+    """Whatever core a job had: 50 records/s in 0.96 s of each, and ours by CPU time beside it."""
+    even, choked = job(analysis, "even"), job(analysis, "choked")
+    assert even["trueOutputProcessingRate"] == pytest.approx(50 / 0.2)
+    assert even["tasks"] == [
+        {"vertex": "v0", "subtask": 0, "trueOutputProcessingRate": pytest.approx(250)}
+    ]
+    assert choked["trueOutputProcessingRate"] == pytest.approx(50 / 0.96)
+    assert choked["true_output_rate"] == pytest.approx(0.5 * 0.25 / 0.0024)
+    parallel = job(analysis, "parallel")
+    # the source hands on 100 records/s in 0.1 s of each, either sink 25 in 0.4 s
+    rates = [task["trueOutputProcessingRate"] for task in parallel["tasks"]]
+    assert [(task["vertex"], task["subtask"]) for task in parallel["tasks"]] == [
+        ("v0", 0),
+        ("v1", 0),
+        ("v1", 1),
+    ]
+    assert rates == [pytest.approx(1000), pytest.approx(62.5), pytest.approx(62.5)]
+    assert parallel["trueOutputProcessingRate"] == pytest.approx(50 / 0.9)
+    for name in ("lazy", "unheard", "seen-once"):
+        assert job(analysis, name)["trueOutputProcessingRate"] is None, name
+        assert job(analysis, name)["tasks"][0]["trueOutputProcessingRate"] is None
+
+
 def test_faults_are_counted(analysis: JsonObject) -> None:
     counted = analysis["samples"]
     assert counted["duplicates"] == LOOKS

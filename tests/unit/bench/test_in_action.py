@@ -32,8 +32,8 @@ def _row(**changed: Any) -> dict[str, Any]:
     soon = {"results": 9, "p50_s": 0.1, "p95_s": 0.2, "p99_s": 0.3}
     before = {"sink_per_s": 900.0, "wan_bytes_per_record": 800.0, "job3": late, "job4": late}
     after = {"sink_per_s": 1000.0, "wan_bytes_per_record": 210.0, "job3": soon, "job4": soon}
-    before |= {"wan_bytes_per_s": 720_000.0, "machine_cpu": 0.5}
-    after |= {"wan_bytes_per_s": 210_000.0, "machine_cpu": 0.6}
+    before |= {"wan_bytes_per_s": 720_000.0, "machine_cpu": 0.5, "cloud_engine_cores": 0.6}
+    after |= {"wan_bytes_per_s": 210_000.0, "machine_cpu": 0.6, "cloud_engine_cores": 0.2}
     prediction = {
         "moves": expected_moves(),
         "records_per_s": 900.0,
@@ -67,6 +67,7 @@ def test_on_a_saturated_machine_only_losses_are_judged() -> None:
             {"before": {**_row()["before"], "wan_bytes_per_s": 500_000.0}},
             "use of the uplinks before, by hand",
         ),
+        ({"after": _row()["before"]}, "cores of the cloud's engine, by hand"),
         ({"after": _row()["before"]}, "latency p95 of Job 4 (s), by hand"),
         ({"predicted": {**_row()["predicted"], "moves": {}}}, "jobs moved to their edges, by hand"),
         (

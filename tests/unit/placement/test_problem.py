@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from speck.model.values import JsonObject
-from speck.placement.model import Flow, Kind, Limits
+from speck.placement.model import Candidate, Flow, Kind, Limits
 from speck.placement.problem import Condition, Question, pose_question
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, site_from_data
@@ -55,6 +55,25 @@ def test_what_is_offered_goes_through_by_topic() -> None:
     assert flows(question)["clean", "merge"] == Flow("clean", "merge", 50.0, 5000.0)
     assert flows(question)["topic:edge-a/raw", "clean"].bytes_per_s == 10_000.0
     assert flows(question)["merge", "topic:cloud/all"].records_per_s == 50.0
+
+
+def test_what_the_analysis_says_of_memory_output_and_rank_is_in_the_problem() -> None:
+    clean = describe_measured(
+        "clean", "cloud", heap_bytes=20e6, heap_bytes_per_s=1e4, trueOutputProcessingRate=700.0
+    )
+    heap = {"heap_bytes": 50e6, "heap_max_bytes": 200e6}
+    ranks = [
+        {"job_name": name, "composition": owner, "edge": "edge-a", "score": 9.0, "against": ["a"]}
+        for name, owner in (("clean", "c"), ("clean", "other"))
+    ]
+    body = analysis([clean], ranking=ranks)
+    body["sites"] = [site_told(name, **(heap if name == "cloud" else {})) for name in SITES]
+    problem = pose(body, CLEAN, inputs=FEED).problem
+    (load,) = [load for load in problem.loads if load.name == "clean"]
+    assert (load.memory_bytes, load.true_output_rate) == (26e6, 700.0)
+    memory = {place.name: place.memory_bytes for place in problem.places}
+    assert memory == {"cloud": 160e6 - 50e6 + 20e6, "edge-a": None, "edge-b": None}
+    assert problem.ranking == (Candidate("clean", "edge-a", 9.0, ("a",)),)
 
 
 def test_a_topic_of_two_readers_is_a_load_that_may_move() -> None:
