@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.common import is_quick, machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
 from speck.model.values import JsonObject
-from speck.placement import ds2, rolbts, schedulercfg
+from speck.placement import ds2, rolbts, rolbts_exact, schedulercfg
 from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem
@@ -97,7 +97,7 @@ def check_published_rolbts(checks: Checks) -> JsonObject:
 
 def check_our_balance(checks: Checks) -> JsonObject:
     """The same objective and input, solved."""
-    assignment = rolbts.assign_exactly(SERVERS, ARRIVALS)
+    assignment = rolbts_exact.assign_exactly(SERVERS, ARRIVALS)
     checks.equal("ours is proven", assignment.optimal, True)
     checks.equal("ours, deviation of nodes", round(assignment.sd_nodes, 2), 1.03)
     checks.equal("ours, links", _rounded(assignment.links), [0.0, 0.0, 0.0])
@@ -117,7 +117,9 @@ def ten_by_ten(checks: Checks) -> float:
         ("alike, ten services", alike, (10,) * 10),
     ):
         seconds = timed(
-            lambda servers=servers, services=services: rolbts.assign_exactly(servers, services)
+            lambda servers=servers, services=services: rolbts_exact.assign_exactly(
+                servers, services
+            )
         )  # type: ignore[misc]
         say(f"RoLBTS exact, 10 servers {name}, services {services}: {seconds:.4f} s")
         slowest = max(slowest, seconds)

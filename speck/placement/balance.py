@@ -1,39 +1,48 @@
-"""RoLBTS as policies: balance the share of used slots over the sites.
+"""RoLBTS as policies, and FSACE, with which it was compared: balance the use of sites.
 
-Both policies consider slots and memory only; a placement that exceeds another limit reports it as
-a violation. A job is not divided over sites: it is a service whose branches (slots) stay together.
+Limits that a policy does not consider are reported as violations. A job is not divided over sites:
+it is a service whose branches (slots) stay together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations
+from typing import Literal
 
 from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
-from speck.placement.instance import Instance
-from speck.placement.model import Placement, Problem
+from speck.placement.instance import TOLERANCE, Instance
+from speck.placement.model import Place, Placement, Problem
 from speck.placement.program import Expression, Program, Solution, find_least_excess
-from speck.placement.rolbts import Tie
+from speck.placement.rolbts import Tie, compute_variance
 from speck.placement.simple import place_in_cloud
 
 
 @dataclass(frozen=True, slots=True)
 class Rolbts:
-    """Policy `rolbts`: the published algorithm (`rolbts.assign_as_published`) on jobs and sites.
+    """Policies `rolbts` and `rolbts-links`: the published algorithm
+    (`rolbts.assign_as_published`) on jobs and sites.
 
     Jobs are placed in the order of the graph. Each goes, with all its slots, to the site that
-    minimises the variance of the sites' shares of used slots; on ties to the first such site
-    (`tie="last"`: the last). A topic goes to the site that sends most of its bytes.
+    minimises the objective; on ties to the first such site (`tie="last"`: the last). A topic goes
+    to the site that sends most of its bytes. `objective`: the variance of the sites' shares of used
+    slots (`nodes`); that plus the variance of the links' shares of used bandwidth (`both`), as in
+    the paper's equation 4, without sites whose uplink lacks bandwidth (equation 6). There is a link
+    between any two sites; the smaller of their uplinks is its bandwidth (without a limit: all bytes
+    that flow).
     """
 
     name: str = "rolbts"
     tie: Tie = "first"
+    objective: Literal["nodes", "both"] = "nodes"
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance(problem)
         slots = _count_slots(instance)
         filling = Filling(instance)
+        links = _Links(filling) if self.objective == "both" else None
         for name in instance.movable:
             if not instance.slots_of(name):
                 flow = filling.find_main_input(name)
@@ -43,8 +52,10 @@ class Rolbts:
             best: tuple[Fraction, str] | None = None
             for site in instance.places:
                 variance = _compute_variance(filling, slots, name, site)
-                if variance is None:
+                if variance is None or (links is not None and not links.have_room(name, site)):
                     continue
+                if links is not None:
+                    variance += links.compute_variance(name, site)
                 if (
                     best is None
                     or variance < best[0]
@@ -53,6 +64,94 @@ class Rolbts:
                     best = (variance, site)
             filling.put(name, best[1] if best is not None else max(slots, key=lambda s: slots[s]))
         return make_placement(self.name, instance, filling.sites)
+
+
+class _Links:
+    """The bytes per second between any two sites, as shares of the bandwidth between them."""
+
+    def __init__(self, filling: Filling):
+        self._filling = filling
+        places = filling.instance.places
+        total = sum(flow.bytes_per_s for flow in filling.instance.problem.flows) or 1.0
+        self._bandwidths = {
+            (a, b): Fraction(min(places[site].uplink or total for site in (a, b)))
+            for a, b in combinations(sorted(places), 2)
+        }
+
+    def have_room(self, name: str, site: str) -> bool:
+        """Whether all uplinks have enough bandwidth with the load at `site`."""
+        self._filling.put(name, site)
+        sent = self._filling.sent
+        places = self._filling.instance.places.values()
+        fits = all(
+            place.uplink is None or sent[place.name] <= place.uplink * (1 + TOLERANCE)
+            for place in places
+        )
+        self._filling.take(name)
+        return fits
+
+    def compute_variance(self, name: str, site: str) -> Fraction:
+        """The variance of the links' shares with the load at `site`."""
+        sites = {**self._filling.sites, name: site}
+        used = dict.fromkeys(self._bandwidths, Fraction(0))
+        for flow in self._filling.instance.problem.flows:
+            start, end = sites.get(flow.start), sites.get(flow.end)
+            if start is not None and end is not None and start != end:
+                used[min(start, end), max(start, end)] += Fraction(flow.bytes_per_s)
+        shares = [rate / self._bandwidths[link] for link, rate in used.items()]
+        return compute_variance(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Fsace:
+    """Policy `fsace`, after the scheduler that RoLBTS is compared with, reconstructed.
+
+    Jobs are placed whole, in the order of the graph. Each goes to the site of the greatest ability
+    that has slots, memory and processor time for it, on ties to the first. The ability is `weight`
+    times the free share of memory (of slots where memory is unknown) plus the rest times the free
+    share of the processor. Uplinks play no part.
+    """
+
+    name: str = "fsace"
+    weight: float = 0.5
+
+    def place(self, problem: Problem) -> Placement:
+        instance = Instance(problem)
+        filling = Filling(instance)
+        for name in instance.movable:
+            flow = filling.find_main_input(name)
+            if not instance.slots_of(name) and flow is not None:
+                filling.put(name, filling.sites[flow.start])
+                continue
+            able = [place for place in instance.places.values() if _has_room(filling, name, place)]
+            candidates = able or list(instance.places.values())
+            best = max(candidates, key=lambda place: self._rate_ability(filling, place))
+            filling.put(name, best.name)
+        return make_placement(self.name, instance, filling.sites)
+
+    def _rate_ability(self, filling: Filling, place: Place) -> float:
+        memory = 1.0
+        if place.memory_bytes is not None and place.memory_bytes > 0:
+            memory = 1 - filling.memory[place.name] / place.memory_bytes
+        elif place.memory_bytes is None and place.slots:
+            memory = 1 - filling.slots[place.name] / place.slots
+        busy = place.busy + filling.work[place.name]
+        processor = 1 - busy / place.capacity if place.capacity > 0 else 0.0
+        return self.weight * memory + (1 - self.weight) * processor
+
+
+def _has_room(filling: Filling, name: str, place: Place) -> bool:
+    """Whether the place has slots, memory and processor time for the load."""
+    instance, site = filling.instance, place.name
+    work = filling.work[site] + instance.work[name] * instance.scale
+    slots = filling.slots[site] + instance.slots_of(name)
+    memory = filling.memory[site] + instance.memory_of(name)
+    return (
+        instance.keeps_up(name, place)
+        and work <= instance.room_at(place) * (1 + TOLERANCE)
+        and (place.slots is None or slots <= place.slots)
+        and (place.memory_bytes is None or memory <= place.memory_bytes)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +223,16 @@ def _express_spread(program: Program, instance: Instance, slots: dict[str, int])
 def _compute_variance(
     filling: Filling, slots: dict[str, int], name: str, site: str
 ) -> Fraction | None:
+    """The variance of the shares of used slots with the load at `site`; None if it lacks slots or
+    memory for it."""
     used = {**filling.slots, site: filling.slots[site] + filling.instance.slots_of(name)}
-    if any(used[other] > slot_count for other, slot_count in slots.items() if other == site):
+    memory = filling.instance.places[site].memory_bytes
+    needed = filling.memory[site] + filling.instance.memory_of(name)
+    if used[site] > slots[site] or (memory is not None and needed > memory * (1 + TOLERANCE)):
         return None
-    shares = [
-        Fraction(used[other], slot_count) for other, slot_count in slots.items() if slot_count
-    ]
-    total = sum(shares, Fraction(0))
-    return sum((x * x for x in shares), Fraction(0)) - total * total / len(shares)
+    return compute_variance(
+        [Fraction(used[other], slot_count) for other, slot_count in slots.items() if slot_count]
+    )
 
 
 def _count_slots(instance: Instance) -> dict[str, int]:

@@ -11,6 +11,8 @@ POLICY_NAMES = (
     "bottom-up",
     "top-down",
     "rolbts",
+    "rolbts-links",
     "rolbts-exact",
+    "fsace",
     "caps",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from speck.errors import NotFoundError
-from speck.placement.balance import Rolbts, RolbtsExact
+from speck.placement.balance import Fsace, Rolbts, RolbtsExact
 from speck.placement.caps import Caps
 from speck.placement.descending import Lightweight, Ranked
 from speck.placement.greedy import Greedy
@@ -26,7 +26,9 @@ POLICIES: Mapping[str, Policy] = {
         BottomUp(),
         TopDown(),
         Rolbts(),
+        Rolbts("rolbts-links", objective="both"),
         RolbtsExact(),
+        Fsace(),
         Caps(),
     )
 }

@@ -1,53 +1,56 @@
-"""RoLBTS, resource-oriented load balancing: the published algorithm, and an exact one.
+"""RoLBTS, resource-oriented load balancing of task slots, by its published equations.
 
-Services arrive one after another. Each has branches, and each branch occupies a slot of a server.
-All branches of a service communicate, so each separated pair loads the link between its two
-servers. `p_i = slots used / (cores x overclock)` is a server's occupancy; the objective is the
-variance of the `p_i`.
+Services arrive one after another. Each has branches, and each branch takes a slot of a server. The
+branches of a service communicate, so each separated pair loads the link between its two servers.
+In the paper's notation: `G_a(i,i)` is the memory of a server, `G_a(i,j)` the bandwidth of a link,
+`G_r(k,k)` the processing rate of a branch, `G_r(k,l)` the rate between two branches, and `a(i,k)`
+is 1 if branch `k` is at server `i`.
 
-`assign_as_published` enumerates all N^M assignments of a service's M branches to N servers, drops
-those that do not fit, and takes the first with the least variance (`tie="first"`), as the algorithm
-is written. This is a reconstruction: with `tie="last"` the paper's shares of servers (figure 7)
-come out in their order and those of links (figure 8) reversed, with `tie="first"` vice versa. What
-the paper calls variance is the sample standard deviation in percent. Left out are the links' half
-of the paper's objective and its limits of memory and bandwidth, see docs/placement.md. Figures 5
-and 6 can be reproduced by what they count, the assignments tried (`count_assignments`). Figure 4
-cannot: the available text lacks the equations behind it.
+- (1) occupancy of a server: `p_i = sum_k a(i,k) G_r(k,k) / (cores x overclock)`
+- (2) occupancy of a link: `p_ij = sum_kl a(i,k) a(j,l) G_r(k,l) / G_a(i,j)`
+- (4) objective: the least variance of the occupancies of servers and links
+- (5) `sum_k a(i,k) G_r(k,k) <= G_a(i,i)`
+- (6) `sum_kl a(i,k) a(j,l) G_r(k,l) <= G_a(i,j)`
 
-`assign_exactly` solves the same objective over all services at once, and among all balanced
-placements takes one with the fewest separated pairs, so that links stay idle.
+Equations 1 and 2 are reconstructed: the available text lacks its formulas. `assign_as_published`
+enumerates all N^M assignments of a service's M branches to N servers, drops those without enough
+slots, memory (5) or bandwidth (6), and takes the first of the best (`tie="first"`), as algorithm 1
+is written. Figures 7 and 8 of the paper follow from the variance of servers alone
+(`objective="nodes"`), against equation 4; see docs/placement.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from itertools import combinations, product
 from typing import Literal
 
 from speck.errors import PermanentError
 
 Tie = Literal["first", "last"]
+Objective = Literal["nodes", "both", "joint"]
+"""What has the least variance: the servers' occupancies (`nodes`), those of servers plus those of
+links (`both`), or all together (`joint`)."""
 MOST_ASSIGNMENTS = 3_000_000
-"""Maximum that `assign_as_published` enumerates for one service: takes some seconds."""
-MOST_SHAPES = 1000
-"""Maximum number of equally even distributions of branches to try."""
-MOST_STATES = 200_000
-"""Maximum number of states to search for one distribution."""
+"""Maximum that `assign_as_published` enumerates for one service: takes some seconds, or minutes
+if branches differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server with `cores` times `overclock` slots, of which `used` are occupied already."""
+    """A server with `cores` times `overclock` slots, of which `used` are occupied already.
+
+    `memory`: G_a(i,i), in the unit of the branches' rates; None: no limit.
+    """
 
     name: str
     cores: int
     overclock: int = 1
     used: int = 0
+    memory: float | None = None
 
     @property
     def slots(self) -> int:
@@ -55,17 +58,40 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """A service: the processing `rates` G_r(k,k) of its branches, and the rates of `exchange`
+    G_r(k,l) between two of them (k < l); pairs that are not named exchange at a rate of 1."""
+
+    rates: tuple[float, ...]
+    exchange: Mapping[tuple[int, int], float] | None = None
+
+    @property
+    def branches(self) -> int:
+        return len(self.rates)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all branches are alike, so that only their number at each server matters."""
+        return not self.exchange and len(set(self.rates)) <= 1
+
+    def exchange_of(self, k: int, m: int) -> float:
+        return 1.0 if self.exchange is None else self.exchange.get((k, m), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """`counts[service][server]`: number of branches of a service on a server.
 
-    `tried`: number of assignments tried. `optimal`: no assignment is more even, and no equally even
-    one separates fewer pairs.
+    `places[service][branch]`: the branch's server, where it was chosen branch by branch. `tried`:
+    number of assignments tried. `optimal`: no assignment is more even, and no equally even one
+    separates fewer pairs.
     """
 
     servers: tuple[Server, ...]
     counts: tuple[tuple[int, ...], ...]
     tried: int = 0
     optimal: bool = False
+    places: tuple[tuple[int, ...], ...] = ()
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -127,37 +153,51 @@ def count_assignments(servers: int, branches: int) -> int:
 
 
 def assign_as_published(
-    servers: Sequence[Server], services: Sequence[int], *, tie: Tie = "first"
+    servers: Sequence[Server],
+    services: Sequence[int | Service],
+    *,
+    tie: Tie = "first",
+    objective: Objective = "nodes",
+    link_capacity: float | None = None,
 ) -> Assignment:
-    """Assign services (given by their numbers of branches) in the order of arrival, as published.
+    """Assign services in the order of arrival, as published.
+
+    A service that is a number has so many branches of rate 1, and each pair exchanges at a rate of
+    1. `link_capacity`: G_a(i,j) of each link; without it links have no limit, and their occupancy
+    is in relation to the smaller server's slots.
 
     Raises PermanentError if a service fits nowhere, or has too many assignments to enumerate
     (`assign_exactly` does not enumerate).
     """
-    servers = _check_slots(servers)
+    servers = check_slots(servers)
+    state = _State(servers, objective, link_capacity)
     rows: list[tuple[int, ...]] = []
-    used = [server.used for server in servers]
+    places: list[tuple[int, ...]] = []
     tried = 0
-    for branches in services:
-        count = count_assignments(len(servers), branches)
+    for each in services:
+        service = each if isinstance(each, Service) else Service((1.0,) * each)
+        count = count_assignments(len(servers), service.branches)
         if count > MOST_ASSIGNMENTS:
             raise PermanentError(
-                f"cannot enumerate {len(servers)}^{branches} = {count} assignments of a service "
-                f"of {branches} branches: use rolbts-exact, which does not"
+                f"cannot enumerate {len(servers)}^{service.branches} = {count} assignments of a "
+                f"service of {service.branches} branches: use rolbts-exact, which does not"
             )
         tried += count
-        row = _find_best_row(servers, used, branches, tie)
-        if row is None:
+        chosen = state.choose(service, tie)
+        if chosen is None:
             raise PermanentError(
-                f"cannot place a service of {branches} branches: "
-                f"{_count_free_slots(servers, used)} slots are free on {len(servers)} servers"
+                f"cannot place a service of {service.branches} branches: "
+                f"{count_free_slots(servers, state.slots)} slots are free on {len(servers)} servers"
+                f"{state.describe_limits()}"
             )
-        rows.append(row)
-        used = [before + more for before, more in zip(used, row, strict=True)]
-    return Assignment(servers, tuple(rows), tried)
+        state.add(service, chosen)
+        rows.append(tuple(chosen.count(index) for index in range(len(servers))))
+        places.append(chosen)
+    return Assignment(servers, tuple(rows), tried, places=tuple(places))
 
 
-def _check_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
+def check_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
+    """The servers. Raises PermanentError if one has no slots."""
     for server in servers:
         if server.slots <= 0:
             raise PermanentError(
@@ -166,232 +206,96 @@ def _check_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
     return tuple(servers)
 
 
-def _count_free_slots(servers: Sequence[Server], used: Sequence[int]) -> int:
+def count_free_slots(servers: Sequence[Server], used: Sequence[int]) -> int:
+    """Slots that are free on all servers together, with so many used on each."""
     return sum(server.slots - used_slots for server, used_slots in zip(servers, used, strict=True))
 
 
-def _find_best_row(
-    servers: tuple[Server, ...], used: list[int], branches: int, tie: Tie
-) -> tuple[int, ...] | None:
-    @cache
-    def compute_variance(row: tuple[int, ...]) -> Fraction | None:
-        after = [before + more for before, more in zip(used, row, strict=True)]
-        if any(
-            used_slots > server.slots for used_slots, server in zip(after, servers, strict=True)
-        ):
+class _State:
+    """What the services placed so far use: slots and rates by server, exchange by link."""
+
+    def __init__(
+        self, servers: tuple[Server, ...], objective: Objective, link_capacity: float | None
+    ):
+        self.servers = servers
+        self.objective = objective
+        self.link_capacity = link_capacity
+        self.links = list(combinations(range(len(servers)), 2))
+        self.slots = [server.used for server in servers]
+        self.rates = [Fraction(server.used) for server in servers]
+        self.exchanged = [Fraction(0)] * len(self.links)
+
+    def choose(self, service: Service, tie: Tie) -> tuple[int, ...] | None:
+        """The server of each branch; None if no assignment keeps slots, memory and bandwidth."""
+        values: dict[tuple[int, ...], Fraction | None] = {}
+        best: Fraction | None = None
+        chosen: tuple[int, ...] | None = None
+        for assignment in product(range(len(self.servers)), repeat=service.branches):
+            key = tuple(sorted(assignment)) if service.is_uniform else assignment
+            if key not in values:
+                values[key] = self._evaluate(service, assignment)
+            value = values[key]
+            if value is None:
+                continue
+            if best is None or value < best or (value == best and tie == "last"):
+                best, chosen = value, assignment
+        return chosen
+
+    def _evaluate(self, service: Service, assignment: tuple[int, ...]) -> Fraction | None:
+        """The objective after this assignment; None if it exceeds a limit."""
+        slots, rates, exchanged = self._sum_up(service, assignment)
+        for index, server in enumerate(self.servers):
+            if slots[index] > server.slots:
+                return None
+            if server.memory is not None and rates[index] > Fraction(server.memory):
+                return None
+        if self.link_capacity is not None and max(exchanged, default=0) > self.link_capacity:
             return None
-        return _variance(
-            [
-                Fraction(used_slots, server.slots)
-                for used_slots, server in zip(after, servers, strict=True)
-            ]
-        )
+        of_servers = [rate / server.slots for rate, server in zip(rates, self.servers, strict=True)]
+        of_links = [rate / self._capacity_of(n) for n, rate in enumerate(exchanged)]
+        if self.objective == "joint":
+            return compute_variance([*of_servers, *of_links])
+        variance = compute_variance(of_servers)
+        return variance + compute_variance(of_links) if self.objective == "both" else variance
 
-    best: Fraction | None = None
-    chosen: tuple[int, ...] | None = None
-    for assignment in product(range(len(servers)), repeat=branches):
-        tally = Counter(assignment)
-        row = tuple(tally[index] for index in range(len(servers)))
-        row_variance = compute_variance(row)
-        if row_variance is None:
-            continue
-        if best is None or row_variance < best or (row_variance == best and tie == "last"):
-            best, chosen = row_variance, row
-    return chosen
+    def _capacity_of(self, link: int) -> Fraction:
+        if self.link_capacity is not None:
+            return Fraction(self.link_capacity)
+        a, b = self.links[link]
+        return Fraction(min(self.servers[a].slots, self.servers[b].slots))
 
+    def _sum_up(
+        self, service: Service, assignment: tuple[int, ...]
+    ) -> tuple[list[int], list[Fraction], list[Fraction]]:
+        """Slots, rates and exchange with this service added."""
+        slots, rates, exchanged = list(self.slots), list(self.rates), list(self.exchanged)
+        for rate, index in zip(service.rates, assignment, strict=True):
+            slots[index] += 1
+            rates[index] += Fraction(rate)
+        numbers = {link: number for number, link in enumerate(self.links)}
+        for k, m in combinations(range(service.branches), 2):
+            a, b = sorted((assignment[k], assignment[m]))
+            if a != b:
+                exchanged[numbers[a, b]] += Fraction(service.exchange_of(k, m))
+        return slots, rates, exchanged
 
-def _variance(shares: Sequence[Fraction]) -> Fraction:
-    """N times the variance, which orders assignments alike."""
-    total = sum(shares, Fraction(0))
-    return sum((share * share for share in shares), Fraction(0)) - total * total / len(shares)
+    def add(self, service: Service, assignment: tuple[int, ...]) -> None:
+        """Count the service in."""
+        self.slots, self.rates, self.exchanged = self._sum_up(service, assignment)
 
-
-def assign_exactly(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
-    """Assign all services at once with the least variance, then with the fewest separated pairs.
-
-    Dynamic programming over servers (state: branches placed, sum of shares; value: sum of squared
-    shares) finds how many branches each server gets. A search that splits the largest service
-    first finds which ones; it treats servers with equally many free slots as equal.
-    Raises PermanentError if the services do not fit.
-    """
-    servers = _check_slots(servers)
-    total = sum(services)
-    if total > _count_free_slots(servers, [server.used for server in servers]):
-        raise PermanentError(
-            f"cannot place services of {total} branches: "
-            f"{_count_free_slots(servers, [server.used for server in servers])} slots are free on "
-            f"{len(servers)} servers"
-        )
-    packing = _Packing(services)
-    best: tuple[int, tuple[tuple[int, ...], ...]] | None = None
-    shapes: set[tuple[int, ...]] = set()
-    is_complete = True
-    for row in _list_even_rows(servers, total):
-        shape = tuple(sorted(row))
-        if shape in shapes:
-            continue  # which server has which share does not matter for separated pairs
-        if len(shapes) >= MOST_SHAPES:
-            is_complete = False
-            break
-        shapes.add(shape)
-        apart, counts = packing.solve(row)
-        if best is None or apart < best[0]:
-            best = (apart, counts)
-        if apart == 0:
-            break
-    if best is None:
-        raise PermanentError("cannot place services on no servers")
-    return Assignment(servers, best[1], packing.tried, is_complete and packing.is_complete)
+    def describe_limits(self) -> str:
+        """The limits besides slots, for an error."""
+        limits = []
+        if any(server.memory is not None for server in self.servers):
+            limits.append("memory")
+        if self.link_capacity is not None:
+            limits.append(f"links of {self.link_capacity:g}")
+        return f", limited by {' and '.join(limits)}" if limits else ""
 
 
-def _list_even_rows(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
-    """All distributions of `total` branches with the least variance of the servers' shares."""
-    unit = math.lcm(*(server.slots for server in servers))
-    size = len(servers)
-    spread_bound = _bound_spread(servers, total, unit)
-    layers: list[dict[tuple[int, int], int]] = [{(0, 0): 0}]
-    for number, server in enumerate(servers, 1):
-        layer: dict[tuple[int, int], int] = {}
-        for (placed, shares), squares in layers[-1].items():
-            for added in range(min(server.slots - server.used, total - placed) + 1):
-                share = (server.used + added) * unit // server.slots
-                key, value = (placed + added, shares + share), squares + share * share
-                # the spread of the first servers is a lower bound on that of all servers
-                if size * (number * value - key[1] ** 2) > number * spread_bound:
-                    continue
-                if value < layer.get(key, value + 1):
-                    layer[key] = value
-        layers.append(layer)
-    spreads = {
-        key: size * value - key[1] ** 2 for key, value in layers[-1].items() if key[0] == total
-    }
-    least = min(spreads.values(), default=None)
-    for key, value in spreads.items():
-        if value == least:
-            yield from _trace_back(servers, layers, unit, key)
-
-
-def _bound_spread(servers: tuple[Server, ...], total: int, unit: int) -> int:
-    """Upper bound on N sum p^2 - (sum p)^2, in units: each branch goes to the emptiest server."""
-    used = [server.used for server in servers]
-    for _ in range(total):
-        free = [i for i, server in enumerate(servers) if used[i] < server.slots]
-        used[min(free, key=lambda i: Fraction(used[i] + 1, servers[i].slots))] += 1
-    shares = [
-        used_slots * unit // server.slots for used_slots, server in zip(used, servers, strict=True)
-    ]
-    return len(shares) * sum(share * share for share in shares) - sum(shares) ** 2
-
-
-def _trace_back(
-    servers: tuple[Server, ...],
-    layers: list[dict[tuple[int, int], int]],
-    unit: int,
-    key: tuple[int, int],
-) -> Iterator[tuple[int, ...]]:
-    """All distributions that lead to a state at its least value, traced back from it."""
-    depth = len(layers) - 1
-    if depth == 0:
-        yield ()
-        return
-    server, value = servers[depth - 1], layers[depth][key]
-    for added in range(min(server.slots - server.used, key[0]) + 1):
-        share = (server.used + added) * unit // server.slots
-        previous_key = (key[0] - added, key[1] - share)
-        if layers[depth - 1].get(previous_key) == value - share * share:
-            for rest in _trace_back(servers[:-1], layers[:-1], unit, previous_key):
-                yield (*rest, added)
-
-
-class _Packing:
-    """Splits services over a given distribution with the fewest separated pairs."""
-
-    def __init__(self, services: Sequence[int]):
-        self.services = services
-        self.largest_first = sorted(range(len(services)), key=lambda index: -services[index])
-        self.tried = 0
-        self.is_complete = True
-
-    def solve(self, row: tuple[int, ...]) -> tuple[int, tuple[tuple[int, ...], ...]]:
-        """Separated pairs, and `counts[service][server]`; `row` sums up to all branches."""
-        self._states = 0
-        self._lowest_costs: dict[tuple[int, tuple[int, ...]], int] = {}
-        order = sorted(range(len(row)), key=lambda index: -row[index])
-        free = tuple(row[index] for index in order)
-        self._best: tuple[int, list[list[int]]] | None = None
-        self._search(0, list(free), 0, [])
-        assert self._best is not None  # any split that fills every server is an answer
-        counts = [[0] * len(row) for _ in self.services]
-        for service, parts in zip(self.largest_first, self._best[1], strict=True):
-            for position, part in enumerate(parts):
-                counts[service][order[position]] = part
-        return self._best[0], tuple(tuple(line) for line in counts)
-
-    def _search(self, depth: int, free: list[int], apart: int, lines: list[list[int]]) -> None:
-        """Search depth first, best splits first, and prune what cannot be better."""
-        if self._best is not None and apart + self._bound_cost(depth, free) >= self._best[0]:
-            return
-        if depth == len(self.services):
-            self._best = (apart, [list(line) for line in lines])
-            return
-        state = (depth, tuple(sorted(free)))
-        if self._lowest_costs.get(state, apart + 1) <= apart:
-            return
-        self._lowest_costs[state] = apart
-        self._states += 1
-        self.tried += 1
-        if self._states > MOST_STATES and self._best is not None:
-            self.is_complete = False
-            return
-        size = self.services[self.largest_first[depth]]
-        for parts in _list_splits(size, free):
-            cost = _count_pairs_apart(size, parts)
-            free_after = [slots - part for slots, part in zip(free, parts, strict=True)]
-            self._search(depth + 1, free_after, apart + cost, [*lines, parts])
-            if self._best is not None and self._best[0] <= apart + cost:
-                # later splits of this service alone cost at least as much
-                return
-
-    def _bound_cost(self, depth: int, free: list[int]) -> int:
-        """Lower bound on the cost of the remaining services: each as if it were alone."""
-        sizes = sorted(free, reverse=True)
-        total = 0
-        for index in self.largest_first[depth:]:
-            size = self.services[index]
-            if size > sizes[0]:
-                rest, parts = size, []
-                for slots in sizes:
-                    parts.append(min(rest, slots))
-                    rest -= parts[-1]
-                total += _count_pairs_apart(size, parts)
-        return total
-
-
-def _count_pairs_apart(size: int, parts: Sequence[int]) -> int:
-    return (size * size - sum(part * part for part in parts)) // 2
-
-
-def _list_splits(size: int, free: Sequence[int]) -> Iterator[list[int]]:
-    """Distinct ways to split a service over the free slots, fewest separated pairs first."""
-    order = sorted(range(len(free)), key=lambda index: -free[index])
-    splits = _list_parts(size, [free[index] for index in order], 0, size)
-    for parts in sorted(splits, key=lambda parts: (_count_pairs_apart(size, parts), parts)):
-        split = [0] * len(free)
-        for index, part in zip(order, parts, strict=True):
-            split[index] = part
-        yield split
-
-
-def _list_parts(
-    size: int, free: Sequence[int], index: int, before: int
-) -> Iterator[tuple[int, ...]]:
-    """Parts for `free[index:]`, which descends; parts of equal servers descend too."""
-    if index == len(free):
-        if size == 0:
-            yield ()
-        return
-    alike = index > 0 and free[index] == free[index - 1]
-    largest = min(size, free[index], before if alike else size)
-    for part in range(largest, max(0, size - sum(free[index + 1 :])) - 1, -1):
-        for others in _list_parts(size - part, free, index + 1, part):
-            yield (part, *others)
+def compute_variance(shares: Sequence[Fraction]) -> Fraction:
+    """The mean square deviation; 0 of nothing."""
+    if not shares:
+        return Fraction(0)
+    mean = sum(shares, Fraction(0)) / len(shares)
+    return sum(((share - mean) ** 2 for share in shares), Fraction(0)) / len(shares)

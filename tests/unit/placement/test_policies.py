@@ -231,6 +231,43 @@ def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:
     assert find_policy("rolbts-exact").place(problem).objective == 2_000
 
 
+def test_rolbts_with_links_keeps_uplinks_and_spreads_what_crosses() -> None:
+    """Two sites are as empty: to the first one its input would have to cross, as over no limit."""
+    places = tuple(
+        Place(n, "edge" if n != "c" else "cloud", cores=9, slots=6, uplink=uplink)
+        for n, uplink in (("a", None), ("b", 900.0), ("c", None))
+    )
+    loads = (
+        Load("in", Kind.END, site="b"),
+        Load("first", core_s_per_record=1e-4, rate=100),
+        Load("second", core_s_per_record=1e-4, rate=100),
+    )
+    flows = (Flow("in", "first", 100, 1_000), Flow("in", "second", 100, 500))
+    problem = Problem(loads, flows, places)
+    assert [find_policy("rolbts").place(problem).sites[n] for n in ("first", "second")] == [
+        "a",
+        "b",
+    ]
+    linked = find_policy("rolbts-links").place(problem)
+    assert linked.feasible
+    assert linked.sites["first"] == "b"  # 1000 bytes/s do not fit b's uplink
+
+
+def test_fsace_fills_the_site_of_the_greatest_ability() -> None:
+    places = (
+        Place("a", "cloud", cores=2, memory_bytes=100e6),
+        Place("b", "edge", cores=2, memory_bytes=200e6),
+        Place("c", "edge", cores=2, memory_bytes=40e6),
+    )
+    jobs = tuple(
+        Load(f"j{n}", core_s_per_record=1e-3, rate=400, memory_bytes=50e6) for n in range(4)
+    )
+    placement = find_policy("fsace").place(Problem(jobs, (), places))
+    # free shares of memory and processor: a 1 and 1 (the first), then b 1 and 1, then b .75 and .8
+    assert [placement.sites[f"j{n}"] for n in range(4)] == ["a", "b", "b", "a"]
+    assert placement.feasible
+
+
 def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(NotFoundError, match=r"cannot place by policy best: .* only milp, greedy"):
         find_policy("best")

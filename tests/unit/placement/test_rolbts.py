@@ -12,11 +12,14 @@ import pytest
 from speck.errors import PermanentError
 from speck.placement.rolbts import (
     Assignment,
+    Objective,
     Server,
+    Service,
+    Tie,
     assign_as_published,
-    assign_exactly,
     count_assignments,
 )
+from speck.placement.rolbts_exact import assign_exactly
 
 SERVERS = [Server(f"server-{n}", cores=14, overclock=4) for n in (1, 2, 3)]
 ARRIVALS = (2, 1, 3, 5, 6, 4, 7)
@@ -38,6 +41,67 @@ def test_as_written_the_servers_come_in_another_order() -> None:
     assignment = assign_as_published(SERVERS, ARRIVALS)
     assert assignment.used == (10, 9, 9)
     assert sum(assignment.pairs.values()) == 45
+
+
+@pytest.mark.parametrize(
+    ("objective", "tie", "used", "pairs"),
+    [
+        ("nodes", "first", (10, 9, 9), (17, 15, 13)),
+        ("nodes", "last", (9, 9, 10), (13, 15, 17)),
+        ("both", "first", (9, 10, 9), (16, 14, 15)),
+        ("both", "last", (9, 10, 9), (15, 14, 16)),
+        ("joint", "first", (8, 8, 12), (8, 9, 13)),
+        ("joint", "last", (12, 8, 8), (13, 9, 8)),
+    ],
+)
+def test_with_links_in_the_objective_as_in_equation_4(
+    objective: Objective, tie: Tie, used: tuple[int, ...], pairs: tuple[int, ...]
+) -> None:
+    assignment = assign_as_published(SERVERS, ARRIVALS, tie=tie, objective=objective)
+    assert assignment.used == used
+    assert tuple(assignment.pairs.values()) == pairs
+
+
+def test_with_links_in_the_objective_the_published_links_do_not_come_out() -> None:
+    """Of the published prefixes (2, 1, 3, 5, 6), 4, 7; the page says so of all orders."""
+    for objective in ("both", "joint"):
+        for tie in ("first", "last"):
+            found = assign_as_published(SERVERS, ARRIVALS, tie=tie, objective=objective)  # type: ignore[arg-type]
+            assert sorted(found.pairs.values()) != [13, 15, 17]
+
+
+def test_assignments_without_memory_are_dropped() -> None:
+    """Equation 5: the rates of a server's branches are at most its memory."""
+    service = Service((3.0, 2.0, 1.0))
+    servers = [Server("a", 4, memory=3.0), Server("b", 4, memory=3.0)]
+    (place,) = assign_as_published(servers, [service]).places
+    assert sorted((place[1], place[2])) == [1 - place[0]] * 2
+    with pytest.raises(PermanentError, match="8 slots are free on 2 servers, limited by memory"):
+        assign_as_published([Server("a", 4, memory=2.0), servers[1]], [service])
+
+
+def test_assignments_without_bandwidth_are_dropped() -> None:
+    """Equation 6. Evenly split, two pairs of branches of 2 + 2 would load the link with 4."""
+    servers = [Server("a", 4), Server("b", 4)]
+    assert assign_as_published(servers, (4,)).used == (2, 2)
+    assert sorted(assign_as_published(servers, (4,), link_capacity=3).used) == [1, 3]
+    assert sorted(assign_as_published(servers, (4,), link_capacity=2).used) == [0, 4]
+    small = [Server("a", 3), Server("b", 3)]
+    with pytest.raises(
+        PermanentError, match="6 slots are free on 2 servers, limited by links of 2"
+    ):
+        assign_as_published(small, (4,), link_capacity=2)
+
+
+def test_rates_of_branches_and_exchanges_decide() -> None:
+    """One branch works as much as the other two; the two that talk much stay together."""
+    servers = [Server("a", 8), Server("b", 8)]
+    heavy = Service((4.0, 2.0, 2.0))
+    (place,) = assign_as_published(servers, [heavy]).places
+    assert place == (0, 1, 1)
+    talks = Service((1.0,) * 4, {(0, 3): 9.0, (1, 2): 9.0, (0, 1): 0.0})
+    (place,) = assign_as_published(servers, [talks], link_capacity=4).places
+    assert (place[0] == place[3], place[1] == place[2], place[0] != place[1]) == (True,) * 3
 
 
 def test_fsace_as_published() -> None:
