@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract
-from speck.analyzer.memory import STATE_FACTOR, STATES, SUBTASK_BYTES
+from speck.analyzer.memory import STATE_FACTOR, SUBTASK_BYTES
 from speck.analyzer.rates import (
     JOBS_RATED,
     MIN_BUSY_S,
-    SUBTASKS_RATED,
+    SUBTASK_RATES,
     TRUE_OUTPUT,
     divide_by_busy_time,
 )
@@ -65,7 +65,7 @@ JOBS = Contract(
         "true_processing_rate": "double",
         "true_output_rate": "double",
         TRUE_OUTPUT: "double",  # out_rate by busy seconds per second, as flink-placement has it
-        "tasks": SUBTASKS_RATED.columns["tasks"],
+        "tasks": SUBTASK_RATES,
         "utilisation": "double",
         "back_pressured": "double",
         "lower_bound": "boolean",
@@ -94,15 +94,9 @@ JOBS = Contract(
 
 
 def describe_jobs(
-    rated: DataFrame,
-    wired: DataFrame,
-    sites: DataFrame,
-    lags: DataFrame,
-    states: DataFrame,
-    subtasks: DataFrame,
+    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame
 ) -> DataFrame:
-    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED, LAGS, STATES and SUBTASKS_RATED
-    -> JOBS."""
+    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
     step = "describe jobs"
     places = SITES_USED.select(sites, step).select(
         "site",
@@ -120,8 +114,6 @@ def describe_jobs(
         .join(JOBS_WIRED.select(wired, step), "engine_job_id", "left")
         .join(F.broadcast(places), "site", "left")
         .join(LAGS.select(lags, step), ["composition", "job_name"], "left")
-        .join(STATES.select(states, step), "engine_job_id", "left")
-        .join(SUBTASKS_RATED.select(subtasks, step), "engine_job_id", "left")
     )
     frame = frame.withColumn("_cpu_share", _compute_cpu_share()).withColumn("ended", _has_ended())
     frame = frame.withColumn("_refused", F.array_compact(F.array(*_list_objections())))
@@ -151,6 +143,7 @@ def describe_jobs(
             "utilisation": F.col("busiest"),
             "contended": F.col("contended_share"),
             "samples": F.col("rows") - F.col("duplicates"),
+            "tasks": F.col("rates"),
             "state_bytes": F.col("checkpoint_bytes"),
             "heap_bytes": _estimate_heap(),
             "heap_bytes_per_s": F.col("state_bytes_per_s") * _factor_of_state(),

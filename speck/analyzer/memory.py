@@ -1,7 +1,7 @@
 """What jobs and engines need of the heap, by regression over samples.
 
 - *State*: the size of a job's checkpoints over time, by least squares over the slices of the
-  window. A job grows if a line fits well (r squared of `FIT`) and rises.
+  window (`rates.rate_jobs`). A job grows if a line fits well (`lines.FIT`) and rises.
 - *Heap of a site*: between two collections a heap fills with garbage, so only the least use of each
   minute counts. Regressed on the subtasks that ran, it gives the heap of a subtask; regressed on
   time, its growth. Growth of the heap counts only where state grows as well: a heap whose collector
@@ -18,13 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.rates import SLICED
+from speck.analyzer.lines import fit_rising_line
 from speck.metrics.dataset.schema import SITES
 
-FIT = 0.5
-"""Minimum r squared of a line that counts."""
-MIN_POINTS = 3
-"""Minimum number of points of a line that counts."""
 BIN_S = 60
 SUBTASK_BYTES = 10_000_000
 """Heap of a subtask where the samples do not show it; the same as in `speck.placement.instance`."""
@@ -46,10 +42,6 @@ HEAPS = Contract(
     },
 )
 
-STATES = Contract(
-    "states", {"engine_job_id": "string", "state_bytes_per_s": "double"}
-)  # null: unknown; 0: does not grow
-
 
 def measure_heaps(rows: DataFrame) -> DataFrame:
     """SITES rows -> HEAPS."""
@@ -69,33 +61,10 @@ def measure_heaps(rows: DataFrame) -> DataFrame:
         F.max_by("_max", "_bin").alias("heap_max_bytes"),
         F.min("_heap").alias("heap_least_bytes"),
         F.min_by("_at", "_heap").alias("heap_least_at"),
-        _fit_line("_heap", F.unix_micros("_at") / 1e6).alias("heap_bytes_per_s"),
-        _fit_line("_heap", F.col("_used")).alias("heap_bytes_per_subtask"),
+        fit_rising_line("_heap", F.unix_micros("_at") / 1e6).alias("heap_bytes_per_s"),
+        fit_rising_line("_heap", F.col("_used")).alias("heap_bytes_per_subtask"),
     )
     return HEAPS.select(heaps, "measure heaps")
-
-
-def measure_states(sliced: DataFrame) -> DataFrame:
-    """SLICED -> STATES: one row for each incarnation."""
-    frame = SLICED.select(sliced, "measure state")
-    points = frame.groupBy("engine_job_id", "slice").agg(
-        F.max_by("checkpoint_bytes", "last_at").cast("double").alias("_state"),
-        F.max("last_at").alias("_at"),
-    )
-    growth = _fit_line("_state", F.unix_micros("_at") / 1e6)
-    is_known = F.count("_state") >= MIN_POINTS
-    states = points.groupBy("engine_job_id").agg(
-        F.when(is_known, F.coalesce(growth, F.lit(0.0))).alias("state_bytes_per_s")
-    )
-    return STATES.select(states, "measure state")
-
-
-def _fit_line(name: str, over: Column) -> Column:
-    """The slope of a rising line that fits the points of a group; null if there is none."""
-    y = F.col(name)
-    is_line = (F.count(y) >= MIN_POINTS) & (F.regr_r2(y, over) >= FIT)
-    slope = F.regr_slope(y, over)
-    return F.when(is_line & (slope > 0), slope)
 
 
 def choose_state_factor() -> Column:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.clean import PAIRS
 from speck.analyzer.contracts import Contract
+from speck.analyzer.lines import MIN_POINTS, fit_rising_line
 from speck.analyzer.reading import Span
 
 SLICES = 10
@@ -28,6 +29,12 @@ WHOLE = 0.99
 """CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
 MIN_SLICE_BUSY_S = 0.1
 """Minimum busy time for which a slice is evidence of a job's cost."""
+
+TRUE_OUTPUT = "trueOutputProcessingRate"
+"""flink-placement's name for records sent per second of useful time."""
+MIN_BUSY_S = 1.0
+"""Minimum busy time that is evidence of a rate per second of useful time, or of a cost."""
+SUBTASK_RATES = f"array<struct<vertex:string,subtask:int,{TRUE_OUTPUT}:double>>"
 
 _OF_JOB = {
     "composition": "string",
@@ -101,6 +108,7 @@ TASKS_RATED = Contract(
         "out_rate": "double",
         "bytes_in_rate": "double",
         "bytes_out_rate": "double",
+        "rates": SUBTASK_RATES,
         "contended_s": "double",
         "clock_s": "double",
         "first_at": "timestamp",
@@ -136,6 +144,8 @@ JOBS_RATED = Contract(
         "contended_share": "double",
         "spread": "double",  # coefficient of variation of the cost over slices
         "spread_slices": "int",
+        "rates": SUBTASK_RATES,
+        "state_bytes_per_s": "double",  # growth of checkpoints; 0: none; null: unknown
         "first_at": "timestamp",
         "last_at": "timestamp",
         "restarts": "int",
@@ -249,7 +259,9 @@ def _sum_subtasks(of_subtask: DataFrame) -> DataFrame:
         }
     )
     summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
+    subtask_rate = divide_by_busy_time(F.col("out_rate"), F.col("busy")).alias(TRUE_OUTPUT)
     aggregates = [F.sum(name).alias(name) for name in summed]
+    aggregates.append(F.collect_list(F.struct("vertex", "subtask", subtask_rate)).alias("rates"))
     aggregates += [_sum_if_complete(name).alias(name) for name in rates if name != "back_pressured"]
     tasks = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
         *aggregates,
@@ -269,38 +281,6 @@ def _sum_subtasks(of_subtask: DataFrame) -> DataFrame:
 def _sum_if_complete(name: str) -> Column:
     """The sum, or null if a part is unknown: a sum without it would be too low."""
     return F.when(F.count(name) == F.count("*"), F.sum(name))
-
-
-TRUE_OUTPUT = "trueOutputProcessingRate"
-"""flink-placement's name for records sent per second of useful time."""
-MIN_BUSY_S = 1.0
-"""Minimum busy time that is evidence of a rate per second of useful time, or of a cost."""
-
-SUBTASKS_RATED = Contract(
-    "subtask rates",
-    {
-        "engine_job_id": "string",
-        "tasks": f"array<struct<vertex:string,subtask:int,{TRUE_OUTPUT}:double>>",
-    },
-)
-
-
-def rate_subtasks(sliced: DataFrame) -> DataFrame:
-    """SLICED -> SUBTASKS_RATED: one row for each incarnation.
-
-    The rate of a subtask is flink-placement's, by its plain formula: `numRecordsOutPerSecond /
-    (busyTimeMsPerSecond / 1000)`. It is null where less than `MIN_BUSY_S` of busy time was seen.
-    """
-    frame = SLICED.select(sliced, "rate subtasks")
-    summed = ("records_out", "out_clock_s", "busy_s", "busy_clock_s")
-    of_subtask = frame.groupBy("engine_job_id", "vertex", "subtask").agg(
-        *(F.sum(name).alias(name) for name in summed)
-    )
-    out_rate = F.col("records_out") / F.col("out_clock_s")
-    rate = divide_by_busy_time(out_rate, F.col("busy_s") / F.col("busy_clock_s"))
-    row = F.struct("vertex", "subtask", rate.alias(TRUE_OUTPUT))
-    jobs = of_subtask.groupBy("engine_job_id").agg(F.array_sort(F.collect_list(row)).alias("tasks"))
-    return SUBTASKS_RATED.select(jobs, "rate subtasks")
 
 
 def divide_by_busy_time(rate: Column, busy: Column) -> Column:
@@ -326,6 +306,7 @@ def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
         _sum_if_complete("busy").alias("busy"),
         _sum_if_complete("cpu").alias("cpu"),
         _max_if_complete(F.col("busy") / F.col("subtasks")).alias("busiest"),
+        F.array_sort(F.flatten(F.collect_list("rates"))).alias("rates"),
         F.max("back_pressured").alias("back_pressured"),
         _sum_of("is_source", "in_rate").alias("in_rate"),
         _sum_of("is_sink", "out_rate").alias("out_rate"),
@@ -338,9 +319,10 @@ def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
         F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
     )
     share = F.when(F.col("clock_s") > 0, F.coalesce("contended_s", F.lit(0.0)) / F.col("clock_s"))
-    jobs = jobs.withColumn("contended_share", share).join(
-        _measure_spread(SLICED.select(sliced, "rate jobs")), "engine_job_id", "left"
-    )
+    slices = SLICED.select(sliced, "rate jobs")
+    jobs = jobs.withColumn("contended_share", share)
+    for of_slices in (_measure_spread(slices), _measure_growth(slices)):
+        jobs = jobs.join(of_slices, "engine_job_id", "left")
     return JOBS_RATED.select(jobs, "rate jobs")
 
 
@@ -379,6 +361,19 @@ def _measure_spread(sliced: DataFrame) -> DataFrame:
             (F.stddev_samp("_cost") / F.avg("_cost")).alias("spread"),
             F.count("_cost").cast("int").alias("spread_slices"),
         )
+    )
+
+
+def _measure_growth(sliced: DataFrame) -> DataFrame:
+    """The growth of the checkpoints over the window's slices, by incarnation."""
+    points = sliced.groupBy("engine_job_id", "slice").agg(
+        F.max_by("checkpoint_bytes", "last_at").cast("double").alias("_state"),
+        F.max("last_at").alias("_at"),
+    )
+    growth = fit_rising_line("_state", F.unix_micros("_at") / 1e6)
+    is_known = F.count("_state") >= MIN_POINTS
+    return points.groupBy("engine_job_id").agg(
+        F.when(is_known, F.coalesce(growth, F.lit(0.0))).alias("state_bytes_per_s")
     )
 
 

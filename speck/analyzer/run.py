@@ -16,7 +16,6 @@ from speck.analyzer import (
     features,
     forecast,
     links,
-    memory,
     ranking,
     rates,
     result,
@@ -58,14 +57,13 @@ def analyse(
         return (
             _materialise(rates.sum_slices(clean.pair_samples(rows[TASKS.name]), span)),
             _materialise(sites.sum_polls(rows[SITES.name])),
-            _materialise(memory.measure_heaps(rows[SITES.name])),
             _materialise(links.rate_ends(rows[LINKS.name])),
             _materialise(state.choose_newest_plans(plans)),
         )
 
     left_out: set[str] = set()
     with hold_files(root):  # otherwise files that are compacted meanwhile would silently be missing
-        sliced, polled, heaps, ends, plans = retry_without_damaged(
+        sliced, polled, ends, plans = retry_without_damaged(
             read_all, root, span.extend(PLANS_EVERY)
         )
         left_out.update(
@@ -74,17 +72,11 @@ def analyse(
     with _configure_for_few_rows(spark):
         of_tasks = _materialise(rates.rate_tasks(sliced))
         rated = _materialise(rates.rate_jobs(of_tasks, sliced))
-        states = _materialise(memory.measure_states(sliced))
-        used = _materialise(sites.add_use(polled, rated, heaps, states))
+        used = _materialise(sites.add_use(polled, rated))
         wired = state.wire_jobs(plans, rated)
         jobs = _materialise(
             features.describe_jobs(
-                rates.choose_incarnations(rated),
-                wired,
-                used,
-                links.find_lags(ends),
-                states,
-                rates.rate_subtasks(sliced),
+                rates.choose_incarnations(rated), wired, used, links.find_lags(ends)
             )
         )
         places = _materialise(features.add_loads(used, jobs))

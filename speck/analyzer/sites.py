@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.memory import HEAPS, STATES, choose_state_factor, estimate_heap
+from speck.analyzer.memory import HEAPS, choose_state_factor, estimate_heap, measure_heaps
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import SITES
 
@@ -24,7 +24,8 @@ SITES_POLLED = Contract(
         "seconds": "double",  # from the first poll to the last
         "uplink_mbps": "double",
         "last_at": "timestamp",  # the newest poll
-    },
+    }
+    | {name: kind for name, kind in HEAPS.columns.items() if name != "site"},
 )
 
 SITES_USED = Contract(
@@ -55,7 +56,7 @@ SITES_LOADED = Contract(
 
 
 def sum_polls(rows: DataFrame) -> DataFrame:
-    """SITES rows -> SITES_POLLED."""
+    """SITES rows -> SITES_POLLED, with the HEAPS of the same rows."""
     frame = contract_of(SITES).select(rows, "sum up polls of sites")
     order = Window.partitionBy("site").orderBy("at", "cpu_ms")
     clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
@@ -73,6 +74,7 @@ def sum_polls(rows: DataFrame) -> DataFrame:
         ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
         F.max("at").alias("last_at"),
     )
+    polls = polls.join(measure_heaps(rows), "site", "left")
     return SITES_POLLED.select(polls, "sum up polls of sites")
 
 
@@ -81,17 +83,15 @@ def _newest_of(name: str) -> Column:
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
 
 
-def add_use(polled: DataFrame, rated: DataFrame, heaps: DataFrame, states: DataFrame) -> DataFrame:
-    """SITES_POLLED, JOBS_RATED of all incarnations, HEAPS and STATES -> SITES_USED."""
+def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
+    """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
     step = "add sites' use"
-    growing_jobs = JOBS_RATED.select(rated, step).join(
-        STATES.select(states, step), "engine_job_id", "left"
-    )
-    of_jobs = growing_jobs.groupBy("site").agg(
-        F.sum("busy_s").alias("_busy_s"), F.sum("state_bytes_per_s").alias("_growth")
+    of_jobs = (
+        JOBS_RATED.select(rated, step)
+        .groupBy("site")
+        .agg(F.sum("busy_s").alias("_busy_s"), F.sum("state_bytes_per_s").alias("_growth"))
     )
     frame = SITES_POLLED.select(polled, step).join(of_jobs, "site", "left")
-    frame = frame.join(HEAPS.select(heaps, step), "site", "left")
     busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
     frame = frame.withColumns({"busy": busy, "heap_per_state_byte": choose_state_factor()})
     return SITES_USED.select(frame.withColumn("heap_bytes", estimate_heap()), step)
