@@ -19,6 +19,9 @@ from speck.sites.credentials import Credentials, tls_context
 
 CONNECT_S = 5.0
 
+PARTS = ("engine", "broker", "agent", "service")
+"""What a finding of a site's check can be about."""
+
 _MENDS = {
     "engine": "security.ssl.rest.enabled: true\n"
     "security.ssl.rest.authentication-enabled: true\n"
