@@ -23,6 +23,7 @@ from speck.analyzer import (
     state,
 )
 from speck.analyzer.reading import Span, find_damaged, read, retry_without_damaged
+from speck.analyzer.request import RANKING, RATING, Report
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model.values import JsonObject
@@ -41,13 +42,18 @@ _FEW = {
 
 
 def analyse(
-    spark: SparkSession, root: Path, span: Span, composition: str | None = None
+    spark: SparkSession,
+    root: Path,
+    span: Span,
+    composition: str | None = None,
+    report: Report = lambda _: None,
 ) -> JsonObject:
     """Analyse the dataset at `root` over `span`.
 
     Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
     `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
-    sites always includes all jobs. Damaged files are skipped and listed.
+    sites always includes all jobs. Damaged files are skipped and listed. `report` is called with
+    each further step.
     """
 
     def read_all(without: Collection[Path]) -> tuple[DataFrame, ...]:
@@ -69,6 +75,7 @@ def analyse(
         left_out.update(
             file for table in TABLES.values() for file in find_damaged(root, table, span)
         )
+    report(RATING)
     with _configure_for_few_rows(spark):
         of_tasks = _materialise(rates.rate_tasks(sliced))
         rated = _materialise(rates.rate_jobs(of_tasks, sliced))
@@ -79,6 +86,7 @@ def analyse(
                 rates.choose_incarnations(rated), wired, used, links.find_lags(ends)
             )
         )
+        report(RANKING)
         places = _materialise(features.add_loads(used, jobs))
         origins = ranking.find_origins(jobs, places)  # jobs of other compositions may feed this one
         if composition is not None:

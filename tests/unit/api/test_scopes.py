@@ -70,7 +70,8 @@ class Field:
         head = dict.fromkeys(("ended", "error"))
         head |= {"state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
         for name in ("alpha", "beta"):
-            analysis = {**head, "id": f"an-{name}", "composition": name, "follow": False}
+            analysis = {**head, "id": f"an-{name}", "composition": name}
+            analysis |= {"follow": False, "warm": None}
             placement = {
                 **dict.fromkeys(("at", "policy", "analysis", "gain", "violations")),
                 "id": f"pl-{name}",
