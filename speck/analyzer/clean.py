@@ -18,8 +18,9 @@ A fault in one counter does not spoil the others, but a reset spoils the pair.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.metrics.dataset.schema import TASKS
@@ -75,41 +76,54 @@ def pair_samples(tasks: DataFrame) -> DataFrame:
 
     One shuffle: by subtask, sorted by time within it.
     """
-    rows = contract_of(TASKS).select(tasks, "pair samples")
-    rows = rows.withColumns({name: F.when(~F.isnan(name), F.col(name)) for name in (*TIMES, CPU)})
-    order = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy(
-        "at", *TIMES, *COUNTS, "restarts"
-    )
-    counters = (*TIMES, CPU, *COUNTS, "restarts")
-    before = {f"_{name}": F.lag(name).over(order) for name in ("at", *counters)}
-    rows = rows.withColumns(before).withColumn("kind", _classify()).withColumns(_subtract())
-    return PAIRS.select(rows, "pair samples")
-
-
-def _classify() -> Column:
-    falls = [F.col(name) < F.col(f"_{name}") for name in (*TIMES, CPU, *COUNTS)]
-    is_reset = F.col("restarts") != F.col("_restarts")
-    for fall in falls:
-        is_reset = F.coalesce(is_reset, F.lit(False)) | F.coalesce(fall, F.lit(False))
-    return (
-        F.when(F.col("_at").isNull(), "first")
-        .when(F.col("_at") == F.col("at"), "duplicate")
-        .when(is_reset, "reset")
-        .otherwise("good")
-    )
-
-
-def _subtract() -> dict[str, Column]:
-    is_good = F.col("kind") == "good"
-    clock = (F.unix_micros("at") - F.unix_micros("_at")) / 1e6
-    seconds = {
-        name.replace("_ms", "_s"): (F.col(name) - F.col(f"_{name}")) / 1000.0 for name in TIMES
+    step = "pair samples"
+    timers = (*TIMES, CPU)
+    counters = (*timers, *COUNTS, "restarts")
+    others = [*_IDENTITY, "at", "host_cpu", *COUNTS, "restarts", "checkpoint_bytes"]
+    others.append("checkpoint_ms")
+    cleaned = [f"CASE WHEN NOT isnan({name}) THEN {name} END AS {name}" for name in timers]
+    before = [f"lag({name}) OVER series AS _{name}" for name in ("at", *counters)]
+    differences = {
+        "clock_s": "(unix_micros(at) - unix_micros(_at)) / 1e6D",
+        "reported_s": " + ".join(f"({name} - _{name}) / 1000D" for name in TIMES),
     }
-    reported_s = seconds["busy_s"] + seconds["idle_s"] + seconds["back_pressured_s"]
-    differences = {"clock_s": clock, "reported_s": reported_s, **seconds}
-    differences["cpu_s"] = (F.col(CPU) - F.col(f"_{CPU}")) / 1000.0
-    differences |= {name: F.col(name) - F.col(f"_{name}") for name in COUNTS}
-    return {name: F.when(is_good, value) for name, value in differences.items()} | {
-        "contended": F.coalesce(F.nanvl("host_cpu", F.lit(None)) > CONTENDED, F.lit(False)),
-        "nan": F.col("busy_ms").isNull(),
-    }
+    differences |= {_in_seconds(name): f"({name} - _{name}) / 1000D" for name in timers}
+    differences |= {name: f"{name} - _{name}" for name in COUNTS}
+    return PAIRS.query(
+        step,
+        f"""
+        WITH cleaned AS (SELECT {", ".join([*others, *cleaned])} FROM {{tasks}}),
+        paired AS (
+          SELECT *, {", ".join(before)} FROM cleaned
+          WINDOW series AS (
+            PARTITION BY engine_job_id, vertex, subtask
+            ORDER BY at, {", ".join((*TIMES, *COUNTS))}, restarts)
+        ),
+        classified AS (SELECT *, {_classify(counters[:-1])} AS kind FROM paired)
+        SELECT {", ".join(_IDENTITY)}, at, kind, restarts, checkpoint_bytes, checkpoint_ms,
+          {", ".join(_if_good(value, name) for name, value in differences.items())},
+          coalesce(nanvl(host_cpu, null) > {CONTENDED}, false) AS contended,
+          busy_ms IS NULL AS nan
+        FROM classified
+        """,
+        tasks=contract_of(TASKS).check(tasks, step),
+    )
+
+
+def _in_seconds(name: str) -> str:
+    return name.replace("_ms", "_s")
+
+
+def _if_good(value: str, name: str) -> str:
+    return f"CASE WHEN kind = 'good' THEN {value} END AS {name}"
+
+
+def _classify(counters: Iterable[str]) -> str:
+    falls = (f"coalesce({name} < _{name}, false)" for name in counters)
+    return f"""
+        CASE
+          WHEN _at IS NULL THEN 'first'
+          WHEN _at = at THEN 'duplicate'
+          WHEN coalesce(restarts <> _restarts, false) OR {" OR ".join(falls)} THEN 'reset'
+          ELSE 'good'
+        END"""

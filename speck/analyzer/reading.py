@@ -62,7 +62,7 @@ def read(
         .parquet(*paths)
         .where(F.col("at").between(_to_column(span.since), _to_column(span.until)))
     )
-    return contract.select(frame, f"read {table.name}")
+    return contract.check(frame, f"read {table.name}")
 
 
 def find_newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.rates import JOBS_RATED
@@ -51,35 +50,45 @@ SITES_LOADED = Contract(
 
 def sum_polls(rows: DataFrame) -> DataFrame:
     """SITES rows -> SITES_POLLED."""
-    frame = contract_of(SITES).select(rows, "sum up polls of sites")
-    order = Window.partitionBy("site").orderBy("at", "cpu_ms")
-    clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
-    cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
-    frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
-    is_good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
+    step = "sum up polls of sites"
     newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
-    polls = frame.groupBy("site").agg(
-        *(_newest_of(name).alias(name) for name in newest),
-        F.avg(F.when(is_first, F.col("host_cpu"))).alias("host_cpu"),
-        (F.sum(F.when(is_good, F.col("_cpu"))) / F.sum(F.when(is_good, F.col("_clock")))).alias(
-            "cpu"
-        ),
-        ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
-        F.max("at").alias("last_at"),
+    return SITES_POLLED.query(
+        step,
+        f"""
+        WITH paired AS (
+          SELECT *,
+            (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
+            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
+          FROM {{rows}} WINDOW polls AS (PARTITION BY site ORDER BY at, cpu_ms)
+        )
+        SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in newest)},
+          -- a row may be in two files
+          avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
+          sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)
+            / sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS cpu,
+          (unix_micros(max(at)) - unix_micros(min(at))) / 1e6D AS seconds,
+          max(at) AS last_at
+        FROM paired GROUP BY site
+        """,
+        rows=contract_of(SITES).check(rows, step),
     )
-    return SITES_POLLED.select(polls, "sum up polls of sites")
 
 
-def _newest_of(name: str) -> Column:
+def _newest_of(name: str) -> str:
     """The newest known value."""
-    return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
+    return f"max_by({name}, CASE WHEN {name} IS NOT NULL THEN at END)"
 
 
 def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
     """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
-    frame = SITES_POLLED.select(polled, "add sites' use")
-    busy_jobs = JOBS_RATED.select(rated, "add sites' use").groupBy("site")
-    frame = frame.join(busy_jobs.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
-    busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
-    return SITES_USED.select(frame.withColumn("busy", busy), "add sites' use")
+    step = "add sites' use"
+    return SITES_USED.query(
+        step,
+        """
+        SELECT polled.*, CASE WHEN seconds > 0 THEN busy_s / seconds END AS busy
+        FROM {polled} AS polled
+        LEFT JOIN (SELECT site, sum(busy_s) AS busy_s FROM {rated} GROUP BY site) USING (site)
+        """,
+        polled=SITES_POLLED.check(polled, step),
+        rated=JOBS_RATED.check(rated, step),
+    )
