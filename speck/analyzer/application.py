@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STARTING = "starting Spark"
+NICENESS = 10
+"""Of the process and its JVM: the service answers first."""
 
 
 def serve(start: Callable[[], SparkSession]) -> None:
     """Answer requests until standard input is closed; `start` is called for the first one."""
+    os.nice(NICENESS)
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not get between the answers
     requests: queue.SimpleQueue[JsonObject] = queue.SimpleQueue()

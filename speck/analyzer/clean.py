@@ -18,7 +18,7 @@ A fault in one counter does not spoil the others, but a reset spoils the pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
@@ -71,55 +71,65 @@ PAIRS = Contract(
 )
 
 
+SERIES = "engine_job_id, vertex, subtask"
+"""What identifies the counters of one subtask."""
+
+ROW = ("at", *TIMES, CPU, *COUNTS, "restarts", "host_cpu", "checkpoint_bytes", "checkpoint_ms")
+"""The columns of a row beside those of its subtask."""
+
+IDENTITY = ", ".join(_IDENTITY)
+
+_COMPARED = (*TIMES, CPU, *COUNTS, "restarts")
+_TIMED_BY = ("at", *TIMES, *COUNTS, "restarts")
+
+
 def pair_samples(tasks: DataFrame) -> DataFrame:
     """TASKS rows, in any order -> PAIRS: for each row the difference from the previous one.
 
     One shuffle: by subtask, sorted by time within it.
     """
     step = "pair samples"
-    timers = (*TIMES, CPU)
-    counters = (*timers, *COUNTS, "restarts")
-    others = [*_IDENTITY, "at", "host_cpu", *COUNTS, "restarts", "checkpoint_bytes"]
-    others.append("checkpoint_ms")
-    cleaned = [f"CASE WHEN NOT isnan({name}) THEN {name} END AS {name}" for name in timers]
-    before = [f"lag({name}) OVER series AS _{name}" for name in ("at", *counters)]
+    paired = f"({lag_rows('SELECT * FROM {tasks}', SERIES)})"
+    return PAIRS.query(step, subtract_rows(paired), tasks=contract_of(TASKS).check(tasks, step))
+
+
+def lag_rows(tasks: str, series: str) -> str:
+    """A query: TASKS rows with the columns of the row before in the series, as `_<column>`, and
+    `is_last`."""
+    cleaned = {name: f"CASE WHEN NOT isnan({name}) THEN {name} END" for name in (*TIMES, CPU)}
+    columns = (f"{cleaned.get(name, name)} AS {name}" for name in ROW)
+    before = (f"lag({name}) OVER series AS _{name}" for name in ("at", *_COMPARED))
+    series_columns = [name for name in series.split(", ") if name not in _IDENTITY]
+    return f"""
+        SELECT *, {", ".join(before)}, lead(at) OVER series IS NULL AS is_last
+        FROM (SELECT {", ".join((*_IDENTITY, *series_columns, *columns))} FROM ({tasks}))
+        WINDOW series AS (PARTITION BY {series} ORDER BY {", ".join(_TIMED_BY)})"""
+
+
+def subtract_rows(paired: str, more: Sequence[str] = ()) -> str:
+    """A query: rows with those before them -> the columns of PAIRS, and `more`."""
     differences = {
         "clock_s": "(unix_micros(at) - unix_micros(_at)) / 1e6D",
         "reported_s": " + ".join(f"({name} - _{name}) / 1000D" for name in TIMES),
     }
-    differences |= {_in_seconds(name): f"({name} - _{name}) / 1000D" for name in timers}
+    differences |= {
+        name.replace("_ms", "_s"): f"({name} - _{name}) / 1000D" for name in (*TIMES, CPU)
+    }
     differences |= {name: f"{name} - _{name}" for name in COUNTS}
-    return PAIRS.query(
-        step,
-        f"""
-        WITH cleaned AS (SELECT {", ".join([*others, *cleaned])} FROM {{tasks}}),
-        paired AS (
-          SELECT *, {", ".join(before)} FROM cleaned
-          WINDOW series AS (
-            PARTITION BY engine_job_id, vertex, subtask
-            ORDER BY at, {", ".join((*TIMES, *COUNTS))}, restarts)
-        ),
-        classified AS (SELECT *, {_classify(counters[:-1])} AS kind FROM paired)
-        SELECT {", ".join(_IDENTITY)}, at, kind, restarts, checkpoint_bytes, checkpoint_ms,
-          {", ".join(_if_good(value, name) for name, value in differences.items())},
-          coalesce(nanvl(host_cpu, null) > {CONTENDED}, false) AS contended,
-          busy_ms IS NULL AS nan
-        FROM classified
-        """,
-        tasks=contract_of(TASKS).check(tasks, step),
+    of_good = (f"CASE WHEN kind = 'good' THEN {d} END AS {name}" for name, d in differences.items())
+    columns = (
+        IDENTITY,
+        "at, kind, restarts, checkpoint_bytes, checkpoint_ms",
+        *of_good,
+        f"coalesce(nanvl(host_cpu, null) > {CONTENDED}, false) AS contended",
+        "busy_ms IS NULL AS nan",
+        *more,
     )
+    return f"SELECT {', '.join(columns)} FROM (SELECT *, {_classify()} AS kind FROM {paired})"
 
 
-def _in_seconds(name: str) -> str:
-    return name.replace("_ms", "_s")
-
-
-def _if_good(value: str, name: str) -> str:
-    return f"CASE WHEN kind = 'good' THEN {value} END AS {name}"
-
-
-def _classify(counters: Iterable[str]) -> str:
-    falls = (f"coalesce({name} < _{name}, false)" for name in counters)
+def _classify() -> str:
+    falls = (f"coalesce({name} < _{name}, false)" for name in (*TIMES, CPU, *COUNTS))
     return f"""
         CASE
           WHEN _at IS NULL THEN 'first'

@@ -13,6 +13,9 @@ from speck.metrics.dataset.schema import LINKS
 
 ENDED_S = 30.0
 
+END = ("broker_site", "topic", "role", "client_id")
+"""What identifies an end of a link."""
+
 _END = {
     "composition": "string",
     "broker_site": "string",
@@ -55,7 +58,7 @@ def rate_ends(rows: DataFrame) -> DataFrame:
     """LINKS rows -> ENDS. A new epoch of a producer, or a falling number, means that counting
     restarted."""
     step = "rate links"
-    keys = "broker_site, topic, role, client_id"
+    keys = ", ".join(END)
     return ENDS.query(
         step,
         f"""
@@ -86,17 +89,20 @@ def rate_ends(rows: DataFrame) -> DataFrame:
             regr_r2(one_lag, at_s) AS lag_fit,
             max(at) AS last_at
           FROM judged GROUP BY {keys}
-        ),
-        -- each poll of a broker reports all its ends: one that is missing no longer exists
-        compared AS (
-          SELECT *, max(last_at) OVER (PARTITION BY broker_site) AS newest_at FROM rated
         )
-        SELECT *, CASE WHEN good_s > 0 THEN good_sent / good_s END AS records_per_s
-        FROM compared
-        WHERE NOT unix_micros(newest_at) - unix_micros(last_at) > {ENDED_S} * 1e6D
+        {select_present("rated")}
         """,
         rows=contract_of(LINKS).check(rows, step),
     )
+
+
+def select_present(rated: str) -> str:
+    """A query: the ends that still exist, with their rates. Each poll of a broker reports all its
+    ends, so one that is missing exists no longer."""
+    return f"""
+        SELECT *, CASE WHEN good_s > 0 THEN good_sent / good_s END AS records_per_s
+        FROM (SELECT *, max(last_at) OVER (PARTITION BY broker_site) AS newest_at FROM {rated})
+        WHERE NOT unix_micros(newest_at) - unix_micros(last_at) > {ENDED_S} * 1e6D"""
 
 
 def find_lags(ends: DataFrame) -> DataFrame:

@@ -12,13 +12,15 @@ Spark. The code is not shared since this runs as Spark expressions; the counters
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import PAIRS
 from speck.analyzer.contracts import Contract
 from speck.analyzer.reading import Span
+from speck.metrics.dataset.origins import UNIT_S
 
 SLICES = 10
 """Number of parts of the window that are compared to see how steady a job's cost is."""
@@ -28,6 +30,8 @@ WHOLE = 0.99
 """CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
 MIN_SLICE_BUSY_S = 0.1
 """Minimum busy time for which a slice is evidence of a job's cost."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 _OF_JOB = {
     "composition": "string",
@@ -64,6 +68,55 @@ _SUMMED = (
     "contended_s",
 )
 _COUNTED = ("rows", "pairs", "duplicates", "resets", "nan", "contended")
+
+OF_SUBTASK = ", ".join((*_OF_JOB, *_OF_TASK, "subtask"))
+
+STRIDE = "CASE WHEN clock_s > 0 THEN cast(round(log2(clock_s) * 4) AS int) END"
+
+
+def _sum_clock_of(column: str) -> str:
+    return f"sum(CASE WHEN {column} IS NOT NULL THEN clock_s END)"
+
+
+def _if_counted(value: str) -> str:
+    return f"CASE WHEN is_counted THEN {value} END"
+
+
+SUMS = {
+    "rows": "count_if(is_counted)",
+    "pairs": "count_if(kind = 'good')",
+    "duplicates": "count_if(kind = 'duplicate')",
+    "resets": "count_if(kind = 'reset')",
+    "nan": "count_if(nan AND is_counted AND kind <> 'duplicate')",
+    "contended": "count_if(kind = 'good' AND contended)",
+    "clock_s": "sum(clock_s)",
+    "agreed_clock_s": _sum_clock_of("reported_s"),
+    "reported_s": "sum(reported_s)",
+    "busy_clock_s": _sum_clock_of("busy_s"),
+    "busy_s": "sum(busy_s)",
+    "cpu_clock_s": _sum_clock_of("cpu_s"),
+    "cpu_s": "sum(cpu_s)",
+    "idle_s": "sum(idle_s)",
+    "back_clock_s": _sum_clock_of("back_pressured_s"),
+    "back_pressured_s": "sum(back_pressured_s)",
+    "in_clock_s": _sum_clock_of("records_in"),
+    "records_in": "cast(sum(records_in) AS double)",
+    "out_clock_s": _sum_clock_of("records_out"),
+    "records_out": "cast(sum(records_out) AS double)",
+    "bytes_in_clock_s": _sum_clock_of("bytes_in"),
+    "bytes_in": "cast(sum(bytes_in) AS double)",
+    "bytes_out_clock_s": _sum_clock_of("bytes_out"),
+    "bytes_out": "cast(sum(bytes_out) AS double)",
+    "contended_s": "sum(CASE WHEN contended THEN clock_s END)",
+    "first_at": f"min({_if_counted('at')})",
+    "last_at": f"max({_if_counted('at')})",
+    "restarts_least": f"min({_if_counted('restarts')})",
+    "restarts_most": f"max({_if_counted('restarts')})",
+    "checkpoint_bytes": (f"max({_if_counted('struct(at, checkpoint_bytes)')}).checkpoint_bytes"),
+    "checkpoint_ms": f"max({_if_counted('struct(at, checkpoint_ms)')}).checkpoint_ms",
+}
+"""What SLICED holds of the pairs of a group: column -> aggregate. A pair that is not counted, which
+has no differences, leaves no trace."""
 
 SLICED = Contract(
     "slices",
@@ -145,54 +198,17 @@ JOBS_RATED = Contract(
 )
 
 
-def sum_slices(pairs: DataFrame, span: Span) -> DataFrame:
+def sum_slices(pairs: DataFrame, slicing: Slicing) -> DataFrame:
     """PAIRS -> SLICED."""
     step = "sum up pairs"
-    since = int((span.since - datetime(1970, 1, 1, tzinfo=span.since.tzinfo)).total_seconds() * 1e6)
-    width = max(span.seconds, 1e-6) * 1e6 / SLICES
-    keys = ", ".join((*_OF_JOB, *_OF_TASK, "subtask", "slice", "stride"))
-    sums = {
-        "rows": "count(*)",
-        "pairs": "count_if(kind = 'good')",
-        "duplicates": "count_if(kind = 'duplicate')",
-        "resets": "count_if(kind = 'reset')",
-        "nan": "count_if(nan AND kind <> 'duplicate')",
-        "contended": "count_if(kind = 'good' AND contended)",
-        "clock_s": "sum(clock_s)",
-        "agreed_clock_s": _sum_clock_of("reported_s"),
-        "reported_s": "sum(reported_s)",
-        "busy_clock_s": _sum_clock_of("busy_s"),
-        "busy_s": "sum(busy_s)",
-        "cpu_clock_s": _sum_clock_of("cpu_s"),
-        "cpu_s": "sum(cpu_s)",
-        "idle_s": "sum(idle_s)",
-        "back_clock_s": _sum_clock_of("back_pressured_s"),
-        "back_pressured_s": "sum(back_pressured_s)",
-        "contended_s": "sum(CASE WHEN contended THEN clock_s END)",
-        "first_at": "min(at)",
-        "last_at": "max(at)",
-        "restarts_least": "min(restarts)",
-        "restarts_most": "max(restarts)",
-        "checkpoint_bytes": "max_by(checkpoint_bytes, at)",
-        "checkpoint_ms": "max_by(checkpoint_ms, at)",
-    }
-    for name, short in (
-        ("records_in", "in"),
-        ("records_out", "out"),
-        ("bytes_in", "bytes_in"),
-        ("bytes_out", "bytes_out"),
-    ):
-        sums[f"{short}_clock_s"] = _sum_clock_of(name)
-        sums[name] = f"cast(sum({name}) AS double)"
+    keys = f"{OF_SUBTASK}, slice, stride"
     return SLICED.query(
         step,
         f"""
-        SELECT {keys}, {_name_all(sums)}
+        SELECT {keys}, {name_all(SUMS)}
         FROM (
-          SELECT *,
-            cast(least(floor((unix_micros(at) - {since}L) / {width!r}D), {SLICES - 1}) AS int)
-              AS slice,
-            CASE WHEN clock_s > 0 THEN cast(round(log2(clock_s) * 4) AS int) END AS stride
+          SELECT *, {slicing.index_of("unix_micros(at)")} AS slice, {STRIDE} AS stride,
+            true AS is_counted
           FROM {{pairs}})
         GROUP BY {keys}
         """,
@@ -200,19 +216,34 @@ def sum_slices(pairs: DataFrame, span: Span) -> DataFrame:
     )
 
 
-def _sum_clock_of(column: str) -> str:
-    return f"sum(CASE WHEN {column} IS NOT NULL THEN clock_s END)"
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """Divides a window into `SLICES` parts of one length. If it is `aligned`, ten minutes of the
+    clock (`UNIT_S`) are never divided: they count where they begin."""
+
+    span: Span
+    aligned: bool = False
+
+    def index_of(self, micros: str) -> str:
+        """An expression: the slice of a time in microseconds."""
+        since = int((self.span.since - _EPOCH) / timedelta(microseconds=1))
+        width = max(self.span.seconds, 1e-6) * 1e6 / SLICES
+        unit = UNIT_S * 1_000_000
+        time = f"(({micros}) div {unit} * {unit})" if self.aligned else micros
+        index = f"floor(({time} - {since}L) / {width!r}D)"
+        return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 
 
-def _name_all(columns: Mapping[str, str]) -> str:
+def name_all(columns: Mapping[str, str]) -> str:
+    """A list of expressions with their names."""
     return ", ".join(f"{value} AS {name}" for name, value in columns.items())
 
 
 _NEWEST = {
     "first_at": "min(first_at)",
     "last_at": "max(last_at)",
-    "checkpoint_bytes": "max_by(checkpoint_bytes, last_at)",
-    "checkpoint_ms": "max_by(checkpoint_ms, last_at)",
+    "checkpoint_bytes": "max(struct(last_at, checkpoint_bytes)).checkpoint_bytes",
+    "checkpoint_ms": "max(struct(last_at, checkpoint_ms)).checkpoint_ms",
 }
 _RATES = {
     "busy": ("busy_s", "busy_clock_s"),
@@ -268,7 +299,7 @@ def rate_tasks(sliced: DataFrame) -> DataFrame:
           SELECT *, CASE WHEN mean_s > {GAP} * usual_s THEN pairs ELSE 0 END AS gaps FROM usual
         ),
         of_subtask AS (
-          SELECT {of_task}, subtask, {_name_all(amounts)}
+          SELECT {of_task}, subtask, {name_all(amounts)}
           FROM found_gaps GROUP BY {of_task}, subtask
         ),
         measured AS (
@@ -278,10 +309,10 @@ def rate_tasks(sliced: DataFrame) -> DataFrame:
           FROM of_subtask
         ),
         rated AS (
-          SELECT *, {_name_all({f"_{rate}": value for rate, value in rates.items()})}
+          SELECT *, {name_all({f"_{rate}": value for rate, value in rates.items()})}
           FROM measured
         )
-        SELECT {of_task}, {_name_all(sums)} FROM rated GROUP BY {of_task}
+        SELECT {of_task}, {name_all(sums)} FROM rated GROUP BY {of_task}
         """,
         sliced=SLICED.check(sliced, step),
     )
@@ -328,7 +359,7 @@ def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     return JOBS_RATED.query(
         step,
         f"""
-        WITH jobs AS (SELECT {of_job}, {_name_all(sums)} FROM {{rated}} GROUP BY {of_job}),
+        WITH jobs AS (SELECT {of_job}, {name_all(sums)} FROM {{rated}} GROUP BY {of_job}),
         of_slice AS (
           SELECT engine_job_id, slice,
             sum(busy_s) AS busy_s, sum(busy_clock_s) AS busy_clock_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import contract_of
 from speck.errors import NotFoundError
+from speck.metrics.dataset import reading
 from speck.metrics.dataset.reading import read_file
 from speck.metrics.dataset.schema import TABLES, TASKS, Table
 
@@ -65,25 +66,27 @@ def read(
     return contract.check(frame, f"read {table.name}")
 
 
-def find_newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
+def find_newest(root: Path, composition: str | None = None) -> datetime:
     """Find the time of the newest sample of a task. Raises NotFoundError if there is none."""
-    for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
-        start = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
-        of_day = Span(start, start + timedelta(days=1))
-
-        def find_last(without: Collection[Path], of_day: Span = of_day) -> int | None:
-            rows = read(spark, root, TASKS, of_day, composition, without)
-            newest: int | None = rows.agg(F.max(F.unix_micros("at"))).collect()[0][0]
-            return newest
-
-        latest = retry_without_damaged(find_last, root, of_day)
-        if latest is not None:
-            return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)
+    newest = reading.find_newest(root, TASKS, composition)
+    if newest is not None:
+        return newest
     of = f" of composition {composition!r}" if composition else ""
     raise NotFoundError(
         f"cannot analyse {root}: it holds no samples of tasks{of};"
         " let the service collect metrics for a while (SPECK_METRICS_S above 0), or import some"
     )
+
+
+def count_bytes(root: Path, tables: Iterable[Table], span: Span) -> int:
+    """Bytes of the files that hold the span's rows: at most those of whole days."""
+    files = (
+        file
+        for table in tables
+        for folder in _list_folders(root / table.name, span, None)
+        for file in folder.rglob("[!._]*.parquet")
+    )
+    return sum(file.stat().st_size for file in files)
 
 
 def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:

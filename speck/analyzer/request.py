@@ -63,7 +63,7 @@ def answer(spark: SparkSession, request: Request, report: Report = lambda _: Non
         follow.follow(spark, request.dataset, request.out, request.window_s, request.composition)
         return
     report(READING)
-    until = request.until or reading.find_newest(spark, request.dataset, request.composition)
+    until = request.until or reading.find_newest(request.dataset, request.composition)
     since = request.since or until - timedelta(seconds=request.window_s)
     if since >= until:
         raise InvalidError("cannot analyse: the window ends before it begins")

@@ -25,6 +25,9 @@ SITES_POLLED = Contract(
     },
 )
 
+NEWEST = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
+"""The columns of which the newest known value counts."""
+
 SITES_USED = Contract(
     "sites used",
     {
@@ -51,7 +54,6 @@ SITES_LOADED = Contract(
 def sum_polls(rows: DataFrame) -> DataFrame:
     """SITES rows -> SITES_POLLED."""
     step = "sum up polls of sites"
-    newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
     return SITES_POLLED.query(
         step,
         f"""
@@ -61,7 +63,7 @@ def sum_polls(rows: DataFrame) -> DataFrame:
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
           FROM {{rows}} WINDOW polls AS (PARTITION BY site ORDER BY at, cpu_ms)
         )
-        SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in newest)},
+        SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in NEWEST)},
           -- a row may be in two files
           avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
           sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)

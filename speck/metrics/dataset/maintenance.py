@@ -27,6 +27,7 @@ from speck.metrics.dataset.files import (
     list_partitions,
     put,
 )
+from speck.metrics.dataset.origins import ORIGINS, sum_origins
 from speck.metrics.dataset.reading import LOCK, Damaged, describe_error, drop_duplicates, read_file
 from speck.metrics.dataset.schema import TABLES, Table
 from speck.metrics.dataset.writer import sort_rows
@@ -169,7 +170,10 @@ class _Compaction:
         rows = sort_rows(self.table, drop_duplicates(self.table, pa.concat_tables(tables)))
         # named after its first source, so that files stay ordered by time
         name = f"{COMPACT}-{group[0].name.split('-')[1]}-{self.make_suffix()}.parquet"
-        metadata = {_SOURCES: json.dumps([path.name for path in sources])}
+        metadata = {
+            _SOURCES: json.dumps([path.name for path in sources]),
+            ORIGINS: sum_origins(sources),
+        }
         put(group[0].parent, name, rows, self.disk, **metadata)
         for path in sources:
             self.disk.remove(path)

@@ -120,6 +120,37 @@ def scan(
     return ScanResult(pa.concat_tables(rows), duplicates, tuple(damaged))
 
 
+def find_newest(root: Path, table: Table, composition: str | None = None) -> datetime | None:
+    """Find the time of the newest row, from the files' statistics; damaged files are skipped."""
+    partitions = [
+        partition
+        for partition in list_partitions(root, table)
+        if composition is None or partition.composition == composition
+    ]
+    by_day = itertools.groupby(reversed(partitions), lambda partition: partition.day)
+    with hold_files(root):
+        for _, of_day in by_day:
+            files = (path for partition in of_day for path in files_of(root, table, partition))
+            times = [at for path in files for at in _read_newest(path)]
+            if times:
+                return max(times)
+    return None
+
+
+def _read_newest(path: Path) -> Iterator[datetime]:
+    """The newest times of a file's row groups."""
+    try:
+        metadata = pq.read_metadata(path)
+        for number in range(metadata.num_row_groups):
+            statistics = metadata.row_group(number).column(0).statistics
+            if statistics is not None and statistics.has_min_max:
+                yield statistics.max
+            elif metadata.row_group(number).num_rows:
+                yield pc.max(pq.read_table(path, columns=["at"])["at"]).as_py()
+    except (OSError, pa.ArrowException):
+        return
+
+
 def read_pieces(
     root: Path,
     table: Table,
