@@ -83,7 +83,7 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
     frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
     sliced = rates.sum_slices(
         clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
-        Span(at(0), at(EVERY_S)),
+        rates.Slicing(Span(at(0), at(EVERY_S))),
     )
     tasks = rates.rate_tasks(sliced)
     (job,) = (row.asDict() for row in rates.rate_jobs(tasks, sliced).collect())
