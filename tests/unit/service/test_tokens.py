@@ -141,6 +141,15 @@ def test_a_token_expires(tokens: Tokens, clock: MovableClock) -> None:
         tokens.verify(secret)
 
 
+@pytest.mark.parametrize("duration", ["999999d", "999999w"])  # the second ends after year 9999
+def test_a_duration_of_centuries_is_refused(tokens: Tokens, duration: str) -> None:
+    with pytest.raises(InvalidError, match=r"expires_in: \w+ is longer than 36500d"):
+        tokens.add("root", "admin", expires_in=duration)
+    tokens.add("root", "admin")
+    with pytest.raises(InvalidError):
+        tokens.rotate("root", duration)
+
+
 @pytest.mark.parametrize("duration", ["90", "d", "0d", "-1d", "1.5h", "9999999d", "1y", ""])
 def test_an_invalid_duration_is_refused(tokens: Tokens, duration: str) -> None:
     with pytest.raises(InvalidError, match=r"expires_in: .* is no duration like 90d"):
