@@ -180,9 +180,26 @@ class Reach:
             return True
         return self.has_all_sites() and self.has_composition(record["composition"])
 
-    def has_artifact(self, record: JsonObject) -> bool:
-        """Whether an artifact is listed: those that this token has sent."""
-        return not self.limited or (self.token is not None and record.get("by") == self.token)
+    def has_artifact(self, sha256: str) -> bool:
+        """Whether an artifact is there and lies inside: those that this token has sent."""
+        if not self.limited:
+            return True
+        record = self._records.artifacts.get(sha256)
+        return record is not None and self.token is not None and record["by"] == self.token
+
+    def has_use(self, use: JsonObject) -> bool:
+        """Whether what uses an artifact lies inside."""
+        if use["composition"] is not None:
+            return self.has_composition(use["composition"])
+        return self.has_job(use["job_name"])
+
+    def show_artifact(self, artifact: JsonObject) -> JsonObject:
+        """An artifact with those of its uses that lie inside; of its sender only this token is
+        named."""
+        if not self.limited:
+            return artifact
+        by = artifact["by"] if artifact["by"] == self.token else None
+        return {**artifact, "by": by, "uses": list(filter(self.has_use, artifact["uses"]))}
 
     def has_event(self, event: JsonObject) -> bool:
         """Whether an event lies inside: all that it is about. One about nothing of these is about

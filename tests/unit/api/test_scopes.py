@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from speck.api.access import ACCESS, About
 from speck.model.scopes import Scopes
 from speck.service.tokens import Role
+from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job
 
 BETA = Scopes(compositions=("beta*",), topics=("beta/#", "speck-calibration/#"), sites=("edge-a",))
@@ -20,6 +22,8 @@ KINDS = {
     "all": BETA,
 }
 SECRET = "alpha-key"
+JAR = jar_bytes(b"alpha")
+SHA256 = hashlib.sha256(JAR).hexdigest()
 
 
 def alpha(**more: Any) -> dict[str, Any]:
@@ -50,6 +54,7 @@ class Field:
     def __init__(self, bench: Bench):
         self.bench = bench
         bench.add_sites()
+        assert bench.client.put(f"/artifacts/{SHA256}", data=JAR).status_code == 201
         for body in (alpha(), beta()):
             answer = bench.client.post("/compositions?wait=30", json=body)
             assert answer.json["state"] == "done", answer.text
@@ -94,7 +99,7 @@ class Field:
         """What the path of a route may name, of A (alpha) or B (beta)."""
         (change, *_) = self.bench.service.changes.all(composition=whose)
         names = {"name": whose, "job_name": f"{whose}-alone", "change_id": change["id"]}
-        names |= {"analysis_id": f"an-{whose}", "placement_id": f"pl-{whose}", "sha256": "0" * 64}
+        names |= {"analysis_id": f"an-{whose}", "placement_id": f"pl-{whose}", "sha256": SHA256}
         return names | {"command_id": "c", "transfer_id": "t"}
 
     def path(self, rule: str, whose: str) -> str:
@@ -246,6 +251,34 @@ def test_the_stream_of_events_holds_only_what_lies_inside(field: Field) -> None:
             break
     answer.close()
     assert "beta" in text and "alpha" not in text and "edge-b" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_an_artifact_only_own_uses_are_named(kind: str, field: Field) -> None:
+    jar = jar_bytes(b"common")
+    sha256 = hashlib.sha256(jar).hexdigest()
+    path = f"/artifacts/{sha256}"
+    assert field.ask("PUT", path, kind, data=jar).json["uses"] == []
+    used = {"job_path": f"artifact:{sha256}"}
+    theirs = _job("alpha-3", "edge-b", "alpha/3", "alpha/4", **used)
+    assert field.send("POST", "/jobs", field.admin, json=theirs).status_code == 201
+    own = _job("beta-3", "edge-a", "beta/3", "beta/4", **used)
+    assert field.ask("POST", "/jobs", kind, json=own).status_code == 201
+    again = field.ask("PUT", path, kind, data=jar)
+    (listed,) = field.ask("GET", "/artifacts", kind).json["artifacts"]
+    for uses in (again.json["uses"], listed["uses"]):
+        assert {use["job_name"] for use in uses} == {"beta-3"}
+    refused = field.ask("DELETE", path, kind)
+    assert refused.status_code == 409
+    assert "a job of others, job 'beta-3' uses it" in refused.json["detail"]
+    assert "alpha" not in again.text + refused.text
+
+
+def test_who_else_has_sent_an_artifact_is_not_said(field: Field) -> None:
+    path = f"/artifacts/{SHA256}"
+    field.send("DELETE", path, field.admin)
+    assert field.send("PUT", path, field.admin, data=JAR).json["by"] == "root"
+    assert field.ask("PUT", path, "all", data=JAR).json["by"] is None
 
 
 def test_a_stream_ends_with_its_token(field: Field) -> None:
