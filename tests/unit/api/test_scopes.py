@@ -274,6 +274,15 @@ def test_of_an_artifact_only_own_uses_are_named(kind: str, field: Field) -> None
     assert "alpha" not in again.text + refused.text
 
 
+def test_a_calibration_names_no_site_outside(field: Field) -> None:
+    path = "/sites/edge-a/calibration"
+    assert "cloud" in field.ask("POST", path, "topics").json["detail"]  # the site of reference
+    refused = field.ask("POST", path, "sites")
+    assert refused.status_code == 409
+    assert "relative to those of another site" in refused.json["detail"]
+    assert "cloud" not in refused.text
+
+
 def test_who_else_has_sent_an_artifact_is_not_said(field: Field) -> None:
     path = f"/artifacts/{SHA256}"
     field.send("DELETE", path, field.admin)
