@@ -344,6 +344,21 @@ def test_a_job_alone_is_not_connected_to_what_lies_outside(field: Field) -> None
         assert [problem["path"] for problem in answer.json["errors"]] == ["source_topic"]
 
 
+def test_a_cycle_through_jobs_of_others_names_none_of_them(field: Field) -> None:
+    closing = _job("beta-loop", "edge-b", "alpha/out", "alpha/in")
+    at = {"source_site": "edge-b", "sink_site": "edge-b"}
+    alone = _job("beta-alone", "edge-a", "alpha/out", "alpha/in", **at)
+    for method, path, body in (
+        ("POST", "/compositions", beta(closing)),
+        ("POST", "/jobs", closing),
+        ("PUT", "/jobs/beta-alone", alone),
+    ):
+        answer = field.ask(method, path, "compositions", json=body)
+        assert answer.status_code == 422
+        assert "-> a job of somebody else ->" in answer.json["detail"], f"{method} {path}"
+        assert "alpha-" not in answer.text and "'alpha'" not in answer.text
+
+
 def test_names_outside_are_not_to_be_had(field: Field) -> None:
     for name in ("alpha", "gamma"):
         answer = field.ask("POST", "/compositions", "all", json={**beta(), "name": name})
