@@ -177,10 +177,7 @@ class Tokens:
             if until is None:
                 continue
             if until and _is_over(until, now):
-                raise UnauthorizedError(
-                    f"cannot use token {name!r}: it expired at {until}; an administrator rotates"
-                    f" it with `speck token rotate {name}`"
-                )
+                raise UnauthorizedError(_explain_end(record, digest, until))
             self._last_uses.note(name)
             return Token(name, Role(record["role"]), record["site"], Scopes.from_json(record))
         return None
@@ -313,6 +310,19 @@ def _find_end(record: JsonObject, digest: str) -> str | None:
         if secrets.compare_digest(former["sha256"], digest):
             return str(former["until"])
     return None
+
+
+def _explain_end(record: JsonObject, digest: str, until: str) -> str:
+    name = record["name"]
+    if not secrets.compare_digest(record["sha256"], digest) and until != record["expires"]:
+        return (
+            f"cannot use this secret of token {name!r}: the token was rotated, and the secret was"
+            f" valid until {until}; use the new one"
+        )
+    return (
+        f"cannot use token {name!r}: it expired at {until}; an administrator rotates it with `speck"
+        f" token rotate {name}`"
+    )
 
 
 def _read_duration(text: str) -> timedelta | None:
