@@ -164,6 +164,16 @@ def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
     assert [(f["part"], f["found"]) for f in findings] == [("engine", "no answer")]
 
 
+def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Service) -> None:
+    body = site_body("edge-a")
+    body["broker"]["credentials"] = "missing"
+    service.sites.put(site_from_data(body))
+    (finding,) = findings_but_of_tls(service, "edge-a")
+    assert (finding["part"], finding["found"]) == ("broker", "cannot be used")
+    assert "no file of that name" in finding["why"]
+    assert "start the broker" not in finding["mend"]
+
+
 def test_check_names_every_plain_leg(service: Service) -> None:
     service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
     findings = service.sites.check("edge-a")["findings"]
