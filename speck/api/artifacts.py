@@ -62,5 +62,5 @@ def delete_artifact(sha256: str) -> Response:
 )
 def collect_artifacts(query: Query) -> Response:
     """Delete all artifacts that nothing uses and that are older than the grace period."""
-    collected = service().artifacts.collect(dry_run=query["dry_run"])
+    collected = service().artifacts.collect(dry_run=query["dry_run"], by=caller().actor)
     return jsonify({"artifacts": collected})

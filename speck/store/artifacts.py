@@ -25,7 +25,7 @@ from speck.errors import (
     Problem,
     StoreFullError,
 )
-from speck.model.values import JsonObject
+from speck.model.values import LOCAL, SPECK, JsonObject
 from speck.spec.artifacts import artifact_fault
 from speck.store.artifact_uses import describe_use, find_in_changes, find_uses
 from speck.store.leveldb import measure_room
@@ -154,11 +154,11 @@ class Artifacts:
                     f"cannot delete artifact {sha256}: {', '.join(users[:5])}{more} uses it; remove"
                     " that first"
                 )
-            self._remove([sha256], f"artifact {sha256[:12]} deleted")
+            self._remove([sha256], f"artifact {sha256[:12]} deleted", by or LOCAL)
 
-    def collect(self, *, dry_run: bool = False) -> list[JsonObject]:
+    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[JsonObject]:
         """Delete the artifacts that nothing names any more and that were sent longer ago than the
-        grace period; returns `{sha256, bytes, at, by}` of each."""
+        grace period; returns `{sha256, bytes, at, by}` of each. `by` asks for it."""
         with self._lock:
             uses = find_uses(self._records)
             now = self._clock.now()
@@ -172,7 +172,8 @@ class Artifacts:
                 del unused[sha256]
             if not dry_run:
                 if unused:
-                    self._remove(list(unused), f"{len(unused)} artifacts that nothing uses deleted")
+                    message = f"{len(unused)} artifacts that nothing uses deleted"
+                    self._remove(list(unused), message, by)
                 self._sweep_strays()
         return list(unused.values())
 
@@ -196,11 +197,11 @@ class Artifacts:
         names = set(sha256s)
         return find_in_changes(self._records, names) | (names & self._adopted.keys())
 
-    def _remove(self, sha256s: list[str], message: str) -> None:
+    def _remove(self, sha256s: list[str], message: str, by: str) -> None:
         """The records first: a file without a record is deleted as a stray."""
         self._records.write(
             {self._records.artifacts.key(sha256): None for sha256 in sha256s},
-            self._records.event("artifact", message),
+            self._records.event("artifact", message, by=by),
         )
         for sha256 in sha256s:
             self._path(sha256).unlink(missing_ok=True)
