@@ -167,6 +167,25 @@ class Reach:
             return True
         return record["composition"] is not None and self.has_composition(record["composition"])
 
+    def show_analysis(self, analysis: JsonObject) -> JsonObject:
+        """An analysis of a composition inside, without the sites outside and the forecasts of links
+        that the composition does not join."""
+        if not self.limited:
+            return analysis
+        links = {(link["broker_site"], link["topic"]) for link in analysis.get("links", ())}
+        keeps: dict[str, Callable[[JsonObject], bool]] = {
+            "sites": lambda row: self.has_site(row["name"]),
+            "bottlenecks": lambda row: row["kind"] != "site" or self.has_site(row["name"]),
+            "forecast": lambda row: (row["site"], row["topic"]) in links,
+            "ranking": lambda row: row["edge"] is None or self.has_site(row["edge"]),
+        }
+        shown = {
+            name: list(filter(keep, analysis[name]))
+            for name, keep in keeps.items()
+            if name in analysis
+        }
+        return {**analysis, **shown}
+
     def has_placement(self, placement_id: str) -> bool:
         """Whether a placement is there and lies inside."""
         if not self.limited:

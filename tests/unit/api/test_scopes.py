@@ -274,6 +274,34 @@ def test_of_an_artifact_only_own_uses_are_named(kind: str, field: Field) -> None
     assert "alpha" not in again.text + refused.text
 
 
+@pytest.mark.parametrize("kind", ["sites", "all"])
+def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Field) -> None:
+    own, other = ("edge-a", "beta/in"), ("edge-b", "alpha/in")
+    result = {
+        "jobs": [],
+        "links": [{"broker_site": own[0], "topic": own[1]}],
+        "sites": [{"name": name} for name in ("edge-a", "edge-b", "cloud")],
+        "ranking": [{"job_name": "beta-1", "edge": edge} for edge in ("edge-a", "edge-b", None)],
+        "bottlenecks": [
+            {"kind": "site", "name": "edge-b", "value": 1.0, "why": "edge-b is full"},
+            {"kind": "job", "name": "beta-1", "value": 0.9, "why": "it is busy"},
+        ],
+        "forecast": [{"site": site, "topic": topic} for site, topic in (own, other)],
+    }
+    file = field.bench.service.analyses._result("an-beta")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result))
+    whole = field.send("GET", "/analyses/an-beta", field.admin)
+    assert len(whole.json["sites"]) == 3 and "alpha/in" in whole.text
+    shown = field.ask("GET", "/analyses/an-beta", kind)
+    assert [site["name"] for site in shown.json["sites"]] == ["edge-a"]
+    assert [job["edge"] for job in shown.json["ranking"]] == ["edge-a", None]
+    assert [each["kind"] for each in shown.json["bottlenecks"]] == ["job"]
+    assert [link["topic"] for link in shown.json["forecast"]] == ["beta/in"]
+    for words in ("edge-b", "cloud", "alpha"):
+        assert words not in shown.text
+
+
 def test_a_calibration_names_no_site_outside(field: Field) -> None:
     path = "/sites/edge-a/calibration"
     assert "cloud" in field.ask("POST", path, "topics").json["detail"]  # the site of reference
