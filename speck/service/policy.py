@@ -199,6 +199,11 @@ class Reach:
             return True
         return self.has_all_sites() and self.has_composition(record["composition"])
 
+    def show_autopilot(self, autopilot: JsonObject) -> JsonObject:
+        """An autopilot, without the log of its reasons unless every site lies inside: like
+        placements, they name any site."""
+        return autopilot if self.has_all_sites() else {**autopilot, "log": []}
+
     def has_artifact(self, sha256: str) -> bool:
         """Whether an artifact is there and lies inside: those that this token has sent."""
         if not self.limited:

@@ -303,6 +303,15 @@ def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Fie
         assert words not in shown.text
 
 
+def test_the_log_of_an_autopilot_is_for_those_who_may_see_all_sites(field: Field) -> None:
+    path = "/compositions/beta/autopilot"
+    switched = field.send("PUT", path, field.admin, json={"on": True})
+    assert switched.json["log"] and switched.json["on"]
+    for kind, count in (("topics", 1), ("compositions", 1), ("sites", 0), ("all", 0)):
+        assert len(field.ask("GET", path, kind, "viewer").json["log"]) == count, kind
+    assert field.ask("PUT", path, "sites", json={"on": False}).json["log"] == []
+
+
 def test_a_calibration_names_no_site_outside(field: Field) -> None:
     path = "/sites/edge-a/calibration"
     assert "cloud" in field.ask("POST", path, "topics").json["detail"]  # the site of reference
