@@ -12,26 +12,19 @@ Spark. The code is not shared since this runs as Spark expressions; the counters
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import PAIRS
 from speck.analyzer.contracts import Contract
-from speck.analyzer.reading import Span
-from speck.metrics.dataset.origins import UNIT_S
+from speck.analyzer.slicing import Slicing
 
-SLICES = 10
-"""Number of parts of the window that are compared to see how steady a job's cost is."""
 GAP = 3.0
 """A pair this many usual intervals long is a gap."""
 WHOLE = 0.99
 """CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
 MIN_SLICE_BUSY_S = 0.1
 """Minimum busy time for which a slice is evidence of a job's cost."""
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
 
 _OF_JOB = {
     "composition": "string",
@@ -214,24 +207,6 @@ def sum_slices(pairs: DataFrame, slicing: Slicing) -> DataFrame:
         """,
         pairs=PAIRS.check(pairs, step),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """Divides a window into `SLICES` parts of one length. If it is `aligned`, ten minutes of the
-    clock (`UNIT_S`) are never divided: they count where they begin."""
-
-    span: Span
-    aligned: bool = False
-
-    def index_of(self, micros: str) -> str:
-        """An expression: the slice of a time in microseconds."""
-        since = int((self.span.since - _EPOCH) / timedelta(microseconds=1))
-        width = max(self.span.seconds, 1e-6) * 1e6 / SLICES
-        unit = UNIT_S * 1_000_000
-        time = f"(({micros}) div {unit} * {unit})" if self.aligned else micros
-        index = f"floor(({time} - {since}L) / {width!r}D)"
-        return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 
 
 def name_all(columns: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ from speck.analyzer.reading import (
     retry_without_damaged,
 )
 from speck.analyzer.request import RANKING, RATING, Report
+from speck.analyzer.slicing import Slicing
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS, Table
@@ -43,9 +44,6 @@ T = TypeVar("T")
 
 PLANS_EVERY = timedelta(hours=2)
 """Plans are written once an hour, so they are searched from this long before the span."""
-
-LONG = timedelta(hours=2)
-"""A window from this length on is analysed from sums of ten minutes, most of which are cached."""
 
 SMALL_BYTES = 4 << 20
 """Up to so many bytes of files, some 200 000 rows, compiling a query takes longer than it saves."""
@@ -73,19 +71,20 @@ def analyse(
     Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
     `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
     sites always includes all jobs. Damaged files are skipped and listed. `report` is called with
-    each further step. Unless `by_units`, a long window is computed from all of its rows.
+    each further step. A long window begins with whole ten minutes, and unless `by_units`
+    is false most of its sums are cached (`speck.analyzer.units`).
     """
 
     left_out: set[str] = set()
-    is_long = timedelta(seconds=span.seconds) >= LONG
-    slicing = rates.Slicing(span, aligned=is_long)
+    slicing = Slicing.of(span)
+    span = slicing.span
 
     def read_all(without: Collection[Path]) -> list[DataFrame]:
         def read_rows(table: Table) -> DataFrame:
             return read(spark, root, table, span, None, without)
 
         def read_units_of(kind: units.UnitTable) -> DataFrame:
-            return read_units(spark, root, kind, span, without)
+            return read_units(spark, root, kind, slicing, without)
 
         def read_plans() -> DataFrame:
             plans = read(spark, root, PLANS, span.extend(PLANS_EVERY), None, without)
@@ -97,7 +96,7 @@ def analyse(
             lambda: sites.sum_polls(read_rows(SITES)),
             lambda: links.rate_ends(read_rows(LINKS)),
         ]
-        if is_long and by_units:
+        if slicing.is_long and by_units:
             steps = [
                 lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
                 lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),

@@ -1,101 +1,98 @@
-"""Keeps the sums of ten minutes ("units") in files beside the dataset, until their rows change.
+"""Keeps the sums of units (ten minutes, or an hour) in files beside the dataset, until their rows
+change.
 
-`<dataset>/.units/<table>/<unit>-<fingerprint>/` holds the sums of one unit. The fingerprint is that
-of the files with its rows (`speck.metrics.dataset.origins`): late rows and imports change it, and
-the sums are computed again; maintenance removes the outdated ones. Units that a window holds only
-in part are computed each time.
+`<dataset>/.units/<table>/<length>/<unit>-<fingerprint>/` holds the sums of one unit. The
+fingerprint is that of the files with its rows (`speck.metrics.dataset.origins`): late rows and
+imports change it, and the sums are computed again; maintenance removes the outdated ones. The rest
+of a window, less than ten minutes, is computed each time.
 """
 
 from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer.reading import Span, read
+from speck.analyzer.slicing import HOUR, Slicing, list_runs, time_of
 from speck.analyzer.units import UnitTable
-from speck.metrics.dataset.origins import UNIT_S, UNITS, fingerprint_units
+from speck.metrics.dataset.origins import UNITS, combine_prints, fingerprint_units
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_UNIT = timedelta(seconds=UNIT_S)
 _TICK = timedelta(microseconds=1)
+_FILES = 16
+"""The most files that are written at a time; each holds several units."""
 
 
 def read_units(
-    spark: SparkSession, root: Path, kind: UnitTable, span: Span, without: Collection[Path] = ()
-) -> DataFrame:
-    """The units of the span's rows: those that lie in it from the cache, where those that are
-    missing are added first, and those at its ends from rows. Nothing is cached while there are
-    damaged files (`without`)."""
-    whole = range(-((_EPOCH - span.since) // _UNIT), (span.until - _EPOCH) // _UNIT)
-    if not whole or without:
-        return kind.sum_rows(read(spark, root, kind.table, span, None, without))
-    folder = root / UNITS / kind.table.name
-    prints = fingerprint_units(root, kind.table, span.since, span.until)
-    wanted = {unit: prints[unit] for unit in whole if unit in prints}
-    missing = [unit for unit in wanted if not _folder_of(folder, unit, wanted).is_dir()]
-    if missing:
-        _add(spark, root, kind, folder, wanted, missing)
-    cached = (
-        spark.read.schema(kind.contract.ddl).parquet(
-            *(str(_folder_of(folder, unit, wanted)) for unit in wanted)
-        )
-        if wanted
-        else spark.createDataFrame([], kind.contract.ddl)
-    )
-    return _read_ends(spark, root, kind, span, whole).unionByName(cached)
-
-
-def _folder_of(folder: Path, unit: int, prints: Mapping[int, str]) -> Path:
-    return folder / f"{unit}-{prints[unit]}"
-
-
-def _read_ends(
-    spark: SparkSession, root: Path, kind: UnitTable, span: Span, whole: range
-) -> DataFrame:
-    first, end = _EPOCH + whole.start * _UNIT, _EPOCH + whole.stop * _UNIT
-    rows = read(spark, root, kind.table, Span(end, span.until))
-    if span.since < first:
-        rows = read(spark, root, kind.table, Span(span.since, first - _TICK)).unionByName(rows)
-    return kind.sum_rows(rows)
-
-
-def _add(
     spark: SparkSession,
     root: Path,
     kind: UnitTable,
-    folder: Path,
-    prints: Mapping[int, str],
-    missing: list[int],
-) -> None:
-    """Compute missing units and write each whole or not at all; another process may be doing the
-    same."""
-    unfinished = folder / f".{secrets.token_hex(8)}.writing"
-    for first, last in _list_runs(missing):
-        span = Span(_EPOCH + first * _UNIT, _EPOCH + (last + 1) * _UNIT - _TICK)
-        rows = read(spark, root, kind.table, span)
-        units = kind.sum_rows(rows).withColumn("_folder", F.col("unit"))
-        units = units.repartition(min(last - first + 1, 16), "_folder")
-        units.write.partitionBy("_folder").mode("append").parquet(str(unfinished))
-    for unit in missing:
-        written, place = unfinished / f"_folder={unit}", _folder_of(folder, unit, prints)
-        written.mkdir(parents=True, exist_ok=True)  # its files had no rows of it
-        try:
-            written.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise
-    shutil.rmtree(unfinished, ignore_errors=True)
+    slicing: Slicing,
+    without: Collection[Path] = (),
+) -> DataFrame:
+    """The units of a window, of which missing ones are added to the cache first, and the sums of
+    the rest. While there are damaged files (`without`) nothing is cached."""
+    if without:
+        return kind.sum_rows(read(spark, root, kind.table, slicing.span, None, without))
+    units = kind.sum_rows(read(spark, root, kind.table, slicing.rest))
+    prints = fingerprint_units(root, kind.table, slicing.span.since, slicing.span.until)
+    for length, wanted in ((1, slicing.tens), (HOUR, list(slicing.hours))):
+        cache = _Cache(spark, root, kind, length, combine_prints(prints, wanted, length))
+        places = cache.fill()
+        if places:
+            cached = spark.read.schema(kind.contract.ddl).parquet(*map(str, places))
+            units = units.unionByName(cached)
+    return units
 
 
-def _list_runs(units: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and last unit of each unbroken run."""
-    gaps = [0, *(i for i, (a, b) in enumerate(pairwise(units), 1) if b != a + 1), len(units)]
-    for begin, end in pairwise(gaps):
-        yield units[begin], units[end - 1]
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """The units of one length, in tens of minutes, that a window needs, by their fingerprints."""
+
+    spark: SparkSession
+    root: Path
+    kind: UnitTable
+    length: int
+    prints: Mapping[int, str]
+
+    def fill(self) -> list[Path]:
+        """Add what is missing; return the folders of all."""
+        missing = [unit for unit in self.prints if not self._place_of(unit).is_dir()]
+        if missing:
+            self._add(missing)
+        return [self._place_of(unit) for unit in self.prints]
+
+    @property
+    def _folder(self) -> Path:
+        return self.root / UNITS / self.kind.table.name / f"{10 * self.length}min"
+
+    def _place_of(self, unit: int) -> Path:
+        return self._folder / f"{unit}-{self.prints[unit]}"
+
+    def _add(self, missing: list[int]) -> None:
+        """Compute units and write each whole or not at all; another process may be doing the
+        same."""
+        unfinished = self._folder / f".{secrets.token_hex(8)}.writing"
+        for first, end in list_runs(missing, self.length):
+            span = Span(time_of(first), time_of(end) - _TICK)
+            sums = self.kind.sum_rows(
+                read(self.spark, self.root, self.kind.table, span), self.length
+            )
+            files = min((end - first) // self.length, _FILES)
+            by_unit = sums.withColumn("_unit", F.col("unit")).repartition(files, "_unit")
+            by_unit.write.partitionBy("_unit").mode("append").parquet(str(unfinished))
+        for unit in missing:
+            written, place = unfinished / f"_unit={unit}", self._place_of(unit)
+            written.mkdir(parents=True, exist_ok=True)  # its files may have no rows of it
+            try:
+                written.rename(place)
+            except OSError:
+                if not place.is_dir():
+                    raise
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,27 +1,33 @@
-"""Sums of ten minutes ("units"), from which a long window is analysed without reading its rows.
+"""Sums of ten minutes or of an hour ("units"), from which a long window is analysed without reading
+its rows.
 
 The sums of a unit hold all of its rows and nothing of the others'. What a counter grew by between
 two units is computed from the last row of one and the first row of the next, which its sums keep
 for each subtask, site or end of a link. So an analysis of units equals one of their rows, if both
-count ten minutes in the slice of the window in which they begin (`rates.Slicing.aligned`).
+count a unit in the slice of the window in which it begins (`slicing.Slicing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import IDENTITY, ROW, SERIES, lag_rows, subtract_rows
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.links import END, ENDS, select_present
-from speck.analyzer.rates import OF_SUBTASK, SLICED, STRIDE, SUMS, Slicing, name_all
+from speck.analyzer.rates import OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.analyzer.sites import NEWEST, SITES_POLLED
+from speck.analyzer.slicing import Slicing
 from speck.metrics.dataset.origins import UNIT_S
 from speck.metrics.dataset.schema import LINKS, SITES, TASKS, Table
 
-UNIT_OF_ROW = f"unix_micros(at) div {UNIT_S * 1_000_000}"
+
+def unit_of_row(length: int) -> str:
+    """An expression: the unit of a row; `length` is that of units, in tens of minutes."""
+    return f"unix_micros(at) div {length * UNIT_S * 1_000_000}L * {length}"
+
 
 _COUNTED = {name: kind for name, kind in SLICED.columns.items() if name != "slice"}
 _ROW = f"struct<{','.join(f'{name}:{contract_of(TASKS).columns[name]}' for name in ROW)}>"
@@ -76,19 +82,26 @@ LINK_UNITS = Contract(
 )
 
 
+class SumRows(Protocol):
+    """Computes units from rows of any time."""
+
+    def __call__(self, rows: DataFrame, length: int = 1) -> DataFrame: ...
+
+
 @dataclass(frozen=True, slots=True)
 class UnitTable:
-    """The units of one table: `sum_rows` computes them from rows of any time."""
+    """The units of one table: `sum_rows` computes them from rows; its second argument is their
+    length in tens of minutes."""
 
     table: Table
     contract: Contract
-    sum_rows: Callable[[DataFrame], DataFrame]
+    sum_rows: SumRows
 
 
 # -- tasks -------------------------------------------------------------------------------------
 
 
-def sum_tasks(rows: DataFrame) -> DataFrame:
+def sum_tasks(rows: DataFrame, length: int = 1) -> DataFrame:
     """TASKS rows -> TASK_UNITS."""
     step = "sum up units of tasks"
     row = f"struct({', '.join(ROW)})"
@@ -97,7 +110,7 @@ def sum_tasks(rows: DataFrame) -> DataFrame:
         f"CASE WHEN kind = 'first' THEN {row} END AS first",
         f"CASE WHEN kind <> 'first' AND is_last THEN {row} END AS last",
     )
-    lagged = lag_rows(f"SELECT *, {UNIT_OF_ROW} AS unit FROM {{rows}}", f"{SERIES}, unit")
+    lagged = lag_rows(f"SELECT *, {unit_of_row(length)} AS unit FROM {{rows}}", f"{SERIES}, unit")
     return TASK_UNITS.query(
         step,
         f"""
@@ -114,7 +127,7 @@ def sum_tasks(rows: DataFrame) -> DataFrame:
 
 def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
     """TASK_UNITS of a window -> SLICED, as `clean.pair_samples` and `rates.sum_slices` compute it
-    from the rows; the slicing is aligned."""
+    from the rows."""
     step = "sum up slices of units"
     sums = {name: f"sum({name})" for name in SUMS} | {
         "first_at": "min(first_at)",
@@ -165,7 +178,7 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
 # -- sites -------------------------------------------------------------------------------------
 
 
-def sum_sites(rows: DataFrame) -> DataFrame:
+def sum_sites(rows: DataFrame, length: int = 1) -> DataFrame:
     """SITES rows -> SITE_UNITS."""
     step = "sum up units of sites"
     newest = {
@@ -180,7 +193,7 @@ def sum_sites(rows: DataFrame) -> DataFrame:
             lead(at) OVER polls IS NULL AS is_last,
             (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
-          FROM (SELECT *, {UNIT_OF_ROW} AS unit FROM {{rows}})
+          FROM (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}})
           WINDOW polls AS (PARTITION BY site, unit ORDER BY at, cpu_ms)
         )
         SELECT unit, site, {name_all(newest)},
@@ -231,7 +244,7 @@ def sum_polls(units: DataFrame) -> DataFrame:
 # -- links -------------------------------------------------------------------------------------
 
 
-def sum_links(rows: DataFrame) -> DataFrame:
+def sum_links(rows: DataFrame, length: int = 1) -> DataFrame:
     """LINKS rows -> LINK_UNITS."""
     step = "sum up units of links"
     keys = ", ".join(END)
@@ -247,7 +260,7 @@ def sum_links(rows: DataFrame) -> DataFrame:
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
             messages - lag(messages) OVER polls AS sent,
             epoch <=> lag(epoch) OVER polls AS is_same
-          FROM (SELECT *, {UNIT_OF_ROW} AS unit FROM {{rows}})
+          FROM (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}})
           WINDOW polls AS (PARTITION BY {keys}, unit ORDER BY at, epoch, messages)
         ),
         judged AS (
@@ -290,7 +303,7 @@ def rate_ends(units: DataFrame) -> DataFrame:
         WITH placed AS (
           SELECT * EXCEPT (mean_s),
             -- seconds from the first unit, so that no digits are lost
-            mean_s + (unit - min(unit) OVER ()) * {UNIT_S} AS mean_s,
+            mean_s + (unit - min(unit) OVER (PARTITION BY {keys})) * {UNIT_S} AS mean_s,
             lag(last) OVER (PARTITION BY {keys} ORDER BY unit) AS before
           FROM {{units}}
         ),

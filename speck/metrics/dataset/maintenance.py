@@ -108,15 +108,15 @@ def _drop(
 
 def _drop_units(root: Path, table: Table, before: datetime | None) -> None:
     """Drop sums of units that end before a time, and those that newer ones have replaced."""
-    newest: dict[str, Path] = {}
-    folders = [path for path in (root / UNITS / table.name).glob("*-*") if path.is_dir()]
+    newest: dict[tuple[str, int], Path] = {}
+    folders = [path for path in (root / UNITS / table.name).glob("*/*-*") if path.is_dir()]
     for path in sorted(folders, key=lambda path: path.stat().st_mtime_ns):
-        unit = path.name.partition("-")[0]
+        unit = path.parent.name, int(path.name.partition("-")[0])
         if (replaced := newest.get(unit)) is not None:
             shutil.rmtree(replaced)
         newest[unit] = path
-    for unit, path in newest.items():
-        if before is not None and (int(unit) + 1) * UNIT_S <= before.timestamp():
+    for (_, begin), path in newest.items():
+        if before is not None and (begin + 1) * UNIT_S <= before.timestamp():
             shutil.rmtree(path)
 
 

@@ -47,6 +47,19 @@ def fingerprint_units(
     return {unit: f"{total % _MODULUS:016x}" for unit, total in sums.items()}
 
 
+def combine_prints(
+    prints: Mapping[int, str], units: Iterable[int], length: int
+) -> Mapping[int, str]:
+    """The fingerprints of units of a length, in tens of minutes, that have rows."""
+    combined = {}
+    for unit in units:
+        parts = [prints.get(part, "") for part in range(unit, unit + length)]
+        if any(parts):
+            whole = hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
+            combined[unit] = parts[0] if length == 1 else whole
+    return combined
+
+
 def sum_origins(paths: Iterable[Path]) -> str:
     """What the metadata of a file that replaces these files has to hold."""
     sums: Counter[int] = Counter()

@@ -72,7 +72,7 @@ def test_a_damaged_file_has_no_part_in_it(tmp_path: Path) -> None:
 
 def test_maintenance_drops_replaced_and_old_sums(tmp_path: Path) -> None:
     append(tmp_path, 0)
-    folder = tmp_path / UNITS / TASKS.name
+    folder = tmp_path / UNITS / TASKS.name / "10min"
     names = [f"{NOON_UNIT}-{1:016x}", f"{NOON_UNIT}-{2:016x}", f"{NOON_UNIT + 300}-{3:016x}"]
     for name in names:
         (folder / name).mkdir(parents=True)
