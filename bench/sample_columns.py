@@ -14,11 +14,12 @@ import pyarrow as pa
 from speck.metrics.dataset.files import PART, Disk, Partition, make_file_name, put
 from speck.metrics.dataset.schema import Table
 
-_DAY_US = 86_400_000_000
+_CHUNK_US = 7_200_000_000
 
 
 class RowFiles:
-    """Writes rows below `root`, one file for each call, day and composition; counts them."""
+    """Writes rows below `root`, one file for each call, composition and two hours, as compaction
+    leaves them during the day; counts them."""
 
     def __init__(self, root: Path, start: datetime, rows: Counter[str]) -> None:
         self.root = root
@@ -33,7 +34,7 @@ class RowFiles:
         columns: dict[str, Any],
         composition: str | None = None,
     ) -> None:
-        """One file for each day."""
+        """One file for each two hours."""
         if not len(at):
             return
         times = self.start_us + np.int64(at * 1_000_000)
@@ -46,10 +47,10 @@ class RowFiles:
             else:
                 arrays.append(_typed(values, kind))
         rows = pa.table(dict(zip(table.schema.names, arrays, strict=True)))
-        days = times // _DAY_US
-        for day in np.unique(days):
-            ours = rows.filter(pa.array(days == day))
-            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(day))
+        chunks = times // _CHUNK_US
+        for chunk in np.unique(chunks):
+            ours = rows.filter(pa.array(chunks == chunk))
+            first = datetime(1970, 1, 1, tzinfo=UTC) + int(chunk) * timedelta(hours=2)
             folder = Partition(first.date(), composition).folder(self.root, table)
             self.files += 1
             put(folder, make_file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())

@@ -112,12 +112,12 @@ class Authority:
         keystore: bool = False,
         force: bool = False,
     ) -> Issued:
-        """Issue `NAME.crt` and `NAME.key`, with `keystore` also `NAME.p12`.
+        """Issue `NAME.crt` and `NAME.key`, with `keystore`, or if there is one, also `NAME.p12`.
 
         The certificate is for a server at `hosts` (names or addresses; `name` itself without any)
         that is a client of others as well, or with `client` for a client only. `name` becomes its
         common name, which Mosquitto takes for the user. Raises InvalidError, and ConflictError if
-        the name has a certificate and not `force`.
+        the name has a certificate and not `force`; PermanentError if the authority cannot sign.
         """
         if not is_name(name) or name == _AUTHORITY:
             raise InvalidError(
@@ -132,6 +132,12 @@ class Authority:
                 f"cannot issue a certificate for {name!r}: {cert} exists; --force replaces it"
             )
         authority, signing_key = load_certificate(self.cert), self._load_key()
+        if authority.not_valid_after_utc <= now:
+            raise PermanentError(
+                f"cannot issue a certificate for {name!r}: the authority {self.cert} ended on"
+                f" {authority.not_valid_after_utc:%Y-%m-%d}; make another with"
+                " `speck ca init --force`, and issue all certificates again"
+            )
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(now + timedelta(days=days), authority.not_valid_after_utc)
         names = [] if client else [_general_name(host) for host in hosts or (name,)]
@@ -140,9 +146,10 @@ class Authority:
         # The key first: who reads both in between keeps what he has until they fit together.
         _write_secret(key_file, _pem(key))
         _replace(cert, certificate.public_bytes(Encoding.PEM), 0o644)
-        if keystore:
+        store = self.folder / f"{name}.p12"
+        if keystore or store.exists():  # else a renewal would leave the old certificate to Flink
             _write_secret(
-                self.folder / f"{name}.p12",
+                store,
                 pkcs12.serialize_key_and_certificates(
                     name.encode(),
                     key,

@@ -32,7 +32,9 @@ class Config:
 
     Analyses run at one of `spark_masters` (the first by default): `local[n]`, which allows fewer
     threads too, or `NAME=spark://host:port`. Executors of a cluster connect to the driver at
-    `spark_driver_host`; `spark_secret_file` holds the cluster's `spark.authenticate.secret`.
+    `spark_driver_host`; `spark_secret_file` holds the cluster's `spark.authenticate.secret`. The
+    Spark application, whose heap has `spark_memory` bytes, stays up for `spark_idle_s` seconds
+    after an analysis.
 
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
@@ -56,6 +58,8 @@ class Config:
     spark_masters: tuple[str, ...] = ("local[*]",)
     spark_driver_host: str = "127.0.0.1"
     spark_secret_file: Path | None = None
+    spark_memory: int = 1024**3
+    spark_idle_s: float = 900.0
     artifact_quota: int = 10 * 1024**3
     artifact_token_quota: int = 2 * 1024**3
     artifact_grace_s: float = 86400.0
@@ -101,9 +105,9 @@ class Config:
         SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY,
         SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS,
         SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST,
-        SPECK_SPARK_SECRET_FILE; in bytes, or with K, M or G, SPECK_ARTIFACT_QUOTA and
-        SPECK_ARTIFACT_TOKEN_QUOTA; SPECK_ARTIFACT_GRACE_S. Raises ValueError if one cannot be
-        read."""
+        SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or with K, M or G,
+        SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
+        SPECK_ARTIFACT_GRACE_S. Raises ValueError if one cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         secret = env.get("SPECK_SPARK_SECRET_FILE")
@@ -128,6 +132,8 @@ class Config:
             spark_masters=_read_list(env, "SPECK_SPARK_MASTERS", str) or ("local[*]",),
             spark_driver_host=env.get("SPECK_SPARK_DRIVER_HOST", "127.0.0.1"),
             spark_secret_file=Path(secret).resolve() if secret else None,
+            spark_memory=_read(env, "SPECK_SPARK_MEMORY", _read_bytes, "1G"),
+            spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
             artifact_quota=_read(env, "SPECK_ARTIFACT_QUOTA", _read_bytes, "10G"),
             artifact_token_quota=_read(env, "SPECK_ARTIFACT_TOKEN_QUOTA", _read_bytes, "2G"),
             artifact_grace_s=_read(env, "SPECK_ARTIFACT_GRACE_S", float, "86400"),

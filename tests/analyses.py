@@ -96,6 +96,7 @@ def analysis(
         "error": None,
         "master": "local[*]",
         "follow": False,
+        "warm": True,
         "window": {
             "from": "2026-01-31T12:00:00.000Z",
             "to": "2026-01-31T12:10:00.000Z",

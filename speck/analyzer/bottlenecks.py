@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
@@ -28,76 +27,45 @@ def find_bottlenecks(
 ) -> DataFrame:
     """JOBS, LINKS_RATED and SITES_LOADED of a window of `seconds` -> BOTTLENECKS."""
     step = "find bottlenecks"
-    frame = JOBS.select(jobs, step).where("not ended")
-    rows = _find_busy_jobs(frame).unionByName(_find_back_pressured_jobs(frame))
-    rows = rows.unionByName(_find_lagging_links(LINKS_RATED.select(links, step), seconds))
-    rows = rows.unionByName(_find_full_sites(SITES_LOADED.select(sites, step)))
-    return BOTTLENECKS.select(rows.orderBy("kind", F.desc("value"), "name"), step)
-
-
-def _find_busy_jobs(jobs: DataFrame) -> DataFrame:
-    share = F.col("utilisation")
-    why = F.format_string(
-        "%s at %s is busy for %.0f %% of the time: it receives %.0f records/s, its limit is %s",
-        "job_name",
-        "site",
-        share * 100,
-        F.coalesce("in_rate", F.lit(0.0)),
-        F.coalesce(F.format_string("%.0f", "true_processing_rate"), F.lit("unknown")),
+    return BOTTLENECKS.query(
+        step,
+        f"""
+        SELECT 'job' AS kind, job_name AS name, utilisation AS value,
+          format_string(
+            '%s at %s is busy for %.0f %% of the time: it receives %.0f records/s, its limit is %s',
+            job_name, site, utilisation * 100, coalesce(in_rate, 0D),
+            coalesce(format_string('%.0f', true_processing_rate), 'unknown')) AS why
+        FROM {{jobs}} WHERE NOT ended AND utilisation > {BUSY}
+        UNION ALL
+        SELECT 'job', job_name, back_pressured,
+          format_string(
+            '%s at %s is back-pressured for %.0f %% of the time: the broker of its sink'
+              ' (%s, at %s) or the network to it accepts less than the job sends',
+            job_name, site, back_pressured * 100, coalesce(sink_topic, 'an unknown topic'),
+            coalesce(sink_site, 'an unknown site'))
+        FROM {{jobs}}
+        WHERE NOT ended AND back_pressured > {BACK_PRESSURED}
+          AND coalesce(utilisation, 0D) <= {BUSY}
+        UNION ALL
+        SELECT 'link', concat_ws('/', broker_site, topic), reader.lag_per_s,
+          format_string(
+            '%s lags on %s: %d messages wait, %.1f more each second',
+            coalesce(reader.job_name, reader.client_id), concat_ws('/', broker_site, topic),
+            reader.lag, reader.lag_per_s)
+        FROM (SELECT broker_site, topic, explode(readers) AS reader FROM {{links}})
+        WHERE reader.lag_fit >= {LAG_FIT}
+          AND reader.lag_per_s * {seconds!r}D
+            > greatest(100D, {LAG_S} * coalesce(reader.records_per_s, 0D))
+        UNION ALL
+        SELECT 'site', site, load / (cores * coalesce(pace, 1D)),
+          format_string(
+            '%s uses %.2f of %.2f reference core-seconds per second',
+            site, load, cores * coalesce(pace, 1D))
+        FROM {{sites}}
+        WHERE cores * coalesce(pace, 1D) > 0 AND load / (cores * coalesce(pace, 1D)) > {FULL}
+        ORDER BY kind, value DESC, name
+        """,
+        jobs=JOBS.check(jobs, step),
+        links=LINKS_RATED.check(links, step),
+        sites=SITES_LOADED.check(sites, step),
     )
-    return jobs.where(share > BUSY).select(*_make_row("job", F.col("job_name"), share, why))
-
-
-def _find_back_pressured_jobs(jobs: DataFrame) -> DataFrame:
-    share = F.col("back_pressured")
-    why = F.format_string(
-        "%s at %s is back-pressured for %.0f %% of the time: the broker of its sink (%s, at %s)"
-        " or the network to it accepts less than the job sends",
-        "job_name",
-        "site",
-        share * 100,
-        F.coalesce("sink_topic", F.lit("an unknown topic")),
-        F.coalesce("sink_site", F.lit("an unknown site")),
-    )
-    chosen = jobs.where((share > BACK_PRESSURED) & (F.coalesce("utilisation", F.lit(0.0)) <= BUSY))
-    return chosen.select(*_make_row("job", F.col("job_name"), share, why))
-
-
-def _find_lagging_links(links: DataFrame, seconds: float) -> DataFrame:
-    ends = links.select("broker_site", "topic", F.explode("readers").alias("reader"))
-    growth = F.col("reader.lag_per_s")
-    least = LAG_S * F.coalesce("reader.records_per_s", F.lit(0.0))
-    chosen = ends.where(
-        (F.col("reader.lag_fit") >= LAG_FIT) & (growth * seconds > F.greatest(F.lit(100.0), least))
-    )
-    name = F.concat_ws("/", "broker_site", "topic")
-    why = F.format_string(
-        "%s lags on %s: %d messages wait, %.1f more each second",
-        F.coalesce("reader.job_name", "reader.client_id"),
-        name,
-        "reader.lag",
-        growth,
-    )
-    return chosen.select(*_make_row("link", name, growth, why))
-
-
-def _find_full_sites(sites: DataFrame) -> DataFrame:
-    capacity = F.col("cores") * F.coalesce("pace", F.lit(1.0))
-    share = F.col("load") / capacity
-    why = F.format_string(
-        "%s uses %.2f of %.2f reference core-seconds per second",
-        "site",
-        "load",
-        capacity,
-    )
-    full_sites = sites.where((capacity > 0) & (share > FULL))
-    return full_sites.select(*_make_row("site", F.col("site"), share, why))
-
-
-def _make_row(kind: str, name: Column, value: Column, why: Column) -> list[Column]:
-    return [
-        F.lit(kind).alias("kind"),
-        name.alias("name"),
-        value.alias("value"),
-        why.alias("why"),
-    ]

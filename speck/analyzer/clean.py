@@ -18,8 +18,9 @@ A fault in one counter does not spoil the others, but a reset spoils the pair.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.metrics.dataset.schema import TASKS
@@ -70,46 +71,69 @@ PAIRS = Contract(
 )
 
 
+SERIES = "engine_job_id, vertex, subtask"
+"""What identifies the counters of one subtask."""
+
+ROW = ("at", *TIMES, CPU, *COUNTS, "restarts", "host_cpu", "checkpoint_bytes", "checkpoint_ms")
+"""The columns of a row beside those of its subtask."""
+
+IDENTITY = ", ".join(_IDENTITY)
+
+_COMPARED = (*TIMES, CPU, *COUNTS, "restarts")
+_TIMED_BY = ("at", *TIMES, *COUNTS, "restarts")
+
+
 def pair_samples(tasks: DataFrame) -> DataFrame:
     """TASKS rows, in any order -> PAIRS: for each row the difference from the previous one.
 
     One shuffle: by subtask, sorted by time within it.
     """
-    rows = contract_of(TASKS).select(tasks, "pair samples")
-    rows = rows.withColumns({name: F.when(~F.isnan(name), F.col(name)) for name in (*TIMES, CPU)})
-    order = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy(
-        "at", *TIMES, *COUNTS, "restarts"
-    )
-    counters = (*TIMES, CPU, *COUNTS, "restarts")
-    before = {f"_{name}": F.lag(name).over(order) for name in ("at", *counters)}
-    rows = rows.withColumns(before).withColumn("kind", _classify()).withColumns(_subtract())
-    return PAIRS.select(rows, "pair samples")
+    step = "pair samples"
+    paired = f"({lag_rows('SELECT * FROM {tasks}', SERIES)})"
+    return PAIRS.query(step, subtract_rows(paired), tasks=contract_of(TASKS).check(tasks, step))
 
 
-def _classify() -> Column:
-    falls = [F.col(name) < F.col(f"_{name}") for name in (*TIMES, CPU, *COUNTS)]
-    is_reset = F.col("restarts") != F.col("_restarts")
-    for fall in falls:
-        is_reset = F.coalesce(is_reset, F.lit(False)) | F.coalesce(fall, F.lit(False))
-    return (
-        F.when(F.col("_at").isNull(), "first")
-        .when(F.col("_at") == F.col("at"), "duplicate")
-        .when(is_reset, "reset")
-        .otherwise("good")
-    )
+def lag_rows(tasks: str, series: str) -> str:
+    """A query: TASKS rows with the columns of the row before in the series, as `_<column>`, and
+    `is_last`."""
+    cleaned = {name: f"CASE WHEN NOT isnan({name}) THEN {name} END" for name in (*TIMES, CPU)}
+    columns = (f"{cleaned.get(name, name)} AS {name}" for name in ROW)
+    before = (f"lag({name}) OVER series AS _{name}" for name in ("at", *_COMPARED))
+    series_columns = [name for name in series.split(", ") if name not in _IDENTITY]
+    return f"""
+        SELECT *, {", ".join(before)}, lead(at) OVER series IS NULL AS is_last
+        FROM (SELECT {", ".join((*_IDENTITY, *series_columns, *columns))} FROM ({tasks}))
+        WINDOW series AS (PARTITION BY {series} ORDER BY {", ".join(_TIMED_BY)})"""
 
 
-def _subtract() -> dict[str, Column]:
-    is_good = F.col("kind") == "good"
-    clock = (F.unix_micros("at") - F.unix_micros("_at")) / 1e6
-    seconds = {
-        name.replace("_ms", "_s"): (F.col(name) - F.col(f"_{name}")) / 1000.0 for name in TIMES
+def subtract_rows(paired: str, more: Sequence[str] = ()) -> str:
+    """A query: rows with those before them -> the columns of PAIRS, and `more`."""
+    differences = {
+        "clock_s": "(unix_micros(at) - unix_micros(_at)) / 1e6D",
+        "reported_s": " + ".join(f"({name} - _{name}) / 1000D" for name in TIMES),
     }
-    reported_s = seconds["busy_s"] + seconds["idle_s"] + seconds["back_pressured_s"]
-    differences = {"clock_s": clock, "reported_s": reported_s, **seconds}
-    differences["cpu_s"] = (F.col(CPU) - F.col(f"_{CPU}")) / 1000.0
-    differences |= {name: F.col(name) - F.col(f"_{name}") for name in COUNTS}
-    return {name: F.when(is_good, value) for name, value in differences.items()} | {
-        "contended": F.coalesce(F.nanvl("host_cpu", F.lit(None)) > CONTENDED, F.lit(False)),
-        "nan": F.col("busy_ms").isNull(),
+    differences |= {
+        name.replace("_ms", "_s"): f"({name} - _{name}) / 1000D" for name in (*TIMES, CPU)
     }
+    differences |= {name: f"{name} - _{name}" for name in COUNTS}
+    of_good = (f"CASE WHEN kind = 'good' THEN {d} END AS {name}" for name, d in differences.items())
+    columns = (
+        IDENTITY,
+        "at, kind, restarts, checkpoint_bytes, checkpoint_ms",
+        *of_good,
+        f"coalesce(nanvl(host_cpu, null) > {CONTENDED}, false) AS contended",
+        "busy_ms IS NULL AS nan",
+        *more,
+    )
+    return f"SELECT {', '.join(columns)} FROM (SELECT *, {_classify()} AS kind FROM {paired})"
+
+
+def _classify() -> str:
+    falls = (f"coalesce({name} < _{name}, false)" for name in (*TIMES, CPU, *COUNTS))
+    return f"""
+        CASE
+          WHEN _at IS NULL THEN 'first'
+          WHEN _at = at THEN 'duplicate'
+          WHEN coalesce(restarts <> _restarts, false) OR {" OR ".join(falls)} THEN 'reset'
+          ELSE 'good'
+        END"""

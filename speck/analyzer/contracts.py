@@ -29,8 +29,8 @@ class Contract:
     name: str
     columns: Mapping[str, str]
 
-    def select(self, frame: DataFrame, step: str) -> DataFrame:
-        """Select exactly these columns, in this order.
+    def check(self, frame: DataFrame, step: str) -> DataFrame:
+        """Return the frame, which may have other columns besides.
 
         Raises PermanentError, which names the step and the column that is missing or of another
         type.
@@ -44,7 +44,17 @@ class Contract:
                     f"cannot {step}: column {column!r} of {self.name} {what};"
                     " give it a frame that keeps the contract"
                 )
-        return frame.select(*self.columns)
+        return frame
+
+    def query(self, step: str, text: str, **frames: DataFrame) -> DataFrame:
+        """Select exactly these columns, in this order, from the query `text`, which names `frames`
+        in braces. Raises PermanentError for a column of another type.
+
+        Queries are text, since each expression that Python builds costs several calls of the JVM.
+        """
+        spark = next(iter(frames.values())).sparkSession
+        columns = ", ".join(f"`{name}`" for name in self.columns)
+        return self.check(spark.sql(f"SELECT {columns} FROM ({text})", None, **frames), step)
 
     @property
     def ddl(self) -> str:

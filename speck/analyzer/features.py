@@ -7,8 +7,9 @@ its slowest task, and by the cores of its site for all tasks together.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.memory import STATE_FACTOR, SUBTASK_BYTES
@@ -98,206 +99,182 @@ def describe_jobs(
 ) -> DataFrame:
     """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
     step = "describe jobs"
-    places = SITES_USED.select(sites, step).select(
-        "site",
-        "tier",
-        "cores",
-        "pace",
-        F.col("cpu").alias("_cpu"),
-        F.col("busy").alias("_site_busy"),
-        F.col("last_at").alias("_looked_at"),
-        F.col("heap_bytes_per_subtask").alias("_heap_per_subtask"),
-        F.col("heap_per_state_byte").alias("_heap_per_state_byte"),
+    return JOBS.query(
+        step,
+        f"""
+        WITH joined AS (
+          SELECT rated.*, stateful, state_why, coalesce(pinned, false) AS pinned,
+            source_site, source_topic, sink_site, sink_topic,
+            tier, cores, pace, site_cpu, site_busy, polled_at, lag,
+            coalesce(heap_bytes_per_subtask, {float(SUBTASK_BYTES)}D) AS subtask_bytes,
+            coalesce(heap_per_state_byte, {STATE_FACTOR}D) AS state_factor
+          FROM {{rated}} AS rated
+          LEFT JOIN {{wired}} USING (engine_job_id)
+          LEFT JOIN (
+            SELECT site, tier, cores, pace, cpu AS site_cpu, busy AS site_busy,
+              last_at AS polled_at, heap_bytes_per_subtask, heap_per_state_byte
+            FROM {{sites}}
+          ) USING (site)
+          LEFT JOIN {{lags}} USING (composition, job_name)
+        ),
+        own AS (
+          SELECT *, {_HAS_ENDED} AS ended,
+            -- least() ignores nulls
+            CASE WHEN busy > 0 AND cpu IS NOT NULL THEN least(1D, cpu / busy) END AS own_share
+          FROM joined
+        ),
+        shared AS (SELECT *, {_CPU_SHARE} AS cpu_share FROM own),
+        judged AS (SELECT *, {list_of(_OBJECTIONS)} AS objections FROM shared),
+        costed AS (
+          SELECT *,
+            CASE WHEN size(objections) = 0 THEN 'sufficient' ELSE 'insufficient' END AS evidence,
+            CASE WHEN in_rate > 0 THEN out_rate / in_rate END AS selectivity,
+            CASE WHEN size(objections) = 0 THEN coalesce(cpu, busy * cpu_share) / in_rate END
+              AS core_s_per_record,
+            CASE WHEN in_rate > 0 THEN bytes_in_rate / in_rate END AS bytes_in_per_record,
+            CASE WHEN out_rate > 0 THEN bytes_out_rate / out_rate END AS bytes_out_per_record,
+            CASE WHEN 1D - coalesce(back_pressured, 0D) > 1D - {MOSTLY}D
+              THEN in_rate / (1D - coalesce(back_pressured, 0D)) END AS observed
+          FROM judged
+        ),
+        limited AS (SELECT *, {_RATE_BY_BUSY_TIME} AS by_busy FROM costed),
+        held AS (
+          SELECT *,
+            coalesce(lag > {BACKLOG_S} * in_rate AND by_busy > {HELD_BACK} * observed, false)
+              AS is_held
+          FROM limited
+        ),
+        described AS (
+          SELECT *,
+            CASE
+              WHEN is_held THEN observed
+              WHEN evidence = 'sufficient' THEN by_busy
+              WHEN busy IS NULL AND most_pairs >= {MIN_PAIRS} AND back_pressured IS NOT NULL
+                THEN observed
+            END AS true_processing_rate
+          FROM held
+        ),
+        bounded AS (
+          SELECT *, busy IS NULL AND true_processing_rate IS NOT NULL AS lower_bound
+          FROM described
+        )
+        SELECT *,
+          core_s_per_record * coalesce(pace, 1D) AS reference_core_s_per_record,
+          true_processing_rate * selectivity AS true_output_rate,
+          {divide_by_busy_time("out_rate", "busy")} AS {TRUE_OUTPUT},
+          rates AS tasks,
+          subtasks * subtask_bytes + coalesce(checkpoint_bytes, 0L) * state_factor AS heap_bytes,
+          state_bytes_per_s * state_factor AS heap_bytes_per_s,
+          busiest AS utilisation,
+          contended_share AS contended,
+          rows - duplicates AS samples,
+          checkpoint_bytes AS state_bytes,
+          checkpoint_ms / 1000D AS checkpoint_s,
+          concat(objections, {list_of(_REMARKS)}) AS why,
+          {_CONFIDENCE} AS confidence
+        FROM (SELECT * EXCEPT (contended) FROM bounded)
+        """,
+        rated=JOBS_RATED.check(rated, step),
+        wired=JOBS_WIRED.check(wired, step),
+        sites=SITES_USED.check(sites, step),
+        lags=LAGS.check(lags, step),
     )
-    frame = (
-        JOBS_RATED.select(rated, step)
-        .join(JOBS_WIRED.select(wired, step), "engine_job_id", "left")
-        .join(F.broadcast(places), "site", "left")
-        .join(LAGS.select(lags, step), ["composition", "job_name"], "left")
-    )
-    frame = frame.withColumn("_cpu_share", _compute_cpu_share()).withColumn("ended", _has_ended())
-    frame = frame.withColumn("_refused", F.array_compact(F.array(*_list_objections())))
-    is_sufficient = F.size("_refused") == 0
-    cpu_used = F.coalesce("cpu", F.col("busy") * F.col("_cpu_share"))
-    cost = cpu_used / F.col("in_rate")
-    frame = frame.withColumns(
-        {
-            "evidence": F.when(is_sufficient, "sufficient").otherwise("insufficient"),
-            "selectivity": _divide("out_rate", "in_rate"),
-            "core_s_per_record": F.when(is_sufficient, cost),
-            "bytes_in_per_record": _divide("bytes_in_rate", "in_rate"),
-            "bytes_out_per_record": _divide("bytes_out_rate", "out_rate"),
-            "_observed": _compute_observed_rate(),
-        }
-    )
-    frame = frame.withColumn("_by_busy", _compute_rate_by_busy_time())
-    frame = frame.withColumn("_held", _is_held_back())
-    frame = frame.withColumn("true_processing_rate", _choose_true_rate())
-    frame = frame.withColumns(
-        {
-            "reference_core_s_per_record": F.col("core_s_per_record")
-            * F.coalesce("pace", F.lit(1.0)),
-            "true_output_rate": F.col("true_processing_rate") * F.col("selectivity"),
-            TRUE_OUTPUT: divide_by_busy_time(F.col("out_rate"), F.col("busy")),
-            "lower_bound": _is_lower_bound(),
-            "utilisation": F.col("busiest"),
-            "contended": F.col("contended_share"),
-            "samples": F.col("rows") - F.col("duplicates"),
-            "tasks": F.col("rates"),
-            "state_bytes": F.col("checkpoint_bytes"),
-            "heap_bytes": _estimate_heap(),
-            "heap_bytes_per_s": F.col("state_bytes_per_s") * _factor_of_state(),
-            "checkpoint_s": F.col("checkpoint_ms") / 1000.0,
-            "why": F.concat("_refused", F.array_compact(F.array(*_list_remarks()))),
-            "confidence": _choose_confidence(),
-            "pinned": F.coalesce("pinned", F.lit(False)),
-        }
-    )
-    return JOBS.select(frame, step)
-
-
-def _estimate_heap() -> Column:
-    of_subtask = F.coalesce("_heap_per_subtask", F.lit(float(SUBTASK_BYTES)))
-    of_state = F.coalesce("checkpoint_bytes", F.lit(0)) * _factor_of_state()
-    return F.col("subtasks") * of_subtask + of_state
-
-
-def _factor_of_state() -> Column:
-    return F.coalesce("_heap_per_state_byte", F.lit(STATE_FACTOR))
 
 
 def add_loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
     """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
-    work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    running = JOBS.select(jobs, "add sites' loads").where("not ended")
-    of_site = running.groupBy("site").agg(F.sum(work).alias("load"))
-    frame = SITES_USED.select(sites, "add sites' loads").join(of_site, "site", "left")
-    frame = frame.withColumn("load", F.coalesce("load", F.lit(0.0)))
-    return SITES_LOADED.select(frame, "add sites' loads")
-
-
-def _has_ended() -> Column:
-    unseen_s = (F.unix_micros("_looked_at") - F.unix_micros("last_at")) / 1e6
-    usual_s = F.coalesce(F.col("clock_s") / F.col("pairs"), F.lit(0.0))
-    return F.coalesce(unseen_s > F.greatest(F.lit(ENDED_S), 4 * usual_s), F.lit(False))
-
-
-def _divide(over: str, under: str) -> Column:
-    return F.when(F.col(under) > 0, F.col(over) / F.col(under))
-
-
-def _compute_cpu_share() -> Column:
-    """The share of busy wall time in which the job had a core.
-
-    If CPU time is reported, that decides. The exception is a low share at a site with enough whole
-    cores: such a job waits for something else, like a response from outside, and would at full
-    load, too. Otherwise, if a site's tasks are busy for more than half of its cores, a quota or
-    other programs make them wait, and busy time overestimates the work; then the share follows from
-    the CPU time of the engine's processes.
-    """
-    has_cpu_time = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() ignores nulls
-    own = F.when(has_cpu_time, F.least(F.lit(1.0), F.col("cpu") / F.col("busy")))
-    for_a_core = (own >= 0.5) | (F.col("cores") < F.col("subtasks"))
-    crowded = (F.col("_site_busy") > 0.5 * F.col("cores")) & (F.col("_cpu") > 0)
-    share = F.least(F.lit(1.0), F.col("_cpu") / F.col("_site_busy"))
-    without = F.when(crowded, share).otherwise(F.lit(1.0))
-    with_own = F.when(F.coalesce(for_a_core, F.lit(False)), own).otherwise(F.lit(1.0))
-    return F.when(own.isNotNull(), with_own).otherwise(without)
-
-
-def _list_objections() -> list[Column]:
-    """Reasons why the evidence is insufficient for a cost; nulls for those that do not apply."""
-    busy, back = F.col("busy"), F.coalesce("back_pressured", F.lit(0.0))
-    records = F.col("in_rate") * F.col("seconds")
-    return [
-        F.when(
-            F.col("most_pairs") < MIN_PAIRS,
-            F.format_string("%d usable pairs of samples", "most_pairs"),
-        ),
-        F.when(F.col("in_rate").isNull(), "input records are not reported"),
-        F.when(records < MIN_RECORDS, F.format_string("only %.0f input records", records)),
-        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not reported"),
-        F.when(
-            busy.isNotNull() & (F.col("busy_s") < MIN_BUSY_S),
-            F.format_string("busy for %.2f s, less than 1 s", "busy_s"),
-        ),
-        F.when(
-            busy / (busy + back) < MIN_WORKED,
-            F.format_string("back-pressured for %.0f %% of the time", back * 100),
-        ),
-        F.when(
-            F.col("spread") > MAX_SPREAD,
-            F.format_string("its cost varies by %.0f %% over the window", F.col("spread") * 100),
-        ),
-    ]
-
-
-def _compute_observed_rate() -> Column:
-    free = 1 - F.coalesce("back_pressured", F.lit(0.0))
-    return F.when(free > 1 - MOSTLY, F.col("in_rate") / free)
-
-
-def _compute_rate_by_busy_time() -> Column:
-    """Records per second at full load of the slowest task's subtasks, or of the site's cores.
-
-    A subtask is one thread, so it uses one core at most; all subtasks share the site's cores.
-    """
-    of_tasks = F.col("in_rate") / (F.col("busiest") * F.col("_cpu_share"))
-    of_cores = F.col("cores") / F.col("core_s_per_record")
-    return F.when(F.col("evidence") == "sufficient", F.least(of_tasks, of_cores))
-
-
-def _is_held_back() -> Column:
-    backlog = F.col("lag") > BACKLOG_S * F.col("in_rate")
-    is_held = backlog & (F.col("_by_busy") > HELD_BACK * F.col("_observed"))
-    return F.coalesce(is_held, F.lit(False))
-
-
-def _choose_true_rate() -> Column:
-    no_busy = F.col("busy").isNull() & (F.col("most_pairs") >= MIN_PAIRS)
-    return (
-        F.when(F.col("_held"), F.col("_observed"))
-        .when(F.col("evidence") == "sufficient", F.col("_by_busy"))
-        .when(no_busy & F.col("back_pressured").isNotNull(), F.col("_observed"))
+    step = "add sites' loads"
+    return SITES_LOADED.query(
+        step,
+        """
+        SELECT sites.*, coalesce(load, 0D) AS load
+        FROM {sites} AS sites
+        LEFT JOIN (
+          SELECT site, sum(reference_core_s_per_record * in_rate) AS load
+          FROM {jobs} WHERE NOT ended GROUP BY site
+        ) USING (site)
+        """,
+        sites=SITES_USED.check(sites, step),
+        jobs=JOBS.check(jobs, step),
     )
 
 
-def _is_lower_bound() -> Column:
-    return F.col("busy").isNull() & F.col("true_processing_rate").isNotNull()
+def list_of(conditions: Mapping[str, str]) -> str:
+    """An array of the sentences whose condition holds."""
+    cases = (f"CASE WHEN {condition} THEN {text} END" for condition, text in conditions.items())
+    return f"array_compact(array({', '.join(cases)}))"
 
 
-def _list_remarks() -> list[Column]:
-    share = F.col("_cpu_share")
-    return [
-        F.when(F.col("ended"), "is no longer running"),
-        F.when(F.col("_held"), "has a backlog that it does not reduce: its observed rate counts"),
-        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not reported"),
-        F.when(
-            F.col("contended_share") > 0.05,
-            F.format_string(
-                "the machine was contended for %.0f %% of its time", F.col("contended_share") * 100
-            ),
-        ),
-        F.when(
-            share < 0.95,
-            F.format_string("it had a core for %.0f %% of its busy time", share * 100),
-        ),
-        F.when(
-            F.col("pace").isNull(),
-            "its site is not calibrated: it is assumed as fast as the reference",
-        ),
-    ]
+_HAS_ENDED = f"""
+    coalesce(
+      (unix_micros(polled_at) - unix_micros(last_at)) / 1e6D
+        > greatest({ENDED_S}D, 4 * coalesce(clock_s / pairs, 0D)),
+      false)"""
 
+_CPU_SHARE = """
+    CASE
+      WHEN own_share IS NOT NULL THEN
+        CASE WHEN coalesce(own_share >= 0.5D OR cores < subtasks, false)
+          THEN own_share ELSE 1D END
+      WHEN site_busy > 0.5D * cores AND site_cpu > 0 THEN least(1D, site_cpu / site_busy)
+      ELSE 1D
+    END"""
+"""The share of busy wall time in which the job had a core.
 
-def _choose_confidence() -> Column:
-    spread, contended = F.col("spread"), F.coalesce("contended_share", F.lit(0.0))
-    is_steady = (F.col("spread_slices") >= 5) & (spread <= 0.1) & (contended <= 0.05)
-    is_fair = (F.col("spread_slices") >= 3) & (spread <= 0.3) & (contended <= 0.3)
-    is_sufficient = F.col("evidence") == "sufficient"
-    has_cpu_time = F.col("cpu").isNotNull() | (F.col("_cpu_share") >= 0.95)
-    is_sure = has_cpu_time & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
-    return (
-        F.when(is_sufficient & is_steady & is_sure, "high")
-        .when(is_sufficient & is_fair, "medium")
-        .otherwise("low")
-    )
+If CPU time is reported (`own_share`), that decides. The exception is a low share at a site with
+enough whole cores: such a job waits for something else, like a response from outside, and would at
+full load, too. Otherwise, if a site's tasks are busy for more than half of its cores, a quota or
+other programs make them wait, and busy time overestimates the work; then the share follows from the
+CPU time of the engine's processes."""
+
+_OBJECTIONS = {
+    f"most_pairs < {MIN_PAIRS}": "format_string('%d usable pairs of samples', most_pairs)",
+    "in_rate IS NULL": "'input records are not reported'",
+    f"in_rate * seconds < {MIN_RECORDS}": (
+        "format_string('only %.0f input records', in_rate * seconds)"
+    ),
+    "busy IS NULL AND pairs > 0": "'busy time is not reported'",
+    f"busy IS NOT NULL AND busy_s < {MIN_BUSY_S}": (
+        "format_string('busy for %.2f s, less than 1 s', busy_s)"
+    ),
+    f"busy / (busy + coalesce(back_pressured, 0D)) < {MIN_WORKED}": (
+        "format_string('back-pressured for %.0f %% of the time', back_pressured * 100)"
+    ),
+    f"spread > {MAX_SPREAD}": (
+        "format_string('its cost varies by %.0f %% over the window', spread * 100)"
+    ),
+}
+"""Reasons why the evidence is insufficient for a cost."""
+
+_RATE_BY_BUSY_TIME = """
+    CASE WHEN evidence = 'sufficient' THEN least(
+      in_rate / (busiest * cpu_share),
+      cores / core_s_per_record) END"""
+"""Records per second at full load of the slowest task's subtasks, or of the site's cores.
+
+A subtask is one thread, so it uses one core at most; all subtasks share the site's cores."""
+
+_REMARKS = {
+    "ended": "'is no longer running'",
+    "is_held": "'has a backlog that it does not reduce: its observed rate counts'",
+    "lower_bound": "'the true rate is a lower bound: busy time is not reported'",
+    "contended_share > 0.05D": (
+        "format_string('the machine was contended for %.0f %% of its time', contended_share * 100)"
+    ),
+    "cpu_share < 0.95D": (
+        "format_string('it had a core for %.0f %% of its busy time', cpu_share * 100)"
+    ),
+    "pace IS NULL": "'its site is not calibrated: it is assumed as fast as the reference'",
+}
+
+_CONFIDENCE = """
+    CASE
+      WHEN evidence = 'sufficient'
+        AND spread_slices >= 5 AND spread <= 0.1D AND coalesce(contended_share, 0D) <= 0.05D
+        AND (cpu IS NOT NULL OR cpu_share >= 0.95D) AND pace IS NOT NULL AND busy_s >= 5
+        THEN 'high'
+      WHEN evidence = 'sufficient'
+        AND spread_slices >= 3 AND spread <= 0.3D AND coalesce(contended_share, 0D) <= 0.3D
+        THEN 'medium'
+      ELSE 'low'
+    END"""

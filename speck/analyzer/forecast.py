@@ -66,7 +66,7 @@ def bin_rates(rows: DataFrame) -> DataFrame:
     publishers outside alike. A link without readers has what its producers sent. A minute between
     polls that are far apart has their mean.
     """
-    frame = contract_of(LINKS).select(rows, "bin rates of links")
+    frame = contract_of(LINKS).check(rows, "bin rates of links")
     arrived = F.col("messages") + F.when(
         F.col("role") == "reader", F.coalesce("lag", F.lit(0))
     ).otherwise(0)
@@ -95,16 +95,15 @@ def bin_rates(rows: DataFrame) -> DataFrame:
         F.max(F.when(F.col("role") == "reader", F.col("rate"))).alias("_taken"),
         F.sum(F.when(F.col("role") == "producer", F.col("rate"))).alias("_sent"),
     )
-    return BINS.select(
-        by_role.withColumn("rate", F.coalesce("_taken", "_sent")), "bin rates of links"
-    )
+    bins = by_role.withColumn("rate", F.coalesce("_taken", "_sent"))
+    return BINS.check(bins.select(list(BINS.columns)), "bin rates of links")
 
 
 def forecast(bins: DataFrame, ahead: timedelta) -> DataFrame:
     """BINS -> FORECASTS of each link's highest rate within `ahead` of its last whole minute."""
     step = "forecast rates of links"
     minutes = max(1, round(ahead.total_seconds() / 60))
-    series = _collect_series(BINS.select(bins, step))
+    series = _collect_series(BINS.check(bins, step))
     frame = series.withColumn("_holt", _run_holt(minutes))
     paths = {name: _repeat_season(season, minutes) for name, season in _SEASONS.items()}
     frame = frame.withColumns({f"_{name}": path for name, path in paths.items()})
@@ -117,7 +116,7 @@ def forecast(bins: DataFrame, ahead: timedelta) -> DataFrame:
     frame = frame.withColumn("_best", F.element_at(ranked, 1))
     error = F.coalesce("_best.mape", F.lit(UNPROVEN))
     rate = F.greatest(F.lit(0.0), F.col("_best.rate"))
-    return FORECASTS.select(
+    return FORECASTS.check(
         frame.select(
             F.col("broker_site").alias("site"),
             "topic",

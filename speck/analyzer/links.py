@@ -5,14 +5,16 @@ A job's end of a link uses the WAN if its engine is at another site than the lin
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.features import JOBS, LAGS
 from speck.metrics.dataset.schema import LINKS
 
 ENDED_S = 30.0
+
+END = ("broker_site", "topic", "role", "client_id")
+"""What identifies an end of a link."""
 
 _END = {
     "composition": "string",
@@ -55,44 +57,66 @@ LINKS_RATED = Contract(
 def rate_ends(rows: DataFrame) -> DataFrame:
     """LINKS rows -> ENDS. A new epoch of a producer, or a falling number, means that counting
     restarted."""
-    frame = contract_of(LINKS).select(rows, "rate links")
-    keys = ("broker_site", "topic", "role", "client_id")
-    order = Window.partitionBy(*keys).orderBy("at", "epoch", "messages")
-    clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    sent = F.col("messages") - F.lag("messages").over(order)
-    same = F.col("epoch").eqNullSafe(F.lag("epoch").over(order))
-    frame = frame.withColumns({"_clock": clock, "_sent": sent, "_same": same})
-    is_good = F.col("_same") & (F.col("_sent") >= 0) & (F.col("_clock") > 0)
-    at = F.unix_micros("at") / 1e6
-    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
-    lag = F.when(is_first, F.col("lag").cast("double"))
-    rates = frame.groupBy(*keys).agg(
-        F.max_by("composition", "at").alias("composition"),
-        F.max_by("job_name", "at").alias("job_name"),
-        F.max_by("engine_site", "at").alias("engine_site"),
-        _divide(
-            F.sum(F.when(is_good, F.col("_sent"))), F.sum(F.when(is_good, F.col("_clock")))
-        ).alias("records_per_s"),
-        F.max_by("lag", F.when(lag.isNotNull(), F.col("at"))).alias("lag"),
-        F.regr_slope(lag, at).alias("lag_per_s"),
-        F.regr_r2(lag, at).alias("lag_fit"),
-        F.max("at").alias("last_at"),
+    step = "rate links"
+    keys = ", ".join(END)
+    return ENDS.query(
+        step,
+        f"""
+        WITH paired AS (
+          SELECT *,
+            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
+            messages - lag(messages) OVER polls AS sent,
+            epoch <=> lag(epoch) OVER polls AS is_same
+          FROM {{rows}} WINDOW polls AS (PARTITION BY {keys} ORDER BY at, epoch, messages)
+        ),
+        judged AS (
+          SELECT *,
+            is_same AND sent >= 0 AND clock_s > 0 AS is_good,
+            -- a row may be in two files
+            CASE WHEN coalesce(clock_s > 0, true) THEN cast(lag AS double) END AS one_lag,
+            unix_micros(at) / 1e6D AS at_s
+          FROM paired
+        ),
+        rated AS (
+          SELECT {keys},
+            max_by(composition, at) AS composition,
+            max_by(job_name, at) AS job_name,
+            max_by(engine_site, at) AS engine_site,
+            sum(CASE WHEN is_good THEN sent END) AS good_sent,
+            sum(CASE WHEN is_good THEN clock_s END) AS good_s,
+            max_by(lag, CASE WHEN one_lag IS NOT NULL THEN at END) AS lag,
+            regr_slope(one_lag, at_s) AS lag_per_s,
+            regr_r2(one_lag, at_s) AS lag_fit,
+            max(at) AS last_at
+          FROM judged GROUP BY {keys}
+        )
+        {select_present("rated")}
+        """,
+        rows=contract_of(LINKS).check(rows, step),
     )
-    # each poll of a broker reports all its ends: one that is missing no longer exists
-    newest = F.max("last_at").over(Window.partitionBy("broker_site"))
-    is_gone = F.unix_micros(newest) - F.unix_micros("last_at") > ENDED_S * 1e6
-    return ENDS.select(rates.withColumn("_gone", is_gone).where("not _gone"), "rate links")
 
 
-def _divide(amount: Column, seconds: Column) -> Column:
-    return F.when(seconds > 0, amount / seconds)
+def select_present(rated: str) -> str:
+    """A query: the ends that still exist, with their rates. Each poll of a broker reports all its
+    ends, so one that is missing exists no longer."""
+    return f"""
+        SELECT *, CASE WHEN good_s > 0 THEN good_sent / good_s END AS records_per_s
+        FROM (SELECT *, max(last_at) OVER (PARTITION BY broker_site) AS newest_at FROM {rated})
+        WHERE NOT unix_micros(newest_at) - unix_micros(last_at) > {ENDED_S} * 1e6D"""
 
 
 def find_lags(ends: DataFrame) -> DataFrame:
     """ENDS -> LAGS: the lag of each reading job."""
-    frame = ENDS.select(ends, "find lags").where("role = 'reader' and job_name is not null")
-    frame = frame.groupBy("composition", "job_name").agg(F.max_by("lag", "last_at").alias("lag"))
-    return LAGS.select(frame, "find lags")
+    step = "find lags"
+    return LAGS.query(
+        step,
+        """
+        SELECT composition, job_name, max_by(lag, last_at) AS lag FROM {ends}
+        WHERE role = 'reader' AND job_name IS NOT NULL
+        GROUP BY composition, job_name
+        """,
+        ends=ENDS.check(ends, step),
+    )
 
 
 def join_links(jobs: DataFrame, ends: DataFrame) -> DataFrame:
@@ -100,68 +124,64 @@ def join_links(jobs: DataFrame, ends: DataFrame) -> DataFrame:
 
     Includes ends that reported numbers and those that the jobs' plans name without numbers.
     """
-    frame = JOBS.select(jobs, "join links").where("not ended")
-    reports = ENDS.select(ends, "join links")
-    keys = ["composition", "broker_site", "topic", "role", "job_name"]
-    newest = F.row_number().over(
-        Window.partitionBy(*keys, F.when(F.col("job_name").isNull(), F.col("client_id"))).orderBy(
-            F.desc("last_at"), "client_id"
+    step = "join links"
+    link = "composition, broker_site, topic"
+    keys = f"{link}, role, job_name"
+    numbers = "client_id, records_per_s, lag, lag_per_s, lag_fit"
+    producer = "client_id, job_name, engine_site AS site, records_per_s, bytes_per_s"
+    reader = f"{producer}, lag, lag_per_s, lag_fit"
+    crosses = "job_name IS NOT NULL AND engine_site <> broker_site"
+    return LINKS_RATED.query(
+        step,
+        f"""
+        WITH reports AS (
+          SELECT * FROM (
+            SELECT *,
+              row_number() OVER (
+                PARTITION BY {keys}, CASE WHEN job_name IS NULL THEN client_id END
+                ORDER BY last_at DESC, client_id) AS place
+            FROM {{ends}})
+          WHERE place = 1
+        ),
+        of_jobs AS ({_select_end("reader", "source", "in")}
+          UNION ALL {_select_end("producer", "sink", "out")}),
+        joined AS (
+          SELECT {keys}, coalesce(of_jobs.engine_site, reported.engine_site) AS engine_site,
+            job_rate, job_bytes, per_record, {numbers}
+          FROM of_jobs
+          FULL JOIN (
+            SELECT {keys}, engine_site, {numbers} FROM reports WHERE job_name IS NOT NULL
+          ) AS reported USING ({keys})
+          UNION ALL
+          SELECT {keys}, engine_site, null, null, null, {numbers}
+          FROM reports WHERE job_name IS NULL
+        ),
+        rated AS (
+          SELECT * EXCEPT (records_per_s), coalesce(records_per_s, job_rate) AS records_per_s,
+            avg(per_record) OVER (PARTITION BY {link}) AS mean_bytes
+          FROM joined
+        ),
+        sized AS (
+          SELECT *, coalesce(job_bytes, records_per_s * mean_bytes) AS bytes_per_s FROM rated
         )
-    )
-    reports = reports.withColumn("_rank", newest).where("_rank = 1")
-    of_jobs = _select_end(frame, "reader", "source", "in").unionByName(
-        _select_end(frame, "producer", "sink", "out")
-    )
-    numbers = ["client_id", "records_per_s", "lag", "lag_per_s", "lag_fit"]
-    reports_of_jobs = reports.where("job_name is not null").withColumnRenamed(
-        "engine_site", "_site"
-    )
-    joined = of_jobs.join(reports_of_jobs.select(*keys, "_site", *numbers), keys, "full")
-    joined = joined.withColumn("engine_site", F.coalesce("engine_site", "_site")).unionByName(
-        reports.where("job_name is null").select(*keys, "engine_site", *numbers),
-        allowMissingColumns=True,
-    )
-    rate = F.coalesce("records_per_s", "job_rate")
-    mean_bytes = F.avg("per_record").over(Window.partitionBy("composition", "broker_site", "topic"))
-    joined = joined.withColumns(
-        {"records_per_s": rate, "bytes_per_s": F.coalesce("job_bytes", rate * mean_bytes)}
-    )
-    return LINKS_RATED.select(_group_ends(joined), "join links")
-
-
-def _select_end(jobs: DataFrame, role: str, end: str, way: str) -> DataFrame:
-    return jobs.where(F.col(f"{end}_topic").isNotNull()).select(
-        "composition",
-        F.col(f"{end}_site").alias("broker_site"),
-        F.col(f"{end}_topic").alias("topic"),
-        F.lit(role).alias("role"),
-        "job_name",
-        F.col("site").alias("engine_site"),
-        F.col(f"{way}_rate").alias("job_rate"),
-        F.col(f"bytes_{way}_rate").alias("job_bytes"),
-        F.col(f"bytes_{way}_per_record").alias("per_record"),
+        SELECT {link},
+          sort_array(collect_list(CASE WHEN role = 'producer' THEN struct({producer}) END))
+            AS producers,
+          sort_array(collect_list(CASE WHEN role = 'reader' THEN struct({reader}) END)) AS readers,
+          -- if the bytes of a crossing end are unknown, so is the sum
+          CASE WHEN count_if({crosses} AND bytes_per_s IS NULL) = 0
+            THEN coalesce(sum(CASE WHEN {crosses} THEN bytes_per_s END), 0D) END
+            AS wan_bytes_per_s
+        FROM sized GROUP BY {link}
+        """,
+        jobs=JOBS.check(jobs, step),
+        ends=ENDS.check(ends, step),
     )
 
 
-def _group_ends(joined: DataFrame) -> DataFrame:
-    producer_columns = [
-        F.col("client_id"),
-        F.col("job_name"),
-        F.col("engine_site").alias("site"),
-        F.col("records_per_s"),
-        F.col("bytes_per_s"),
-    ]
-    reader_columns = [*producer_columns, F.col("lag"), F.col("lag_per_s"), F.col("lag_fit")]
-    crosses = F.col("job_name").isNotNull() & (F.col("engine_site") != F.col("broker_site"))
-    # If the bytes of a crossing end are unknown, so is the sum.
-    is_complete = F.count_if(crosses & F.col("bytes_per_s").isNull()) == 0
-    wan = F.coalesce(F.sum(F.when(crosses, F.col("bytes_per_s"))), F.lit(0.0))
-    return joined.groupBy("composition", "broker_site", "topic").agg(
-        F.sort_array(
-            F.collect_list(F.when(F.col("role") == "producer", F.struct(*producer_columns)))
-        ).alias("producers"),
-        F.sort_array(
-            F.collect_list(F.when(F.col("role") == "reader", F.struct(*reader_columns)))
-        ).alias("readers"),
-        F.when(is_complete, wan).alias("wan_bytes_per_s"),
-    )
+def _select_end(role: str, end: str, way: str) -> str:
+    return f"""
+        SELECT composition, {end}_site AS broker_site, {end}_topic AS topic, '{role}' AS role,
+          job_name, site AS engine_site, {way}_rate AS job_rate, bytes_{way}_rate AS job_bytes,
+          bytes_{way}_per_record AS per_record
+        FROM {{jobs}} WHERE NOT ended AND {end}_topic IS NOT NULL"""

@@ -14,12 +14,7 @@ A job's heap is that of its subtasks plus that of its state.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.lines import fit_rising_line
-from speck.metrics.dataset.schema import SITES
 
 BIN_S = 60
 SUBTASK_BYTES = 10_000_000
@@ -30,56 +25,56 @@ entries as objects."""
 FACTORS = (1.0, 20.0)
 """Limits of the heap bytes of a byte of state."""
 
-HEAPS = Contract(
-    "heaps",
-    {
-        "site": "string",
-        "heap_max_bytes": "double",
-        "heap_least_bytes": "double",  # least use in the window: soon after a collection
-        "heap_least_at": "timestamp",
-        "heap_bytes_per_s": "double",  # growth of the least use of a minute; null: no line fits
-        "heap_bytes_per_subtask": "double",  # null: the samples do not show it
-    },
-)
+HEAPS = {
+    "heap_max_bytes": "double",
+    "heap_least_bytes": "double",  # least use in the window: soon after a collection
+    "heap_least_at": "timestamp",
+    "heap_bytes_per_s": "double",  # growth of the least use of a minute; null: no line fits
+    "heap_bytes_per_subtask": "double",  # null: the samples do not show it
+}
+"""The columns of `measure_heaps`, beside `site`."""
+
+HEAP_BINS = "array<struct<at:timestamp,heap:double,heap_max:double,used:double>>"
+"""Minutes of a site: the least use of the heap and when it was, its limit, and the slots in use."""
 
 
-def measure_heaps(rows: DataFrame) -> DataFrame:
-    """SITES rows -> HEAPS."""
-    frame = contract_of(SITES).select(rows, "measure heaps")
-    seconds = F.unix_micros("at") / 1e6
-    bins = (
-        frame.withColumn("_bin", F.floor(seconds / BIN_S))
-        .groupBy("site", "_bin")
-        .agg(
-            F.min("heap_used_bytes").cast("double").alias("_heap"),
-            F.min_by("at", "heap_used_bytes").alias("_at"),
-            F.avg(F.col("slots_total") - F.col("slots_free")).alias("_used"),
-            F.max_by("heap_max_bytes", "at").cast("double").alias("_max"),
-        )
-    )
-    heaps = bins.groupBy("site").agg(
-        F.max_by("_max", "_bin").alias("heap_max_bytes"),
-        F.min("_heap").alias("heap_least_bytes"),
-        F.min_by("_at", "_heap").alias("heap_least_at"),
-        fit_rising_line("_heap", F.unix_micros("_at") / 1e6).alias("heap_bytes_per_s"),
-        fit_rising_line("_heap", F.col("_used")).alias("heap_bytes_per_subtask"),
-    )
-    return HEAPS.select(heaps, "measure heaps")
+def bin_heaps(rows: str, keys: str) -> str:
+    """A query: SITES rows -> `bins` (HEAP_BINS) by `keys`."""
+    return f"""
+        SELECT {keys},
+          collect_list(struct(at, heap, heap_max, used)) AS bins
+        FROM (
+          SELECT {keys},
+            min(struct(heap_used_bytes, at)).at AS at,
+            cast(min(heap_used_bytes) AS double) AS heap,
+            cast(max(struct(at, heap_max_bytes)).heap_max_bytes AS double) AS heap_max,
+            avg(slots_total - slots_free) AS used
+          FROM {rows} WHERE heap_used_bytes IS NOT NULL
+          GROUP BY {keys}, unix_micros(at) div {BIN_S * 1_000_000}L)
+        GROUP BY {keys}"""
 
 
-def choose_state_factor() -> Column:
-    """Heap bytes of a byte of state at a site, of HEAPS and `_growth`, the growth of all state."""
-    low, high = (F.lit(limit) for limit in FACTORS)
-    measured = F.col("heap_bytes_per_s") / F.col("_growth")
-    is_measured = (F.col("_growth") > 0) & F.col("heap_bytes_per_s").isNotNull()
-    return F.when(is_measured, F.least(F.greatest(measured, low), high)).otherwise(
-        F.lit(STATE_FACTOR)
-    )
+def measure_heaps(binned: str) -> str:
+    """A query: `site` and `bins` -> `site` and HEAPS."""
+    return f"""
+        SELECT site,
+          max(struct(at, heap_max)).heap_max AS heap_max_bytes,
+          min(heap) AS heap_least_bytes,
+          min(struct(heap, at)).at AS heap_least_at,
+          {fit_rising_line("heap", "unix_micros(at) / 1e6D")} AS heap_bytes_per_s,
+          {fit_rising_line("heap", "used")} AS heap_bytes_per_subtask
+        FROM (SELECT site, inline(bins) FROM {binned})
+        GROUP BY site"""
 
 
-def estimate_heap() -> Column:
-    """The heap that a site's engine uses at the end of the window, by the same columns and
-    `heap_per_state_byte`: the least use, and what state has grown since."""
-    since_s = (F.unix_micros("last_at") - F.unix_micros("heap_least_at")) / 1e6
-    grown = F.coalesce(F.col("_growth"), F.lit(0.0)) * since_s * F.col("heap_per_state_byte")
-    return F.col("heap_least_bytes") + grown
+CHOOSE_STATE_FACTOR = f"""
+    CASE WHEN growth > 0 AND heap_bytes_per_s IS NOT NULL
+      THEN least(greatest(heap_bytes_per_s / growth, {FACTORS[0]}D), {FACTORS[1]}D)
+      ELSE {STATE_FACTOR}D END"""
+"""Heap bytes of a byte of state at a site, by HEAPS and `growth`, the growth of all state."""
+
+ESTIMATE_HEAP = """
+    heap_least_bytes + coalesce(growth, 0D) * heap_per_state_byte
+      * (unix_micros(last_at) - unix_micros(heap_least_at)) / 1e6D"""
+"""The heap that a site's engine uses at the end of the window, by the same columns and
+`heap_per_state_byte`: the least use, and what state has grown since."""

@@ -8,12 +8,11 @@ next one are ties, and among ties stateless jobs come first.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.data_origins import DataOrigins
-from speck.analyzer.features import JOBS
+from speck.analyzer.features import JOBS, list_of
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 
 TIE = 0.99
@@ -57,8 +56,9 @@ def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
     That is the site of the broker it reads from. If that is no edge, it is the edge that sends most
     bytes to the upstream jobs. The graph is small, so it is walked in Python.
     """
-    frame = JOBS.select(jobs, "find the edges of jobs")
-    tiers = SITES_USED.select(sites, "find the edges of jobs").select("site", "tier").collect()
+    step = "find the edges of jobs"
+    frame = JOBS.check(jobs, step)
+    tiers = SITES_USED.check(sites, step).select("site", "tier").collect()
     columns = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
     rows = frame.select(*columns, "bytes_out_rate").collect()
     origins = DataOrigins({row.site for row in tiers if row.tier == "edge"})
@@ -73,158 +73,116 @@ def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
         edge = max(edges, key=lambda name: shares[name], default=None)
         known_shares = (shares[edge], shares.get(None, 0.0)) if are_known and edge else (None, None)
         chosen.append((row.composition, row.job_name, edge, *known_shares))
-    return ORIGINS.select(frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl), "find edges")
+    return frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl)
 
 
 def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFrame:
-    """JOBS, SITES_LOADED and ORIGINS -> RANKING: one row per job, those without a score last."""
-    step = "rank jobs"
-    frame = JOBS.select(jobs, step)
-    work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    frame = frame.withColumn("_work", work)
-    edges = F.broadcast(
-        SITES_LOADED.select(sites, step).select(
-            F.col("site").alias("edge"),
-            F.coalesce("pace", F.lit(1.0)).alias("_pace"),
-            F.col("pace").isNull().alias("_uncalibrated"),
-            F.col("cores").alias("_cores"),
-            F.col("slots_free").alias("_free"),
-            F.col("load").alias("_load"),
-        )
-    )
-    frame = frame.join(ORIGINS.select(origins, step), ["composition", "job_name"], "left").join(
-        edges, "edge", "left"
-    )
-    frame = frame.withColumn("_there", F.coalesce(F.col("site") == F.col("edge"), F.lit(False)))
-    frame = frame.withColumns(
-        {
-            "wan_bytes_saved_per_s": F.when(F.col("edge").isNotNull(), _compute_saving()),
-            "edge_core_s_per_s": F.col("_work") / F.col("_pace"),
-        }
-    )
-    saving = F.col("wan_bytes_saved_per_s") / F.col("edge_core_s_per_s")
-    frame = frame.withColumn("score", F.when(F.col("edge_core_s_per_s") > 0, saving))
-    frame = frame.withColumns(
-        {
-            "reasons": F.array_compact(F.array(*_list_reasons())),
-            "against": F.array_compact(F.array(*_list_objections())),
-            "confidence": _lower_confidence(),
-        }
-    )
-    return RANKING.select(_add_rank(frame), step)
+    """JOBS, SITES_LOADED and ORIGINS -> RANKING: one row per job, those without a score last.
 
-
-def _compute_saving() -> Column:
-    """Bytes that cross with the job in the cloud, minus those that cross with it at its edge.
-
-    At the edge its output crosses, and its input from the cloud. Input from other edges crosses
-    either way.
+    A job in the cloud sends its input across, one at its edge its output and its input from the
+    cloud; input from other edges crosses either way.
     """
-    input_saved = F.col("bytes_in_rate") * (F.col("share") - F.col("cloud_share"))
-    return input_saved - F.col("bytes_out_rate")
-
-
-def _add_rank(frame: DataFrame) -> DataFrame:
-    by_score = Window.orderBy(F.desc_nulls_last("score"), "composition", "job_name")
-    above = F.lag("score").over(by_score)
-    # Of two negative scores the higher one is closer to 0.
-    apart = F.when(above > 0, F.col("score") < TIE * above).otherwise(F.col("score") < above / TIE)
-    begins = F.coalesce(apart, F.col("score").isNull() & above.isNotNull(), F.lit(False))
-    frame = frame.withColumn("_begins", begins.cast("int"))
-    frame = frame.withColumn("_tie", F.sum("_begins").over(by_score))
-    stateless_first = F.coalesce(F.col("stateful").cast("int") * 2, F.lit(1))
-    order = Window.orderBy(
-        "_tie", stateless_first, F.desc_nulls_last("score"), "composition", "job_name"
+    step = "rank jobs"
+    order = "score DESC NULLS LAST, composition, job_name"
+    return RANKING.query(
+        step,
+        f"""
+        WITH joined AS (
+          SELECT jobs.*, edge, share, cloud_share,
+            reference_core_s_per_record * in_rate AS work,
+            coalesce(site = edge, false) AS is_there,
+            coalesce(edge_pace, 1D) AS edge_speed,
+            coalesce(edge_pace IS NULL, true) AS is_uncalibrated,
+            edge_cores, edge_slots, edge_load
+          FROM {{jobs}} AS jobs
+          LEFT JOIN {{origins}} USING (composition, job_name)
+          LEFT JOIN (
+            SELECT site AS edge, pace AS edge_pace, cores AS edge_cores,
+              slots_free AS edge_slots, load AS edge_load
+            FROM {{sites}}
+          ) USING (edge)
+        ),
+        saved AS (
+          SELECT *,
+            CASE WHEN edge IS NOT NULL
+              THEN bytes_in_rate * (share - cloud_share) - bytes_out_rate END
+              AS wan_bytes_saved_per_s,
+            work / edge_speed AS edge_core_s_per_s
+          FROM joined
+        ),
+        scored AS (
+          SELECT *,
+            CASE WHEN edge_core_s_per_s > 0 THEN wan_bytes_saved_per_s / edge_core_s_per_s END
+              AS score
+          FROM saved
+        ),
+        compared AS (SELECT *, lag(score) OVER (ORDER BY {order}) AS above FROM scored),
+        -- of two negative scores the higher one is closer to 0
+        tied AS (
+          SELECT *,
+            sum(cast(coalesce(
+              CASE WHEN above > 0 THEN score < {TIE} * above ELSE score < above / {TIE} END,
+              score IS NULL AND above IS NOT NULL) AS int)) OVER (ORDER BY {order}) AS tie
+          FROM compared
+        )
+        SELECT * EXCEPT (confidence),
+          row_number() OVER (
+            ORDER BY tie, coalesce(cast(stateful AS int) * 2, 1), {order}) AS rank,
+          {list_of(_REASONS)} AS reasons,
+          {list_of(_OBJECTIONS)} AS against,
+          CASE
+            WHEN score IS NULL THEN 'low'
+            WHEN NOT is_uncalibrated THEN confidence
+            WHEN confidence = 'high' THEN 'medium'
+            ELSE 'low'
+          END AS confidence
+        FROM tied
+        """,
+        jobs=JOBS.check(jobs, step),
+        sites=SITES_LOADED.check(sites, step),
+        origins=ORIGINS.check(origins, step),
     )
-    return frame.withColumn("rank", F.row_number().over(order))
 
 
-def _list_reasons() -> list[Column]:
-    saving, score = F.col("wan_bytes_saved_per_s"), F.col("score")
-    return [
-        F.when(F.col("_there"), F.format_string("runs at %s, where its data is produced", "edge")),
-        F.when(
-            (saving > 0) & F.col("edge").isNotNull(),
-            F.format_string(
-                "sends %.0f B/s of the %.0f B/s that it receives from %s",
-                "bytes_out_rate",
-                F.col("bytes_in_rate") * F.col("share"),
-                "edge",
-            ),
-        ),
-        F.when(score.isNotNull(), F.format_string("saves %.0f WAN bytes per core-second", score)),
-        F.when(F.col("stateful") == F.lit(False), F.concat(F.lit("stateless: "), "state_why")),
-    ]
+_REASONS = {
+    "is_there": "format_string('runs at %s, where its data is produced', edge)",
+    "wan_bytes_saved_per_s > 0 AND edge IS NOT NULL": (
+        "format_string('sends %.0f B/s of the %.0f B/s that it receives from %s',"
+        " bytes_out_rate, bytes_in_rate * share, edge)"
+    ),
+    "score IS NOT NULL": "format_string('saves %.0f WAN bytes per core-second', score)",
+    "stateful = false": "concat('stateless: ', state_why)",
+}
 
+_CAPACITY = f"{FULL}D * edge_cores * edge_speed"
+_LOAD = "(edge_load + CASE WHEN is_there THEN 0D ELSE work END)"
 
-def _list_objections() -> list[Column]:
-    there = F.col("_there")
-    capacity = FULL * F.col("_cores") * F.col("_pace")
-    load = F.col("_load") + F.when(there, 0.0).otherwise(F.col("_work"))
-    return [
-        F.when(
-            F.col("ended") & (F.col("evidence") == "sufficient"),
-            "is no longer running",
-        ),
-        F.when(
-            F.col("evidence") != "sufficient",
-            F.concat(F.lit("insufficient: "), F.array_join("why", "; ")),
-        ),
-        F.when(F.col("edge").isNull(), "its input does not come from an edge"),
-        F.when(
-            F.col("wan_bytes_saved_per_s").isNull() & F.col("edge").isNotNull(),
-            F.when(F.col("share").isNotNull(), "its bytes are not reported").otherwise(
-                "the shares of sites in its input are unknown"
-            ),
-        ),
-        F.when(
-            F.col("share") < WHOLE,
-            F.format_string(
-                "only %.0f %% of its input comes from %s", F.col("share") * 100, "edge"
-            ),
-        ),
-        F.when(
-            F.col("wan_bytes_saved_per_s") <= 0,
-            F.when(
-                F.col("share") < WHOLE,
-                F.format_string(
-                    "%.0f B/s more would cross between sites", F.abs("wan_bytes_saved_per_s")
-                ),
-            ).otherwise(
-                F.format_string(
-                    "it sends %.0f B/s more than it receives", F.abs("wan_bytes_saved_per_s")
-                )
-            ),
-        ),
-        F.when(F.col("pinned") & ~there, "pinned"),
-        F.when(
-            ~there & (F.col("_free") < F.col("subtasks")),
-            F.format_string("%s has %d free slots", "edge", "_free"),
-        ),
-        F.when(
-            load > capacity,
-            F.format_string(
-                "over the capacity of %s: %.2f of %.2f reference core-seconds per second",
-                "edge",
-                load,
-                capacity,
-            ),
-        ),
-        F.when(
-            ~there & F.col("stateful"),
-            F.format_string(
-                "stateful: a move transfers %d bytes", F.coalesce("state_bytes", F.lit(0))
-            ),
-        ),
-        F.when(~there & F.col("stateful").isNull(), "it is unknown whether it keeps state"),
-    ]
-
-
-def _lower_confidence() -> Column:
-    lowered = F.when(F.col("confidence") == "high", "medium").otherwise("low")
-    is_uncalibrated = F.coalesce(F.col("_uncalibrated"), F.lit(True))
-    return (
-        F.when(F.col("score").isNull(), "low")
-        .when(is_uncalibrated, lowered)
-        .otherwise(F.col("confidence"))
-    )
+_OBJECTIONS = {
+    "ended AND evidence = 'sufficient'": "'is no longer running'",
+    "evidence <> 'sufficient'": "concat('insufficient: ', array_join(why, '; '))",
+    "edge IS NULL": "'its input does not come from an edge'",
+    "wan_bytes_saved_per_s IS NULL AND edge IS NOT NULL": """
+        CASE WHEN share IS NOT NULL THEN 'its bytes are not reported'
+          ELSE 'the shares of sites in its input are unknown' END""",
+    f"share < {WHOLE}": (
+        "format_string('only %.0f %% of its input comes from %s', share * 100, edge)"
+    ),
+    "wan_bytes_saved_per_s <= 0": f"""
+        CASE WHEN share < {WHOLE} THEN
+          format_string('%.0f B/s more would cross between sites', abs(wan_bytes_saved_per_s))
+        ELSE
+          format_string('it sends %.0f B/s more than it receives', abs(wan_bytes_saved_per_s))
+        END""",
+    "pinned AND NOT is_there": "'pinned'",
+    "NOT is_there AND edge_slots < subtasks": (
+        "format_string('%s has %d free slots', edge, edge_slots)"
+    ),
+    f"{_LOAD} > {_CAPACITY}": f"""
+        format_string(
+          'over the capacity of %s: %.2f of %.2f reference core-seconds per second',
+          edge, {_LOAD}, {_CAPACITY})""",
+    "NOT is_there AND stateful": (
+        "format_string('stateful: a move transfers %d bytes', coalesce(state_bytes, 0L))"
+    ),
+    "NOT is_there AND stateful IS NULL": "'it is unknown whether it keeps state'",
+}

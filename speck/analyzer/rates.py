@@ -11,18 +11,15 @@ Spark. The code is not shared since this runs as Spark expressions; the counters
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import PAIRS
 from speck.analyzer.contracts import Contract
 from speck.analyzer.lines import MIN_POINTS, fit_rising_line
-from speck.analyzer.reading import Span
+from speck.analyzer.slicing import Slicing
 
-SLICES = 10
-"""Number of parts of the window that are compared to see how steady a job's cost is."""
 GAP = 3.0
 """A pair this many usual intervals long is a gap."""
 WHOLE = 0.99
@@ -71,6 +68,55 @@ _SUMMED = (
     "contended_s",
 )
 _COUNTED = ("rows", "pairs", "duplicates", "resets", "nan", "contended")
+
+OF_SUBTASK = ", ".join((*_OF_JOB, *_OF_TASK, "subtask"))
+
+STRIDE = "CASE WHEN clock_s > 0 THEN cast(round(log2(clock_s) * 4) AS int) END"
+
+
+def _sum_clock_of(column: str) -> str:
+    return f"sum(CASE WHEN {column} IS NOT NULL THEN clock_s END)"
+
+
+def _if_counted(value: str) -> str:
+    return f"CASE WHEN is_counted THEN {value} END"
+
+
+SUMS = {
+    "rows": "count_if(is_counted)",
+    "pairs": "count_if(kind = 'good')",
+    "duplicates": "count_if(kind = 'duplicate')",
+    "resets": "count_if(kind = 'reset')",
+    "nan": "count_if(nan AND is_counted AND kind <> 'duplicate')",
+    "contended": "count_if(kind = 'good' AND contended)",
+    "clock_s": "sum(clock_s)",
+    "agreed_clock_s": _sum_clock_of("reported_s"),
+    "reported_s": "sum(reported_s)",
+    "busy_clock_s": _sum_clock_of("busy_s"),
+    "busy_s": "sum(busy_s)",
+    "cpu_clock_s": _sum_clock_of("cpu_s"),
+    "cpu_s": "sum(cpu_s)",
+    "idle_s": "sum(idle_s)",
+    "back_clock_s": _sum_clock_of("back_pressured_s"),
+    "back_pressured_s": "sum(back_pressured_s)",
+    "in_clock_s": _sum_clock_of("records_in"),
+    "records_in": "cast(sum(records_in) AS double)",
+    "out_clock_s": _sum_clock_of("records_out"),
+    "records_out": "cast(sum(records_out) AS double)",
+    "bytes_in_clock_s": _sum_clock_of("bytes_in"),
+    "bytes_in": "cast(sum(bytes_in) AS double)",
+    "bytes_out_clock_s": _sum_clock_of("bytes_out"),
+    "bytes_out": "cast(sum(bytes_out) AS double)",
+    "contended_s": "sum(CASE WHEN contended THEN clock_s END)",
+    "first_at": f"min({_if_counted('at')})",
+    "last_at": f"max({_if_counted('at')})",
+    "restarts_least": f"min({_if_counted('restarts')})",
+    "restarts_most": f"max({_if_counted('restarts')})",
+    "checkpoint_bytes": (f"max({_if_counted('struct(at, checkpoint_bytes)')}).checkpoint_bytes"),
+    "checkpoint_ms": f"max({_if_counted('struct(at, checkpoint_ms)')}).checkpoint_ms",
+}
+"""What SLICED holds of the pairs of a group: column -> aggregate. A pair that is not counted, which
+has no differences, leaves no trace."""
 
 SLICED = Contract(
     "slices",
@@ -155,225 +201,200 @@ JOBS_RATED = Contract(
 )
 
 
-def sum_slices(pairs: DataFrame, span: Span) -> DataFrame:
+def sum_slices(pairs: DataFrame, slicing: Slicing) -> DataFrame:
     """PAIRS -> SLICED."""
-    frame = PAIRS.select(pairs, "sum up pairs")
-    is_good = F.col("kind") == "good"
-    since = int((span.since - datetime(1970, 1, 1, tzinfo=span.since.tzinfo)).total_seconds() * 1e6)
-    width = max(span.seconds, 1e-6) * 1e6 / SLICES
-    index = F.floor((F.unix_micros("at") - since) / width)
-    stride = F.round(F.log2("clock_s") * 4).cast("int")
-    frame = frame.withColumns(
-        {
-            "slice": F.least(index, F.lit(SLICES - 1)).cast("int"),
-            "stride": F.when(F.col("clock_s") > 0, stride),
-        }
+    step = "sum up pairs"
+    keys = f"{OF_SUBTASK}, slice, stride"
+    return SLICED.query(
+        step,
+        f"""
+        SELECT {keys}, {name_all(SUMS)}
+        FROM (
+          SELECT *, {slicing.index_of("unix_micros(at)")} AS slice, {STRIDE} AS stride,
+            true AS is_counted
+          FROM {{pairs}})
+        GROUP BY {keys}
+        """,
+        pairs=PAIRS.check(pairs, step),
     )
-    keys = [*_OF_JOB, *_OF_TASK, "subtask", "slice", "stride"]
-    sums = {
-        "rows": F.count("*"),
-        "pairs": F.count_if(is_good),
-        "duplicates": F.count_if(F.col("kind") == "duplicate"),
-        "resets": F.count_if(F.col("kind") == "reset"),
-        "nan": F.count_if(F.col("nan") & (F.col("kind") != "duplicate")),
-        "contended": F.count_if(is_good & F.col("contended")),
-        "clock_s": F.sum("clock_s"),
-        "agreed_clock_s": _clock_of("reported_s"),
-        "reported_s": F.sum("reported_s"),
-        "busy_clock_s": _clock_of("busy_s"),
-        "busy_s": F.sum("busy_s"),
-        "cpu_clock_s": _clock_of("cpu_s"),
-        "cpu_s": F.sum("cpu_s"),
-        "idle_s": F.sum("idle_s"),
-        "back_clock_s": _clock_of("back_pressured_s"),
-        "back_pressured_s": F.sum("back_pressured_s"),
-        "contended_s": F.sum(F.when(F.col("contended"), F.col("clock_s"))),
-        "first_at": F.min("at"),
-        "last_at": F.max("at"),
-        "restarts_least": F.min("restarts"),
-        "restarts_most": F.max("restarts"),
-        "checkpoint_bytes": F.max_by("checkpoint_bytes", "at"),
-        "checkpoint_ms": F.max_by("checkpoint_ms", "at"),
-    }
-    for name, short in (
-        ("records_in", "in"),
-        ("records_out", "out"),
-        ("bytes_in", "bytes_in"),
-        ("bytes_out", "bytes_out"),
-    ):
-        sums[f"{short}_clock_s"] = _clock_of(name)
-        sums[name] = F.sum(name).cast("double")
-    slices = frame.groupBy(*keys).agg(*(value.alias(name) for name, value in sums.items()))
-    return SLICED.select(slices, "sum up pairs")
 
 
-def _clock_of(column: str) -> Column:
-    return F.sum(F.when(F.col(column).isNotNull(), F.col("clock_s")))
+def name_all(columns: Mapping[str, str]) -> str:
+    """A list of expressions with their names."""
+    return ", ".join(f"{value} AS {name}" for name, value in columns.items())
+
+
+_NEWEST = {
+    "first_at": "min(first_at)",
+    "last_at": "max(last_at)",
+    "checkpoint_bytes": "max(struct(last_at, checkpoint_bytes)).checkpoint_bytes",
+    "checkpoint_ms": "max(struct(last_at, checkpoint_ms)).checkpoint_ms",
+}
+_RATES = {
+    "busy": ("busy_s", "busy_clock_s"),
+    "cpu": ("cpu_s", "cpu_clock_s"),
+    "back_pressured": ("back_pressured_s", "back_clock_s"),
+    "in_rate": ("records_in", "in_clock_s"),
+    "out_rate": ("records_out", "out_clock_s"),
+    "bytes_in_rate": ("bytes_in", "bytes_in_clock_s"),
+    "bytes_out_rate": ("bytes_out", "bytes_out_clock_s"),
+}
+"""Rate of a subtask -> its amount, and the time in which it was counted."""
 
 
 def rate_tasks(sliced: DataFrame) -> DataFrame:
     """SLICED -> TASKS_RATED: one row for each task of each incarnation."""
-    frame = SLICED.select(sliced, "rate tasks")
-    keys = [*_OF_JOB, *_OF_TASK, "subtask"]
-    series = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy("stride")
-    everything = Window.partitionBy("engine_job_id", "vertex", "subtask")
-    # The usual interval: that of the median pair, found by a running count over strides.
-    so_far = F.sum("pairs").over(series)
-    before_half = so_far * 2 < F.sum("pairs").over(everything)
-    frame = frame.withColumn("_long", F.when(~before_half, F.col("clock_s") / F.col("pairs")))
-    usual = F.min("_long").over(everything)
-    is_gap = F.col("clock_s") / F.col("pairs") > GAP * usual
-    frame = frame.withColumn("gaps", F.when(is_gap, F.col("pairs")).otherwise(0))
-    summed = [F.sum(name).alias(name) for name in (*_COUNTED, *_SUMMED, "gaps")]
-    of_subtask = frame.groupBy(*keys).agg(
-        *summed,
-        F.min("first_at").alias("first_at"),
-        F.max("last_at").alias("last_at"),
-        (F.max("restarts_most") - F.min("restarts_least")).alias("restarts"),
-        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
-        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
-    )
-    return _sum_subtasks(of_subtask)
-
-
-def _sum_subtasks(of_subtask: DataFrame) -> DataFrame:
-    clock_ratio = F.col("reported_s") / F.col("agreed_clock_s")
-    frame = of_subtask.withColumn(
-        "_clock_ratio", F.when(clock_ratio.between(0.5, 1.5), clock_ratio).otherwise(F.lit(1.0))
-    )
+    step = "rate tasks"
+    of_task = ", ".join((*_OF_JOB, *_OF_TASK))
+    of_series = "engine_job_id, vertex, subtask"
+    amounts = {name: f"sum({name})" for name in (*_COUNTED, *_SUMMED, "gaps")}
+    amounts |= {**_NEWEST, "restarts": "max(restarts_most) - min(restarts_least)"}
     rates = {
-        "busy": ("busy_s", "busy_clock_s"),
-        "cpu": ("cpu_s", "cpu_clock_s"),
-        "back_pressured": ("back_pressured_s", "back_clock_s"),
-        "in_rate": ("records_in", "in_clock_s"),
-        "out_rate": ("records_out", "out_clock_s"),
-        "bytes_in_rate": ("bytes_in", "bytes_in_clock_s"),
-        "bytes_out_rate": ("bytes_out", "bytes_out_clock_s"),
+        rate: f"CASE WHEN {clock} * ratio > 0 THEN {amount} / ({clock} * ratio) END"
+        for rate, (amount, clock) in _RATES.items()
     }
-    ratio = F.coalesce("_clock_ratio", F.lit(1.0))
-    seconds = {rate: F.col(clock) * ratio for rate, (_, clock) in rates.items()}
-    frame = frame.withColumns(
-        {
-            rate: F.when(seconds[rate] > 0, F.col(amount) / seconds[rate])
-            for rate, (amount, _) in rates.items()
-        }
+    sums = {name: f"sum({name})" for name in (*_COUNTED, "gaps", "contended_s", "clock_s")}
+    sums |= {rate: _sum_if_complete(f"_{rate}") for rate in _RATES}
+    subtask_rate = f"{divide_by_busy_time('_out_rate', '_busy')} AS {TRUE_OUTPUT}"
+    sums |= {
+        **_NEWEST,
+        "rates": f"collect_list(struct(vertex, subtask, {subtask_rate}))",
+        "back_pressured": "max(_back_pressured)",
+        "most_pairs": "max(pairs)",
+        "seconds": "max(clock_s * ratio)",
+        "busy_s": "sum(busy_s)",
+        "restarts": "max(restarts)",
+    }
+    return TASKS_RATED.query(
+        step,
+        f"""
+        WITH counted AS (
+          SELECT *,
+            sum(pairs) OVER (PARTITION BY {of_series} ORDER BY stride) AS so_far,
+            sum(pairs) OVER (PARTITION BY {of_series}) AS all_pairs,
+            clock_s / pairs AS mean_s
+          FROM {{sliced}}
+        ),
+        -- the usual interval: that of the median pair, found by a running count over strides
+        usual AS (
+          SELECT *,
+            min(CASE WHEN so_far * 2 >= all_pairs THEN mean_s END)
+              OVER (PARTITION BY {of_series}) AS usual_s
+          FROM counted
+        ),
+        found_gaps AS (
+          SELECT *, CASE WHEN mean_s > {GAP} * usual_s THEN pairs ELSE 0 END AS gaps FROM usual
+        ),
+        of_subtask AS (
+          SELECT {of_task}, subtask, {name_all(amounts)}
+          FROM found_gaps GROUP BY {of_task}, subtask
+        ),
+        measured AS (
+          SELECT *,
+            CASE WHEN reported_s / agreed_clock_s BETWEEN 0.5D AND 1.5D
+              THEN reported_s / agreed_clock_s ELSE 1D END AS ratio
+          FROM of_subtask
+        ),
+        rated AS (
+          SELECT *, {name_all({f"_{rate}": value for rate, value in rates.items()})}
+          FROM measured
+        )
+        SELECT {of_task}, {name_all(sums)} FROM rated GROUP BY {of_task}
+        """,
+        sliced=SLICED.check(sliced, step),
     )
-    summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
-    subtask_rate = divide_by_busy_time(F.col("out_rate"), F.col("busy")).alias(TRUE_OUTPUT)
-    aggregates = [F.sum(name).alias(name) for name in summed]
-    aggregates.append(F.collect_list(F.struct("vertex", "subtask", subtask_rate)).alias("rates"))
-    aggregates += [_sum_if_complete(name).alias(name) for name in rates if name != "back_pressured"]
-    tasks = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
-        *aggregates,
-        F.max("back_pressured").alias("back_pressured"),
-        F.max("pairs").alias("most_pairs"),
-        F.max(F.col("clock_s") * F.coalesce("_clock_ratio", F.lit(1.0))).alias("seconds"),
-        F.sum("busy_s").alias("busy_s"),
-        F.min("first_at").alias("first_at"),
-        F.max("last_at").alias("last_at"),
-        F.max("restarts").alias("restarts"),
-        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
-        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
-    )
-    return TASKS_RATED.select(tasks, "rate tasks")
 
 
-def _sum_if_complete(name: str) -> Column:
-    """The sum, or null if a part is unknown: a sum without it would be too low."""
-    return F.when(F.count(name) == F.count("*"), F.sum(name))
-
-
-def divide_by_busy_time(rate: Column, busy: Column) -> Column:
+def divide_by_busy_time(rate: str, busy: str) -> str:
     """Records per second of useful time, from those per second, busy seconds per second, and the
     column `busy_s`, the busy seconds seen; null without evidence."""
-    return F.when((F.col("busy_s") >= MIN_BUSY_S) & (busy > 0), rate / busy)
+    return f"CASE WHEN busy_s >= {MIN_BUSY_S} AND {busy} > 0 THEN {rate} / {busy} END"
+
+
+def _sum_if_complete(value: str) -> str:
+    """The sum, or null if a part is unknown: a sum without it would be too low."""
+    return f"CASE WHEN count({value}) = count(*) THEN sum({value}) END"
+
+
+def _sum_of(flag: str, value: str) -> str:
+    """The sum over the tasks with this flag; null if one of them is unknown."""
+    flagged = f"CASE WHEN {flag} THEN {value} END"
+    return f"CASE WHEN count({flagged}) = count_if({flag}) THEN sum({flagged}) END"
 
 
 def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
 
     Input records are those of its sources, output records those of its sinks; busy time is that of
-    all tasks.
+    all tasks. `spread` is the variation of the cost of a record over the window's slices: by CPU
+    time, or by busy time if no slice has CPU time; the two are never mixed.
     """
-    frame = TASKS_RATED.select(rated, "rate jobs")
-    summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
-    jobs = frame.groupBy(*_OF_JOB).agg(
-        *(F.sum(name).alias(name) for name in summed),
-        F.max("seconds").alias("seconds"),
-        F.max("subtasks").alias("subtasks"),
-        F.max("most_pairs").alias("most_pairs"),
-        F.sum("busy_s").alias("busy_s"),
-        _sum_if_complete("busy").alias("busy"),
-        _sum_if_complete("cpu").alias("cpu"),
-        _max_if_complete(F.col("busy") / F.col("subtasks")).alias("busiest"),
-        F.array_sort(F.flatten(F.collect_list("rates"))).alias("rates"),
-        F.max("back_pressured").alias("back_pressured"),
-        _sum_of("is_source", "in_rate").alias("in_rate"),
-        _sum_of("is_sink", "out_rate").alias("out_rate"),
-        _sum_of("is_source", "bytes_in_rate").alias("bytes_in_rate"),
-        _sum_of("is_sink", "bytes_out_rate").alias("bytes_out_rate"),
-        F.min("first_at").alias("first_at"),
-        F.max("last_at").alias("last_at"),
-        F.max("restarts").alias("restarts"),
-        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
-        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
-    )
-    share = F.when(F.col("clock_s") > 0, F.coalesce("contended_s", F.lit(0.0)) / F.col("clock_s"))
-    slices = SLICED.select(sliced, "rate jobs")
-    jobs = jobs.withColumn("contended_share", share)
-    for of_slices in (_measure_spread(slices), _measure_growth(slices)):
-        jobs = jobs.join(of_slices, "engine_job_id", "left")
-    return JOBS_RATED.select(jobs, "rate jobs")
-
-
-def _max_if_complete(value: Column) -> Column:
-    return F.when(F.count(value) == F.count("*"), F.max(value))
-
-
-def _sum_of(flag: str, name: str) -> Column:
-    """The sum over the tasks with this flag; null if one of them is unknown."""
-    is_complete = F.count(F.when(F.col(flag), F.col(name))) == F.count_if(flag)
-    return F.when(is_complete, F.sum(F.when(F.col(flag), F.col(name))))
-
-
-def _measure_spread(sliced: DataFrame) -> DataFrame:
-    """The variation of the cost of a record over the window's slices, by incarnation.
-
-    The cost is by CPU time, or by busy time if no slice has CPU time; the two are never mixed.
-    """
-    of_slice = sliced.groupBy("engine_job_id", "slice").agg(
-        F.sum("busy_s").alias("busy_s"),
-        F.sum("busy_clock_s").alias("busy_clock_s"),
-        F.sum("cpu_s").alias("cpu_s"),
-        F.sum("cpu_clock_s").alias("cpu_clock_s"),
-        F.sum(F.when(F.col("is_source"), F.col("records_in"))).alias("records_in"),
-    )
-    is_enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
-    is_complete = F.col("cpu_clock_s") >= WHOLE * F.col("busy_clock_s")
-    by_cpu = F.when(is_complete, F.col("cpu_s") / F.col("records_in"))
-    has_cpu_time = F.max(by_cpu.isNotNull()).over(Window.partitionBy("engine_job_id"))
-    cost = F.when(has_cpu_time, by_cpu).otherwise(F.col("busy_s") / F.col("records_in"))
-    return (
-        of_slice.where(is_enough)
-        .withColumn("_cost", cost)
-        .groupBy("engine_job_id")
-        .agg(
-            (F.stddev_samp("_cost") / F.avg("_cost")).alias("spread"),
-            F.count("_cost").cast("int").alias("spread_slices"),
+    step = "rate jobs"
+    of_job = ", ".join(_OF_JOB)
+    per_subtask = "busy / subtasks"
+    sums = {name: f"sum({name})" for name in (*_COUNTED, "gaps", "contended_s", "clock_s")}
+    sums |= {
+        **_NEWEST,
+        "seconds": "max(seconds)",
+        "subtasks": "max(subtasks)",
+        "most_pairs": "max(most_pairs)",
+        "busy_s": "sum(busy_s)",
+        "busy": _sum_if_complete("busy"),
+        "cpu": _sum_if_complete("cpu"),
+        "busiest": f"CASE WHEN count({per_subtask}) = count(*) THEN max({per_subtask}) END",
+        "rates": "array_sort(flatten(collect_list(rates)))",
+        "back_pressured": "max(back_pressured)",
+        "in_rate": _sum_of("is_source", "in_rate"),
+        "out_rate": _sum_of("is_sink", "out_rate"),
+        "bytes_in_rate": _sum_of("is_source", "bytes_in_rate"),
+        "bytes_out_rate": _sum_of("is_sink", "bytes_out_rate"),
+        "restarts": "max(restarts)",
+    }
+    return JOBS_RATED.query(
+        step,
+        f"""
+        WITH jobs AS (SELECT {of_job}, {name_all(sums)} FROM {{rated}} GROUP BY {of_job}),
+        of_slice AS (
+          SELECT engine_job_id, slice,
+            sum(busy_s) AS busy_s, sum(busy_clock_s) AS busy_clock_s,
+            sum(cpu_s) AS cpu_s, sum(cpu_clock_s) AS cpu_clock_s,
+            sum(CASE WHEN is_source THEN records_in END) AS records_in
+          FROM {{sliced}} GROUP BY engine_job_id, slice
+        ),
+        by_cpu AS (
+          SELECT *,
+            CASE WHEN cpu_clock_s >= {WHOLE} * busy_clock_s THEN cpu_s / records_in END AS of_cpu
+          FROM of_slice WHERE busy_s >= {MIN_SLICE_BUSY_S} AND records_in > 0
+        ),
+        costs AS (
+          SELECT engine_job_id,
+            CASE WHEN max(of_cpu IS NOT NULL) OVER (PARTITION BY engine_job_id)
+              THEN of_cpu ELSE busy_s / records_in END AS cost
+          FROM by_cpu
+        ),
+        spreads AS (
+          SELECT engine_job_id, stddev_samp(cost) / avg(cost) AS spread,
+            cast(count(cost) AS int) AS spread_slices
+          FROM costs GROUP BY engine_job_id
+        ),
+        states AS (
+          SELECT engine_job_id, slice, max(last_at) AS at,
+            cast(max(struct(last_at, checkpoint_bytes)).checkpoint_bytes AS double) AS state
+          FROM {{sliced}} GROUP BY engine_job_id, slice
+        ),
+        growths AS (
+          SELECT engine_job_id,
+            CASE WHEN count(state) >= {MIN_POINTS}
+              THEN coalesce({fit_rising_line("state", "unix_micros(at) / 1e6D")}, 0D) END
+              AS state_bytes_per_s
+          FROM states GROUP BY engine_job_id
         )
-    )
-
-
-def _measure_growth(sliced: DataFrame) -> DataFrame:
-    """The growth of the checkpoints over the window's slices, by incarnation."""
-    points = sliced.groupBy("engine_job_id", "slice").agg(
-        F.max_by("checkpoint_bytes", "last_at").cast("double").alias("_state"),
-        F.max("last_at").alias("_at"),
-    )
-    growth = fit_rising_line("_state", F.unix_micros("_at") / 1e6)
-    is_known = F.count("_state") >= MIN_POINTS
-    return points.groupBy("engine_job_id").agg(
-        F.when(is_known, F.coalesce(growth, F.lit(0.0))).alias("state_bytes_per_s")
+        SELECT jobs.*, spread, spread_slices, state_bytes_per_s,
+          CASE WHEN clock_s > 0 THEN coalesce(contended_s, 0D) / clock_s END AS contended_share
+        FROM jobs LEFT JOIN spreads USING (engine_job_id) LEFT JOIN growths USING (engine_job_id)
+        """,
+        rated=TASKS_RATED.check(rated, step),
+        sliced=SLICED.check(sliced, step),
     )
 
 
@@ -385,18 +406,26 @@ def choose_incarnations(rated: DataFrame) -> DataFrame:
     since an older one may have been another program. `last_at` is that of the job, of any
     incarnation.
     """
-    frame = JOBS_RATED.select(rated, "choose incarnations")
-    of_job = Window.partitionBy("composition", "job_name")
-    site_now = F.max_by("site", "last_at").over(of_job)
-    has_cost = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False)) | F.coalesce(
-        F.col("seconds") >= TRUSTED_AFTER_S, F.lit(False)
+    step = "choose incarnations"
+    return JOBS_RATED.query(
+        step,
+        f"""
+        WITH located AS (
+          SELECT *,
+            site <=> max_by(site, last_at) OVER (PARTITION BY composition, job_name) AS is_here,
+            coalesce(busy_s >= 1D, false) OR coalesce(seconds >= {TRUSTED_AFTER_S}, false)
+              AS has_cost
+          FROM {{rated}}
+        )
+        SELECT * EXCEPT (last_at, newest_at), newest_at AS last_at
+        FROM (
+          SELECT *,
+            max(last_at) OVER (PARTITION BY composition, job_name) AS newest_at,
+            row_number() OVER (
+              PARTITION BY composition, job_name
+              ORDER BY has_cost DESC, last_at DESC, attempt DESC, engine_job_id) AS place
+          FROM located WHERE is_here)
+        WHERE place = 1
+        """,
+        rated=JOBS_RATED.check(rated, step),
     )
-    frame = frame.withColumns(
-        {"_here": F.col("site").eqNullSafe(site_now), "_has_cost": has_cost}
-    ).where("_here")
-    last_at = F.max("last_at").over(of_job)
-    rank = F.row_number().over(
-        of_job.orderBy(F.desc("_has_cost"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
-    )
-    frame = frame.withColumn("_rank", rank).withColumn("last_at", last_at)
-    return JOBS_RATED.select(frame.where("_rank = 1"), "choose incarnations")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import contract_of
 from speck.errors import NotFoundError
+from speck.metrics.dataset import reading
 from speck.metrics.dataset.reading import read_file
 from speck.metrics.dataset.schema import TABLES, TASKS, Table
 
 T = TypeVar("T")
-_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +62,29 @@ def read(
         .parquet(*paths)
         .where(F.col("at").between(_to_column(span.since), _to_column(span.until)))
     )
-    return contract.select(frame, f"read {table.name}")
+    return contract.check(frame, f"read {table.name}")
 
 
-def find_newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
+def find_newest(root: Path, composition: str | None = None) -> datetime:
     """Find the time of the newest sample of a task. Raises NotFoundError if there is none."""
-    for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
-        start = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
-        of_day = Span(start, start + timedelta(days=1))
-
-        def find_last(without: Collection[Path], of_day: Span = of_day) -> int | None:
-            rows = read(spark, root, TASKS, of_day, composition, without)
-            newest: int | None = rows.agg(F.max(F.unix_micros("at"))).collect()[0][0]
-            return newest
-
-        latest = retry_without_damaged(find_last, root, of_day)
-        if latest is not None:
-            return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)
+    newest = reading.find_newest(root, TASKS, composition)
+    if newest is not None:
+        return newest
     of = f" of composition {composition!r}" if composition else ""
     raise NotFoundError(
         f"cannot analyse {root}: it holds no samples of tasks{of};"
         " let the service collect metrics for a while (SPECK_METRICS_S above 0), or import some"
+    )
+
+
+def count_bytes(root: Path, tables: Iterable[Table], span: Span) -> int:
+    """Bytes of the files that may hold rows of the span."""
+    return sum(
+        file.stat().st_size
+        for table in tables
+        for folder in _list_folders(root / table.name, span, None)
+        for file in _list_files(folder)
+        if reading.may_hold(file, span.since, span.until)
     )
 
 
@@ -99,7 +101,7 @@ def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, spa
             file
             for table in TABLES.values()
             for folder in _list_folders(root / table.name, span, None)
-            for file in folder.rglob("[!._]*.parquet")
+            for file in _list_files(folder)
             if not _is_readable(file, table)
         ]
         if not damaged_files:
@@ -118,20 +120,33 @@ def _is_readable(file: Path, table: Table) -> bool:
 def find_damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
     """Find truncated files: they do not end as Parquet files do."""
     folders = _list_folders(root / table.name, span, composition)
-    files = (file for folder in folders for file in folder.rglob("[!._]*.parquet"))
-    return sorted(str(file.relative_to(root)) for file in files if not _is_whole(file))
+    files = (file for folder in folders for file in _list_files(folder))
+    return sorted(
+        str(file.relative_to(root))
+        for file in files
+        if reading.may_hold(file, span.since, span.until) is None
+    )
 
 
 def _list_paths(
     root: Path, span: Span, composition: str | None, without: Collection[Path]
 ) -> list[Path]:
-    """Folders to read, or single files of a folder with a damaged one."""
+    """Folders to read, or single files of a folder that also has damaged ones or ones without rows
+    of the span."""
     paths: list[Path] = []
     for folder in _list_folders(root, span, composition):
-        files = list(folder.rglob("[!._]*.parquet"))
-        sound_files = [file for file in files if file not in without and _is_whole(file)]
-        paths += [folder] if files and len(sound_files) == len(files) else sound_files
+        files = _list_files(folder)
+        chosen = [
+            file
+            for file in files
+            if file not in without and reading.may_hold(file, span.since, span.until)
+        ]
+        paths += [folder] if files and len(chosen) == len(files) else chosen
     return paths
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return list(folder.rglob("[!._]*.parquet"))
 
 
 def _list_folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
@@ -143,18 +158,6 @@ def _list_folders(root: Path, span: Span, composition: str | None) -> Iterator[P
         if folder.is_dir():
             yield folder
         day += timedelta(days=1)
-
-
-def _is_whole(file: Path) -> bool:
-    try:
-        with file.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - 4))
-            return size >= 12 and stream.read(4) == _MAGIC
-    except FileNotFoundError:
-        return True  # compacted meanwhile: Spark skips it by itself
-    except OSError:
-        return False
 
 
 def _to_column(at: datetime) -> Column:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,16 +24,29 @@ from speck.analyzer import (
     result,
     sites,
     state,
+    units,
 )
-from speck.analyzer.reading import Span, find_damaged, read, retry_without_damaged
+from speck.analyzer.reading import (
+    Span,
+    count_bytes,
+    find_damaged,
+    read,
+    retry_without_damaged,
+)
+from speck.analyzer.request import RANKING, RATING, Report
+from speck.analyzer.slicing import Slicing
+from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
-from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
+from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS, Table
 from speck.model.values import JsonObject
+
+T = TypeVar("T")
 
 PLANS_EVERY = timedelta(hours=2)
 """Plans are written once an hour, so they are searched from this long before the span."""
 
-_ROWS = (TASKS, SITES, LINKS)
+SMALL_BYTES = 4 << 20
+"""Up to so many bytes of files, some 200 000 rows, compiling a query takes longer than it saves."""
 
 _FEW = {
     "spark.sql.shuffle.partitions": "1",
@@ -38,67 +54,101 @@ _FEW = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_SMALL = _FEW | {"spark.sql.shuffle.partitions": "2"}
 
 
 def analyse(
-    spark: SparkSession, root: Path, span: Span, composition: str | None = None
+    spark: SparkSession,
+    root: Path,
+    span: Span,
+    composition: str | None = None,
+    report: Report = lambda _: None,
+    *,
+    by_units: bool = True,
 ) -> JsonObject:
     """Analyse the dataset at `root` over `span`.
 
     Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
     `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
-    sites always includes all jobs. Damaged files are skipped and listed.
+    sites always includes all jobs. Damaged files are skipped and listed. `report` is called with
+    each further step. A long window begins with whole ten minutes, and unless `by_units`
+    is false most of its sums are cached (`speck.analyzer.units`).
     """
 
-    def read_all(without: Collection[Path]) -> tuple[DataFrame, ...]:
-        rows = {table.name: read(spark, root, table, span, None, without) for table in _ROWS}
-        plans = read(spark, root, PLANS, span.extend(PLANS_EVERY), None, without)
-        left_out.update(str(file.relative_to(root)) for file in without)
-        return (
-            _materialise(rates.sum_slices(clean.pair_samples(rows[TASKS.name]), span)),
-            _materialise(sites.sum_polls(rows[SITES.name])),
-            _materialise(links.rate_ends(rows[LINKS.name])),
-            _materialise(state.choose_newest_plans(plans)),
-        )
-
     left_out: set[str] = set()
+    slicing = Slicing.of(span)
+    span = slicing.span
+
+    def read_all(without: Collection[Path]) -> list[DataFrame]:
+        def read_rows(table: Table) -> DataFrame:
+            return read(spark, root, table, span, None, without)
+
+        def read_units_of(kind: units.UnitTable) -> DataFrame:
+            return read_units(spark, root, kind, slicing, without)
+
+        def read_plans() -> DataFrame:
+            plans = read(spark, root, PLANS, span.extend(PLANS_EVERY), None, without)
+            return state.choose_newest_plans(plans)
+
+        left_out.update(str(file.relative_to(root)) for file in without)
+        steps: list[Callable[[], DataFrame]] = [
+            lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
+            lambda: sites.sum_polls(read_rows(SITES)),
+            lambda: links.rate_ends(read_rows(LINKS)),
+        ]
+        if slicing.is_long and by_units:
+            steps = [
+                lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
+                lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
+                lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
+            ]
+        return _run_at_once(*(partial(_compute, step) for step in (*steps, read_plans)))
+
     with hold_files(root):  # otherwise files that are compacted meanwhile would silently be missing
-        sliced, polled, ends, plans = retry_without_damaged(
-            read_all, root, span.extend(PLANS_EVERY)
-        )
+        is_small = count_bytes(root, TABLES.values(), span.extend(PLANS_EVERY)) <= SMALL_BYTES
+        with _configure(spark, _SMALL if is_small else {}):
+            sliced, polled, ends, plans = retry_without_damaged(
+                read_all, root, span.extend(PLANS_EVERY)
+            )
         left_out.update(
             file for table in TABLES.values() for file in find_damaged(root, table, span)
         )
-    with _configure_for_few_rows(spark):
+    report(RATING)
+    with configure_for_few_rows(spark):
         of_tasks = _materialise(rates.rate_tasks(sliced))
         rated = _materialise(rates.rate_jobs(of_tasks, sliced))
-        used = _materialise(sites.add_use(polled, rated))
-        wired = state.wire_jobs(plans, rated)
+        used = sites.add_use(polled, rated)
         jobs = _materialise(
             features.describe_jobs(
-                rates.choose_incarnations(rated), wired, used, links.find_lags(ends)
+                rates.choose_incarnations(rated),
+                state.wire_jobs(plans, rated),
+                used,
+                links.find_lags(ends),
             )
         )
+        report(RANKING)
         places = _materialise(features.add_loads(used, jobs))
         origins = ranking.find_origins(jobs, places)  # jobs of other compositions may feed this one
         if composition is not None:
             jobs, ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
         joined = _materialise(links.join_links(jobs, ends))
-        ranked = ranking.rank_jobs(jobs, places, origins)
-        found_bottlenecks = bottlenecks.find_bottlenecks(jobs, joined, places, span.seconds)
-        return {
-            "window": {
-                "from": result.format_time(span.since),
-                "to": result.format_time(span.until),
-                "seconds": span.seconds,
-            },
-            "samples": _sum_samples(of_tasks) | {"damaged_files": sorted(left_out)},
-            "jobs": result.render_jobs(jobs),
-            "links": result.render_links(joined),
-            "sites": result.render_sites(places),
-            "ranking": result.render_ranking(ranked),
-            "bottlenecks": result.render_rows(found_bottlenecks),
-        }
+        rendered = _run_at_once(
+            lambda: _sum_samples(of_tasks) | {"damaged_files": sorted(left_out)},
+            lambda: result.render_jobs(jobs),
+            lambda: result.render_links(joined),
+            lambda: result.render_sites(places),
+            lambda: result.render_ranking(ranking.rank_jobs(jobs, places, origins)),
+            lambda: result.render_rows(
+                bottlenecks.find_bottlenecks(jobs, joined, places, span.seconds)
+            ),
+        )
+    window = {
+        "from": result.format_time(span.since),
+        "to": result.format_time(span.until),
+        "seconds": span.seconds,
+    }
+    names = ("samples", "jobs", "links", "sites", "ranking", "bottlenecks")
+    return {"window": window, **dict(zip(names, rendered, strict=True))}
 
 
 def forecast_links(
@@ -120,17 +170,31 @@ def forecast_links(
     )
 
 
+def _compute(make: Callable[[], DataFrame]) -> DataFrame:
+    return _materialise(make())
+
+
 def _materialise(frame: DataFrame) -> DataFrame:
     """Compute the frame's rows now and drop its plan, so that each step plans only its own part."""
     return frame.localCheckpoint(eager=True)
 
 
-@contextmanager
-def _configure_for_few_rows(spark: SparkSession) -> Iterator[None]:
+def _run_at_once(*tasks: Callable[[], T]) -> list[T]:
+    """The results of tasks that mostly wait for Spark, which plans several queries at a time."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return list(pool.map(lambda task: task(), tasks))
+
+
+def configure_for_few_rows(spark: SparkSession) -> AbstractContextManager[None]:
     """Configure Spark for frames of one row per job, whose plans take longer to compile than to
     run."""
-    before = {name: spark.conf.get(name) for name in _FEW}
-    for name, value in _FEW.items():
+    return _configure(spark, _FEW)
+
+
+@contextmanager
+def _configure(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.memory import HEAPS, choose_state_factor, estimate_heap, measure_heaps
+from speck.analyzer.memory import (
+    CHOOSE_STATE_FACTOR,
+    ESTIMATE_HEAP,
+    HEAPS,
+    bin_heaps,
+    measure_heaps,
+)
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import SITES
 
@@ -25,8 +30,11 @@ SITES_POLLED = Contract(
         "uplink_mbps": "double",
         "last_at": "timestamp",  # the newest poll
     }
-    | {name: kind for name, kind in HEAPS.columns.items() if name != "site"},
+    | HEAPS,
 )
+
+NEWEST = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
+"""The columns of which the newest known value counts."""
 
 SITES_USED = Contract(
     "sites used",
@@ -57,41 +65,53 @@ SITES_LOADED = Contract(
 
 def sum_polls(rows: DataFrame) -> DataFrame:
     """SITES rows -> SITES_POLLED, with the HEAPS of the same rows."""
-    frame = contract_of(SITES).select(rows, "sum up polls of sites")
-    order = Window.partitionBy("site").orderBy("at", "cpu_ms")
-    clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
-    cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
-    frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
-    is_good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
-    newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
-    polls = frame.groupBy("site").agg(
-        *(_newest_of(name).alias(name) for name in newest),
-        F.avg(F.when(is_first, F.col("host_cpu"))).alias("host_cpu"),
-        (F.sum(F.when(is_good, F.col("_cpu"))) / F.sum(F.when(is_good, F.col("_clock")))).alias(
-            "cpu"
-        ),
-        ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
-        F.max("at").alias("last_at"),
+    step = "sum up polls of sites"
+    return SITES_POLLED.query(
+        step,
+        f"""
+        WITH paired AS (
+          SELECT *,
+            (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
+            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
+          FROM {{rows}} WINDOW polls AS (PARTITION BY site ORDER BY at, cpu_ms)
+        )
+        SELECT * FROM (
+        SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in NEWEST)},
+          -- a row may be in two files
+          avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
+          sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)
+            / sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS cpu,
+          (unix_micros(max(at)) - unix_micros(min(at))) / 1e6D AS seconds,
+          max(at) AS last_at
+        FROM paired GROUP BY site)
+        LEFT JOIN ({measure_heaps(f"({bin_heaps('{rows}', 'site')})")}) USING (site)
+        """,
+        rows=contract_of(SITES).check(rows, step),
     )
-    polls = polls.join(measure_heaps(rows), "site", "left")
-    return SITES_POLLED.select(polls, "sum up polls of sites")
 
 
-def _newest_of(name: str) -> Column:
+def _newest_of(name: str) -> str:
     """The newest known value."""
-    return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
+    return f"max_by({name}, CASE WHEN {name} IS NOT NULL THEN at END)"
 
 
 def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
     """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
     step = "add sites' use"
-    of_jobs = (
-        JOBS_RATED.select(rated, step)
-        .groupBy("site")
-        .agg(F.sum("busy_s").alias("_busy_s"), F.sum("state_bytes_per_s").alias("_growth"))
+    return SITES_USED.query(
+        step,
+        f"""
+        WITH used AS (
+          SELECT polled.*, growth, CASE WHEN seconds > 0 THEN busy_s / seconds END AS busy
+          FROM {{polled}} AS polled
+          LEFT JOIN (
+            SELECT site, sum(busy_s) AS busy_s, sum(state_bytes_per_s) AS growth
+            FROM {{rated}} GROUP BY site
+          ) USING (site)
+        ),
+        factored AS (SELECT *, {CHOOSE_STATE_FACTOR} AS heap_per_state_byte FROM used)
+        SELECT *, {ESTIMATE_HEAP} AS heap_bytes FROM factored
+        """,
+        polled=SITES_POLLED.check(polled, step),
+        rated=JOBS_RATED.check(rated, step),
     )
-    frame = SITES_POLLED.select(polled, step).join(of_jobs, "site", "left")
-    busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
-    frame = frame.withColumns({"busy": busy, "heap_per_state_byte": choose_state_factor()})
-    return SITES_USED.select(frame.withColumn("heap_bytes", estimate_heap()), step)

@@ -9,8 +9,7 @@ no larger than that, and as unknown (null) beyond.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.rates import JOBS_RATED
@@ -20,6 +19,8 @@ CONNECTORS_BYTES = 1_100_000
 """Maximum size of a stateless job's checkpoints: the sink keeps up to 1 MB of messages that it may
 have to send again. Measured after two minutes of a few 4 kB messages per second: 66 to 368 kB, and
 growing."""
+
+_ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
 
 JOBS_WIRED = Contract(
     "wired jobs",
@@ -41,32 +42,50 @@ NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
 
 def choose_newest_plans(plans: DataFrame) -> DataFrame:
     """PLANS rows -> the newest of each task."""
-    frame = contract_of(PLANS).select(plans, "read plans")
-    order = Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
-    frame = frame.withColumn("_rank", F.row_number().over(order)).where("_rank = 1")
-    return NEWEST_PLANS.select(frame, "read plans")
+    step = "read plans"
+    return NEWEST_PLANS.query(
+        step,
+        """
+        SELECT * FROM (
+          SELECT *,
+            row_number() OVER (PARTITION BY engine_job_id, vertex ORDER BY at DESC) AS place
+          FROM {plans})
+        WHERE place = 1
+        """,
+        plans=contract_of(PLANS).check(plans, step),
+    )
 
 
 def wire_jobs(plans: DataFrame, rated: DataFrame) -> DataFrame:
     """NEWEST_PLANS and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
-    frame = NEWEST_PLANS.select(plans, "read plans")
-    ends = ("source_site", "source_topic", "sink_site", "sink_topic")
-    frame = frame.groupBy("engine_job_id").agg(
-        F.max(F.array_contains("ship_strategies", "HASH")).alias("_keyed"),
-        F.max("stateful").alias("_declared"),
-        F.coalesce(F.max("pinned"), F.lit(False)).alias("pinned"),
-        *(F.max_by(name, "at").alias(name) for name in ends),
+    step = "read plans"
+    is_small = f"checkpoint_bytes <= {CONNECTORS_BYTES}"
+    return JOBS_WIRED.query(
+        step,
+        f"""
+        WITH planned AS (
+          SELECT engine_job_id,
+            max(array_contains(ship_strategies, 'HASH')) AS keyed,
+            max(stateful) AS declared,
+            coalesce(max(pinned), false) AS pinned,
+            {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)}
+          FROM {{plans}} GROUP BY engine_job_id
+        )
+        SELECT planned.*,
+          coalesce(
+            declared, CASE WHEN keyed THEN true WHEN NOT keyed AND {is_small} THEN false END
+          ) AS stateful,
+          CASE
+            WHEN declared IS NOT NULL THEN 'declared'
+            WHEN keyed THEN 'its plan has a keyed exchange'
+            WHEN {is_small}
+              THEN 'no keyed exchange, and its checkpoints are no larger than connector state'
+            WHEN checkpoint_bytes IS NULL THEN 'no keyed exchange, and no checkpoint yet'
+            ELSE 'no keyed exchange, but large checkpoints'
+          END AS state_why
+        FROM planned
+        LEFT JOIN (SELECT engine_job_id, checkpoint_bytes FROM {{rated}}) USING (engine_job_id)
+        """,
+        plans=NEWEST_PLANS.check(plans, step),
+        rated=JOBS_RATED.check(rated, step),
     )
-    sizes = JOBS_RATED.select(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
-    frame = frame.join(sizes, "engine_job_id", "left")
-    is_small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
-    stateful = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & is_small, F.lit(False))
-    why = (
-        F.when(F.col("_declared").isNotNull(), "declared")
-        .when(F.col("_keyed"), "its plan has a keyed exchange")
-        .when(is_small, "no keyed exchange, and its checkpoints are no larger than connector state")
-        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, and no checkpoint yet")
-        .otherwise("no keyed exchange, but large checkpoints")
-    )
-    frame = frame.withColumns({"stateful": F.coalesce("_declared", stateful), "state_why": why})
-    return JOBS_WIRED.select(frame, "read plans")

@@ -47,6 +47,7 @@ class About(StrEnum):
     CHANGE = "change"
     ANALYSIS = "analysis"
     PLACEMENT = "placement"
+    ARTIFACT = "artifact"
 
 
 class Access(NamedTuple):
@@ -83,6 +84,7 @@ def _admin(**more: bool) -> Access:
 _NOTHING, _INSTALLATION, _JUDGED = About.NOTHING, About.INSTALLATION, About.JUDGED
 _SITE, _JOB, _COMPOSITION = About.SITE, About.JOB, About.COMPOSITION
 _CHANGE, _ANALYSIS, _PLACEMENT = About.CHANGE, About.ANALYSIS, About.PLACEMENT
+_ARTIFACT = About.ARTIFACT
 
 ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/livez"): _public(),
@@ -140,7 +142,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/placements/<placement_id>/apply"): _deploy(_PLACEMENT, _JUDGED),
     ("GET", "/artifacts"): _view(_JUDGED),
     ("PUT", "/artifacts/<sha256>"): _deploy(_NOTHING),  # whoever sends it has its content
-    ("DELETE", "/artifacts/<sha256>"): _deploy(_NOTHING),  # its uploader, or an administrator
+    ("DELETE", "/artifacts/<sha256>"): _deploy(_ARTIFACT),
     ("POST", "/artifacts/gc"): _admin(),
     ("GET", "/events"): _view(_JUDGED),
     ("GET", "/tokens"): _admin(),
@@ -298,6 +300,7 @@ _CHECKS: Mapping[About, tuple[Callable[[Reach, str], bool], str]] = {
     About.CHANGE: (Reach.has_change, "change_id"),
     About.ANALYSIS: (Reach.has_analysis, "analysis_id"),
     About.PLACEMENT: (Reach.has_placement, "placement_id"),
+    About.ARTIFACT: (Reach.has_artifact, "sha256"),
 }
 """How the policy decides on what a path names, and the argument of the path that names it."""
 

@@ -69,10 +69,10 @@ def _load_request() -> dict[str, Any]:
 @routes.get("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def get_analysis(analysis_id: str) -> Response:
     """An analysis, with its results once it is done."""
-    return jsonify(service().analyses.get(analysis_id))
+    return jsonify(reach().show_analysis(service().analyses.get(analysis_id)))
 
 
 @routes.delete("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def cancel_analysis(analysis_id: str) -> Response:
     """Cancel a running analysis; one that has ended stays as it is."""
-    return jsonify(service().analyses.cancel(analysis_id))
+    return jsonify(reach().show_analysis(service().analyses.cancel(analysis_id)))

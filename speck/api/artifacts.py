@@ -18,8 +18,12 @@ routes = Routes("artifacts", "Jars and other programs by the SHA-256 of their co
 @routes.get("/artifacts", query=paging("sha256"), answers={200: shapes.ARTIFACTS})
 def list_artifacts(query: Query) -> Response:
     """The artifacts by SHA-256, each with the revisions and jobs that use it."""
-    has_artifact = reach().has_artifact
-    artifacts = [each for each in service().artifacts.all() if has_artifact(each)]
+    allowed = reach()
+    artifacts = (
+        allowed.show_artifact(each)
+        for each in service().artifacts.all()
+        if allowed.has_artifact(each["sha256"])
+    )
     return listing("artifacts", artifacts, "sha256", query)
 
 
@@ -36,7 +40,8 @@ def put_artifact(sha256: str) -> Response:
     chunks = stream(service().config.max_artifact)
     with occupying(f"take artifact {sha256[:12]}"):
         created = artifacts.put(sha256, chunks, request.content_length or 0, caller().name)
-    return answer(Answer(201 if created else 200, artifacts.get(sha256)))
+    artifact = reach().show_artifact(artifacts.get(sha256))
+    return answer(Answer(201 if created else 200, artifact))
 
 
 @routes.delete("/artifacts/<sha256>", answers={204: None})
@@ -45,7 +50,8 @@ def delete_artifact(sha256: str) -> Response:
     its own token has sent."""
     requester = caller()
     any_owner = requester.role is Role.ADMIN
-    service().artifacts.delete(sha256, requester.name, any_owner=any_owner)
+    shows = reach().has_use
+    service().artifacts.delete(sha256, requester.name, any_owner=any_owner, shows=shows)
     return no_content()
 
 
@@ -56,5 +62,5 @@ def delete_artifact(sha256: str) -> Response:
 )
 def collect_artifacts(query: Query) -> Response:
     """Delete all artifacts that nothing uses and that are older than the grace period."""
-    collected = service().artifacts.collect(dry_run=query["dry_run"])
+    collected = service().artifacts.collect(dry_run=query["dry_run"], by=caller().actor)
     return jsonify({"artifacts": collected})

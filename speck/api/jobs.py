@@ -49,8 +49,8 @@ def add_job(query: Query) -> Response:
     description = job_from_data(body.data, body.line_of)
     _refuse_outside(description)
     with waiting(query["wait"]) as seconds:
-        jobs = service().jobs
-        return answer(jobs.post(description, seconds, body.line_of, by=caller().actor))
+        jobs, by, sees = service().jobs, caller().actor, reach().has_composition
+        return answer(jobs.post(description, seconds, body.line_of, by=by, sees=sees))
 
 
 def _refuse_outside(description: JobDescription) -> None:
@@ -81,8 +81,8 @@ def put_job(job_name: str, query: Query) -> Response:
     refuse_other_name("job_name", job_name, description.job_name)
     _refuse_outside(description)
     with waiting(query["wait"]) as seconds:
-        jobs, by = service().jobs, caller().actor
-        return answer(jobs.put(job_name, description, seconds, body.line_of, by=by))
+        jobs, by, sees = service().jobs, caller().actor, reach().has_composition
+        return answer(jobs.put(job_name, description, seconds, body.line_of, by=by, sees=sees))
 
 
 @routes.delete(

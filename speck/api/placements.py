@@ -94,7 +94,7 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
 @routes.get("/compositions/<name>/autopilot", answers={200: shapes.AutopilotShape})
 def get_autopilot(name: str) -> Response:
     """Whether the composition's placements are applied automatically, and why or why not."""
-    return jsonify(service().autopilots.get(name))
+    return jsonify(reach().show_autopilot(service().autopilots.get(name)))
 
 
 @routes.put(
@@ -108,7 +108,8 @@ def put_autopilot(name: str) -> Response:
     allowed = reach()
     if settings.on:
         allowed.require_all_sites("switch the autopilot on")
-    return jsonify(service().autopilots.put(name, settings, caller().actor))
+    autopilot = service().autopilots.put(name, settings, caller().actor)
+    return jsonify(allowed.show_autopilot(autopilot))
 
 
 def _load(shape: Schema) -> dict[str, Any]:

@@ -34,4 +34,4 @@ def adopt(query: Query) -> Response:
     """Take over what runs, and end the state `restored`."""
     options = "&".join(f"{name}=true" for name, value in query.items() if value)
     name_object(f"{request.path}?{options}" if options else request.path)
-    return jsonify(service().restored.adopt(**query, by=caller().name))
+    return jsonify(service().restored.adopt(**query, by=caller().actor))

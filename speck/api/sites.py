@@ -117,9 +117,18 @@ def calibrate_site(name: str) -> Response:
             f"cannot calibrate {name}: give busy (true or false) and job_path (text), or nothing"
         )
     calibrations, by = service().calibrations, caller().actor
-    shows = reach().has_job
+    allowed = reach()
     with occupying(f"calibrate {name}"):
-        return jsonify(calibrations.run(name, busy=busy, job_path=job_path, by=by, shows=shows))
+        return jsonify(
+            calibrations.run(
+                name,
+                busy=busy,
+                job_path=job_path,
+                by=by,
+                shows=allowed.has_job,
+                shows_site=allowed.has_site,
+            )
+        )
 
 
 def _site(name: str | None) -> Site:

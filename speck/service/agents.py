@@ -25,6 +25,7 @@ _ANSWER_S = 10.0
 _UNWANTED_S = 120.0
 _SEND_AGAIN_S = 3.0
 _REMEMBERED = 1000
+_LONGEST_ERROR = 1000
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
 _REPORTED_AT_ONCE = ("state_folder", "listen", "refused_listen", "versions")
 
@@ -159,8 +160,14 @@ class Agents:
         self._refuse_silent(lister)
         self._refuse_elsewhere(site, lister)
         answer = self._ask(lister, "list", {"engine_job_id": engine_job_id})
-        states = answer["states"]
-        return _checkpoint(states[0]) if states else None
+        try:
+            states = answer["states"]
+            return _checkpoint(states[0]) if states else None
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            raise PermanentError(
+                f"cannot read the list of states that the agent of {lister} sent: {error!r:.200};"
+                " update the agent"
+            ) from error
 
     def drop(self, site: str, path: str) -> None:
         """Delete a state that is no longer needed."""
@@ -277,8 +284,11 @@ class Agents:
                 carriage.bytes = _whole(report["bytes"])
             if report.get("state") == "failed":
                 self._fail(carriage, carriage.transfer.target, report)
+            elif report.get("state") == "done" and not isinstance(report.get("location"), str):
+                said = {"error": "it has received the state, but not where it is; update the agent"}
+                self._fail(carriage, carriage.transfer.target, said)
             elif report.get("state") == "done":
-                carriage.location = str(report["location"])
+                carriage.location = report["location"]
                 carriage.total = carriage.bytes
                 self._end(carriage)
                 self._note(carriage)
@@ -324,7 +334,7 @@ class Agents:
         message = (
             f"cannot bring the state of {carriage.transfer.job_name} from"
             f" {carriage.transfer.source} to {carriage.transfer.target}:"
-            f" the agent of {site} says: {report.get('error')}"
+            f" the agent of {site} says: {_shorten(report.get('error'))}"
         )
         if report.get("again"):
             carriage.trouble = message
@@ -375,7 +385,7 @@ class Agents:
             raise UnreachableError(f"cannot reach the agent of {site}: no answer to {kind!r}")
         if command.answer["state"] == "failed":
             error = TransientError if command.answer.get("again") else PermanentError
-            raise error(f"{command.answer.get('error')} (agent of site {site})")
+            raise error(f"{_shorten(command.answer.get('error'))} (agent of site {site})")
         return command.answer
 
     def _lister(self, site: str) -> str:
@@ -537,6 +547,11 @@ def _checkpoint(state: Mapping[str, Any]) -> CheckpointInfo:
         int(state["bytes"]),
         bool(state["is_savepoint"]),
     )
+
+
+def _shorten(text: object) -> str:
+    """What an agent says: it becomes part of changes and events, which are kept."""
+    return str(text)[:_LONGEST_ERROR]
 
 
 def _whole(value: object) -> int:

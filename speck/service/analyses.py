@@ -1,7 +1,9 @@
-"""Analyses: each is requested, runs as a process of its own, and is kept.
+"""Analyses: each is requested, runs on Spark, and is kept.
 
-One runs at a time, others wait for it; beside it one may follow the dataset. A process ends with
-the service: it reads from a pipe that the service holds open.
+One runs at a time, others wait for it; beside it one may follow the dataset, in a Spark application
+of its own. The others share one that stays up between them ("warm") and is ended when it was idle
+for long, when it has taken too much memory, and when another master is asked for. If it dies during
+an analysis, that begins again in a new one.
 """
 
 from __future__ import annotations
@@ -12,8 +14,6 @@ import logging
 import os
 import queue
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -22,19 +22,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from speck.analyzer.application import STARTING
 from speck.analyzer.masters import SparkMasters, is_local, is_on_loopback
+from speck.analyzer.request import STEPS
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
+from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
+from speck.service.spark_application import GRACE_S, SparkApplication
 from speck.store.records import Records
 
 KEPT = 100
 """How many analyses are kept."""
 WAITING = 8
 """How many may wait for the one that runs."""
-_GRACE_S = 5.0
+NATIVE_BYTES = 1 << 30
+"""Memory of an application besides the JVM's heap; one that has taken more is ended."""
 _LOG = logging.getLogger(__name__)
 _HEAD = (
     "id",
@@ -45,6 +50,7 @@ _HEAD = (
     "error",
     "master",
     "follow",
+    "warm",
 )
 
 
@@ -67,7 +73,8 @@ class AnalysisRequest:
 class _Run:
     record: JsonObject
     request: AnalysisRequest
-    process: subprocess.Popen[bytes] | None = None
+    application: SparkApplication | None = None
+    step: str | None = None
     begun: bool = False
     cancelled: bool = False
     over: threading.Event = field(default_factory=threading.Event)
@@ -81,6 +88,8 @@ class Analyses:
         self._masters = SparkMasters(config.spark_masters)
         self._driver_host = config.spark_driver_host
         self._secret_file = config.spark_secret_file
+        self._memory = config.spark_memory
+        self._idle_s = config.spark_idle_s
         self._folder = config.home / "analyses"
         self._records = records
         self._clock = clock
@@ -89,6 +98,7 @@ class Analyses:
         self._runs: dict[str, _Run] = {}
         self._queue: queue.Queue[_Run | None] = queue.Queue()
         self._thread: threading.Thread | None = None
+        self._warm: tuple[str, SparkApplication] | None = None
         self._closing = False
         for analysis_id, record in list(records.analyses.items()):
             if record["state"] == "running":
@@ -109,13 +119,16 @@ class Analyses:
         ]
 
     def get(self, analysis_id: str) -> JsonObject:
-        """An analysis with its result once it is done (one that follows: its result so far).
+        """An analysis with its result once it is done (one that follows: its result so far); while
+        it runs, with its `progress`.
 
         Raises NotFoundError.
         """
         record = self._records.analyses.get(analysis_id)
         if record is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
+        if record["state"] == "running":
+            record = self._add_progress(record)
         result: JsonObject = {}
         with suppress(FileNotFoundError):
             result = json.loads(self._result(analysis_id).read_text())
@@ -131,14 +144,27 @@ class Analyses:
                     return analysis
         return None
 
+    def _add_progress(self, record: JsonObject) -> JsonObject:
+        with self._lock:
+            run = self._runs.get(record["id"])
+            if run is None or run.step is None:
+                return record
+            steps = [STARTING, *STEPS] if not run.record["warm"] else [*STEPS]
+            if run.request.ahead_s is None:
+                steps.remove(STEPS[-1])
+            progress = {"step": run.step, "done": steps.index(run.step), "of": len(steps)}
+            return {**record, "warm": run.record["warm"], "progress": progress}
+
     # -- running --------------------------------------------------------------------------
 
     def start(self, request: AnalysisRequest) -> Answer:
         """Start an analysis: 202 with its location.
 
-        Raises InvalidError without Spark or Java, or for what cannot be analysed; ConflictError
-        when too many wait, or another one follows.
+        Raises InvalidError without Spark or Java, or for what cannot be analysed; NotFoundError for
+        a composition of which nothing is known; ConflictError when too many wait, or another one
+        follows.
         """
+        self._check_composition(request.composition)
         master = self._masters.choose(request.master)
         self._check_cluster(master)
         if request.since and request.until and request.since >= request.until:
@@ -170,6 +196,17 @@ class Analyses:
                     self._thread.start()
         return Answer(202, record, f"/analyses/{analysis_id}")
 
+    def _check_composition(self, name: str | None) -> None:
+        """Raises NotFoundError for one that is neither in the store nor has samples."""
+        head = self._records.heads.get(name) if name is not None else None
+        if name is None or (head is not None and not head.get("deleted")):
+            return
+        if not any((self._dataset / TASKS.name).glob(f"day=*/composition={name}")):
+            raise NotFoundError(
+                f"cannot analyse composition {name!r}: there is no such composition, and there are"
+                " no samples of one"
+            )
+
     def _check_cluster(self, master: str) -> None:
         """Raises InvalidError for a cluster that could not authenticate or reach the driver."""
         if is_local(master):
@@ -199,11 +236,12 @@ class Analyses:
             run = self._runs.get(analysis_id)
             if run is not None:
                 run.cancelled = True
-                _end(run.process)
+                if run.application is not None:
+                    run.application.end()
                 if not run.begun:
                     self._finish(run, "cancelled")
         if run is not None:
-            run.over.wait(2 * _GRACE_S)
+            run.over.wait(2 * GRACE_S)
         return self.get(analysis_id)
 
     def wait(self, analysis_id: str, seconds: float) -> None:
@@ -214,15 +252,19 @@ class Analyses:
             run.over.wait(seconds)
 
     def close(self) -> None:
-        """End all running analyses; they count as failed, since the service stops."""
+        """End all running analyses, which count as failed since the service stops, and the
+        application that stays up."""
         with self._lock:
             self._closing = True
             runs = list(self._runs.values())
             for run in runs:
-                _end(run.process)
+                if run.application is not None:
+                    run.application.end()
             self._queue.put(None)
         for run in runs:
-            run.over.wait(2 * _GRACE_S)
+            run.over.wait(2 * GRACE_S)
+        if self._thread is not None:
+            self._thread.join(2 * GRACE_S)
 
     def _refuse_too_many(self, request: AnalysisRequest) -> None:
         if self._closing:
@@ -238,8 +280,18 @@ class Analyses:
             )
 
     def _work(self) -> None:
-        while (run := self._queue.get()) is not None:
+        while (run := self._await_next()) is not None:
             self._run(run)
+        self._end_warm()
+
+    def _await_next(self) -> _Run | None:
+        """The next analysis; None at the end. An application that is idle for long is ended."""
+        if self._warm is not None:
+            try:
+                return self._queue.get(timeout=self._idle_s)
+            except queue.Empty:
+                self._end_warm()
+        return self._queue.get()
 
     def _run(self, run: _Run) -> None:
         with self._lock:
@@ -249,7 +301,7 @@ class Analyses:
         state, error = "failed", "the service stopped"
         try:
             self._flush()
-            state, error = self._await_outcome(run, self._begin(run))
+            state, error = self._follow(run) if run.request.follow else self._analyse(run)
         except Exception as fault:
             _LOG.exception("an analysis failed")
             state, error = "failed", f"cannot run the analyzer: {fault}"
@@ -267,49 +319,90 @@ class Analyses:
             )
         run.over.set()
 
-    def _begin(self, run: _Run) -> subprocess.Popen[bytes] | None:
-        """The process; None when the run was cancelled meanwhile."""
-        request, analysis_id = run.request, run.record["id"]
-        self._folder.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", "speck.analyzer", "--tied"]
-        argv += ["--dataset", str(self._dataset), "--out", str(self._result(analysis_id))]
-        argv += ["--window", str(request.window_s), "--master", run.record["master"]]
-        argv += ["--driver-host", self._driver_host]
-        argv += ["--secret-file", str(self._secret_file)] if self._secret_file else []
-        argv += ["--composition", request.composition] if request.composition else []
-        argv += ["--since", rfc3339(request.since)] if request.since else []
-        argv += ["--until", rfc3339(request.until)] if request.until else []
-        argv += ["--follow"] if request.follow else []
-        argv += ["--ahead", str(request.ahead_s)] if request.ahead_s else []
+    def _analyse(self, run: _Run) -> tuple[str, str]:
+        """The state and error of an analysis, by the application that stays up."""
+        while True:
+            application = self._take_warm(run.record["master"])
+            was_warm = application.answered > 0
+            outcome = self._ask(run, application, warm=was_warm)
+            if application.measure_memory() > self._memory + NATIVE_BYTES:
+                self._end_warm()
+            if outcome is not None:
+                return outcome
+            self._end_warm()
+            if not was_warm:
+                return "failed", application.describe_end()
+            _LOG.warning("the analyzer died; analysis %s begins again", run.record["id"])
+
+    def _follow(self, run: _Run) -> tuple[str, str]:
+        """The state and error of an analysis that follows, in an application of its own."""
+        application = self._make_application(run.record["master"], f"{run.record['id']}.log")
+        outcome = self._ask(run, application, warm=False)
+        application.end()
+        application.await_end()
+        return outcome or ("failed", application.describe_end())
+
+    def _ask(
+        self, run: _Run, application: SparkApplication, *, warm: bool
+    ) -> tuple[str, str] | None:
+        """The state and error of an analysis; None if the application died."""
+
+        def report(step: str) -> None:
+            with self._lock:
+                run.step = step
+
         with self._lock:
+            run.application = application
+            run.record["warm"] = warm
             if run.cancelled or self._closing:
-                return None
-            with self._log(analysis_id).open("wb") as log:
-                run.process = subprocess.Popen(
-                    argv, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-                )
-            return run.process
+                application.end()
+        outcome = application.ask(self._describe(run), report)
+        with self._lock:
+            run.application = None
+            if run.cancelled:
+                return "cancelled", ""
+            if self._closing:
+                return "failed", "the service stopped"
+        return outcome
 
-    def _await_outcome(self, run: _Run, process: subprocess.Popen[bytes] | None) -> tuple[str, str]:
-        """Wait for the process; its state and error."""
-        status = process.wait() if process is not None else None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-        if run.cancelled:
-            return "cancelled", ""
-        if self._closing:
-            return "failed", "the service stopped"
-        if status == 0:
-            return "done", ""
-        return "failed", self._read_error(
-            run.record["id"]
-        ) or f"the analyzer ended with status {status}"
+    def _describe(self, run: _Run) -> JsonObject:
+        """The request, as the analyzer reads it."""
+        request = run.request
+        return {
+            "dataset": str(self._dataset),
+            "out": str(self._result(run.record["id"])),
+            "composition": request.composition,
+            "window_s": request.window_s,
+            "since": rfc3339(request.since) if request.since else None,
+            "until": rfc3339(request.until) if request.until else None,
+            "ahead_s": request.ahead_s or None,
+            "follow": request.follow,
+        }
 
-    def _read_error(self, analysis_id: str) -> str:
-        """The analyzer's own error: from its last line that begins with `cannot`, else the last."""
-        lines = self._log(analysis_id).read_text(errors="replace").strip().splitlines()
-        errors = [number for number, line in enumerate(lines) if line.startswith("cannot ")]
-        return "\n".join(lines[errors[-1] :] if errors else lines[-1:])[:2000]
+    def _take_warm(self, master: str) -> SparkApplication:
+        """The application that stays up; a new one if there is none at this master."""
+        if self._warm is not None:
+            its_master, application = self._warm
+            if application.is_usable and its_master == master:
+                return application
+            self._end_warm()
+        application = self._make_application(master, "analyzer.log")
+        self._warm = (master, application)
+        return application
+
+    def _end_warm(self) -> None:
+        if self._warm is not None:
+            _, application = self._warm
+            self._warm = None
+            application.end()
+            application.await_end()
+
+    def _make_application(self, master: str, log: str) -> SparkApplication:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "speck.analyzer", "--serve", "--master", master]
+        argv += ["--driver-host", self._driver_host, "--memory", f"{self._memory >> 20}m"]
+        argv += ["--secret-file", str(self._secret_file)] if self._secret_file else []
+        return SparkApplication(argv, self._folder / log)
 
     def _result(self, analysis_id: str) -> Path:
         return self._folder / f"{analysis_id}.json"
@@ -339,20 +432,3 @@ def _check_installed() -> None:
             "cannot analyse: there is no Java where the service runs; install Java 17 or later,"
             " on Debian with `apt-get install openjdk-17-jre-headless`"
         )
-
-
-def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """End the process and its JVM: SIGTERM first, SIGKILL after a while."""
-    if process is None or process.poll() is not None:
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    killer = threading.Timer(_GRACE_S, _kill, (process,))
-    killer.daemon = True
-    killer.start()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)

@@ -40,6 +40,8 @@ REFUSALS = 60
 UNAUTHORIZED = 5
 """The same for requests of one address without a valid token."""
 _SOURCES = 1000
+_SPOILT = (ValueError, KeyError, TypeError, RecursionError)
+"""What a line that somebody has spoilt raises when it is read."""
 _LONGEST = 500
 FIRST = "0" * 64
 """What the first line of all names as the hash of the line before it."""
@@ -269,7 +271,7 @@ def read_entries(folder: Path, after: int = 0) -> Iterator[JsonObject]:
     for file in files:
         with file.open("rb") as lines:
             for line in lines:
-                with suppress(ValueError, KeyError, TypeError):
+                with suppress(*_SPOILT):
                     entry = json.loads(line)
                     if entry["n"] > after:
                         yield entry
@@ -281,7 +283,7 @@ def read_newest(folder: Path, count: int) -> list[JsonObject]:
     for file in reversed(list_files(folder)):
         lines = file.read_bytes().splitlines()
         while lines and len(newest) < count:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 newest.append(json.loads(lines.pop()))
         if len(newest) >= count:
             break
@@ -304,7 +306,7 @@ def verify(folder: Path, known_hash: str | None = None) -> Verdict:
             fault = _find_fault(line, previous, number)
             if fault is not None:
                 faults.append(f"{place}: {fault}")
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(*_SPOILT):
                 number = _read_number(line)
             first = first or number
             previous = _hash(line)
@@ -312,8 +314,8 @@ def verify(folder: Path, known_hash: str | None = None) -> Verdict:
             count += 1
     if not known:
         faults.append(f"no line has the hash {known_hash}: lines were cut off or changed")
-    if first == 1 and json.loads(_read_first_line(files[0]) or "{}").get("previous") != FIRST:
-        faults.append(f"{files[0].name}, line 1: does not begin the chain")
+    if count and (missing := _find_missing_beginning(files)) is not None:
+        faults.append(missing)
     return Verdict(count, first, previous or FIRST, tuple(faults))
 
 
@@ -321,13 +323,27 @@ def _find_fault(line: bytes, previous: str | None, number: int) -> str | None:
     try:
         record = json.loads(line)
         named, own = record["previous"], record["n"]
-    except (ValueError, KeyError, TypeError):
+    except _SPOILT:
         return "is no line of an audit log"
     if previous is not None and named != previous:
         return "does not follow the line before it: that was changed, removed or inserted"
     if previous is not None and own != number + 1:
         return f"has number {own} after {number}"
     return None
+
+
+def _find_missing_beginning(files: list[Path]) -> str | None:
+    """A fault when lines are missing before the first, though no rotation has removed them."""
+    oldest = files[0]
+    if _number_of(oldest) > 1:
+        if len(files) >= FILES:
+            return None
+        return f"{oldest.name}: the files before it are missing, though {FILES} are kept"
+    line = _read_first_line(oldest)
+    with suppress(*_SPOILT):
+        if _read_number(line) == 1 and json.loads(line)["previous"] == FIRST:
+            return None
+    return f"{oldest.name}, line 1: does not begin the chain"
 
 
 def _fields(entry: Entry) -> JsonObject:
@@ -357,7 +373,7 @@ def _read_first_line(file: Path) -> bytes:
 def _first_number(file: Path) -> int:
     try:
         return _read_number(_read_first_line(file))
-    except (ValueError, KeyError, TypeError):
+    except _SPOILT:
         return 1 << 62
 
 
@@ -369,7 +385,7 @@ def _read_last_number(lines: list[bytes]) -> int:
     """The number of the last line. One that somebody has spoilt is counted: it is a fault that
     `verify` finds, and no reason to record nothing more."""
     for spoilt, line in enumerate(reversed(lines)):
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(*_SPOILT):
             return _read_number(line) + spoilt
     return len(lines)
 

@@ -133,9 +133,10 @@ class Calibrations:
         job_path: str = JAR,
         by: str | None = None,
         shows: Callable[[str], bool] = lambda job_name: True,
+        shows_site: Callable[[str], bool] = lambda site: True,
     ) -> JsonObject:
         """Measure `site` now (some 20 s) and keep the result; returns it. `by` asks for it;
-        `shows` says which jobs may be named to them.
+        `shows` says which jobs may be named to them, `shows_site` which sites.
 
         Raises NotFoundError; ConflictError while another calibration runs, when jobs run at the
         site (unless `busy`), when no slot is free, or when the reference is not calibrated yet;
@@ -145,7 +146,7 @@ class Calibrations:
         if not self._busy.acquire(blocking=False):
             raise ConflictError(f"cannot calibrate {site}: another calibration runs; wait for it")
         try:
-            self._refuse_unreferenced(site)
+            self._refuse_unreferenced(site, shows_site)
             if not busy:
                 self._refuse_disturbing(site, shows)
             tasks = self._tasks(site)
@@ -191,13 +192,19 @@ class Calibrations:
     def _all(self) -> dict[str, JsonObject]:
         return dict(self._records.calibrations.items())
 
-    def _refuse_unreferenced(self, site: str) -> None:
+    def _refuse_unreferenced(self, site: str, shows_site: Callable[[str], bool]) -> None:
         reference = self.reference()
-        if reference not in (None, site) and self.of(str(reference)) is None:
+        if reference is None or reference == site or self.of(reference) is not None:
+            return
+        if not shows_site(reference):
             raise ConflictError(
-                f"cannot calibrate {site}: core speeds are relative to {reference}, which is not"
-                f" calibrated yet; run speck site calibrate {reference} {site}"
+                f"cannot calibrate {site}: core speeds are relative to those of another site,"
+                " which is not calibrated yet; ask an administrator"
             )
+        raise ConflictError(
+            f"cannot calibrate {site}: core speeds are relative to {reference}, which is not"
+            f" calibrated yet; run speck site calibrate {reference} {site}"
+        )
 
     def _refuse_disturbing(self, site: str, shows: Callable[[str], bool]) -> None:
         jobs = sorted(

@@ -151,8 +151,10 @@ class Jobs:
         line_of: LineOf | None = None,
         *,
         by: str | None = None,
+        sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
+        `sees` says which compositions may be named to who asks.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
@@ -165,7 +167,7 @@ class Jobs:
                 self._refuse_another(description, head)
             running = self._compositions.under_way(composition_of_one(name))
             if running is None or head is None:
-                running = self._start(description, line_of, by)
+                running = self._start(description, Request(line_of=line_of, by=by, sees=sees))
                 if running is None:
                     return Answer(200, self.get(name))
         return self._await_outcome(running, name, wait_s, created=True, new=head is None)
@@ -178,13 +180,15 @@ class Jobs:
         line_of: LineOf | None = None,
         *,
         by: str | None = None,
+        sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
-        """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
+        """Update or move; `sees` as with `post`. Raises NotFoundError, and ConflictError for a
+        composition's job."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
-            running = self._start(description, line_of, by)
+            running = self._start(description, Request(line_of=line_of, by=by, sees=sees))
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
         return self._await_outcome(running, name, wait_s, created=False)
@@ -211,12 +215,10 @@ class Jobs:
         head = self._records.heads.get(composition_of_one(name))
         return None if head is None or head.get("deleted") else head
 
-    def _start(
-        self, description: JobDescription, line_of: LineOf | None, by: str | None
-    ) -> Running | None:
+    def _start(self, description: JobDescription, request: Request) -> Running | None:
         """The change; None when nothing is to be done."""
         alone = CompositionDescription(composition_of_one(description.job_name), (description,))
-        _, running = self._compositions.accept(alone, Request(line_of=line_of, by=by))
+        _, running = self._compositions.accept(alone, request)
         return running
 
     def _refuse_another(self, description: JobDescription, head: JsonObject) -> None:

@@ -12,7 +12,7 @@ from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
 from speck.sites.credentials import Credentials
-from speck.sites.legs import expiry_findings, legs_of, plain_finding
+from speck.sites.legs import expiry_findings, file_findings, legs_of, plain_finding
 
 
 class Legs:
@@ -21,6 +21,7 @@ class Legs:
     def __init__(self, config: Config, connections: Connections, agents: Agents, clock: Clock):
         scheme = "https" if config.tls_cert else "http"
         self._service = f"{scheme}://{config.host}:{config.port}"
+        self._own_files = [file for file in (config.tls_cert, config.client_ca) if file]
         self._connections = connections
         self._agents = agents
         self._clock = clock
@@ -38,4 +39,6 @@ class Legs:
                 findings.append((leg.part, plain))
             expiring = expiry_findings(leg, credentials, self._clock.now())
             findings += [(leg.part, finding) for finding in expiring]
+        own = file_findings(self._own_files, self._clock.now())
+        findings += [("service", finding) for finding in own]
         return [{"part": part, **asdict(finding)} for part, finding in findings]

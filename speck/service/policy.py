@@ -167,6 +167,25 @@ class Reach:
             return True
         return record["composition"] is not None and self.has_composition(record["composition"])
 
+    def show_analysis(self, analysis: JsonObject) -> JsonObject:
+        """An analysis of a composition inside, without the sites outside and the forecasts of links
+        that the composition does not join."""
+        if not self.limited:
+            return analysis
+        links = {(link["broker_site"], link["topic"]) for link in analysis.get("links", ())}
+        keeps: dict[str, Callable[[JsonObject], bool]] = {
+            "sites": lambda row: self.has_site(row["name"]),
+            "bottlenecks": lambda row: row["kind"] != "site" or self.has_site(row["name"]),
+            "forecast": lambda row: (row["site"], row["topic"]) in links,
+            "ranking": lambda row: row["edge"] is None or self.has_site(row["edge"]),
+        }
+        shown = {
+            name: list(filter(keep, analysis[name]))
+            for name, keep in keeps.items()
+            if name in analysis
+        }
+        return {**analysis, **shown}
+
     def has_placement(self, placement_id: str) -> bool:
         """Whether a placement is there and lies inside."""
         if not self.limited:
@@ -180,9 +199,31 @@ class Reach:
             return True
         return self.has_all_sites() and self.has_composition(record["composition"])
 
-    def has_artifact(self, record: JsonObject) -> bool:
-        """Whether an artifact is listed: those that this token has sent."""
-        return not self.limited or (self.token is not None and record.get("by") == self.token)
+    def show_autopilot(self, autopilot: JsonObject) -> JsonObject:
+        """An autopilot, without the log of its reasons unless every site lies inside: like
+        placements, they name any site."""
+        return autopilot if self.has_all_sites() else {**autopilot, "log": []}
+
+    def has_artifact(self, sha256: str) -> bool:
+        """Whether an artifact is there and lies inside: those that this token has sent."""
+        if not self.limited:
+            return True
+        record = self._records.artifacts.get(sha256)
+        return record is not None and self.token is not None and record["by"] == self.token
+
+    def has_use(self, use: JsonObject) -> bool:
+        """Whether what uses an artifact lies inside."""
+        if use["composition"] is not None:
+            return self.has_composition(use["composition"])
+        return self.has_job(use["job_name"])
+
+    def show_artifact(self, artifact: JsonObject) -> JsonObject:
+        """An artifact with those of its uses that lie inside; of its sender only this token is
+        named."""
+        if not self.limited:
+            return artifact
+        by = artifact["by"] if artifact["by"] == self.token else None
+        return {**artifact, "by": by, "uses": list(filter(self.has_use, artifact["uses"]))}
 
     def has_event(self, event: JsonObject) -> bool:
         """Whether an event lies inside: all that it is about. One about nothing of these is about

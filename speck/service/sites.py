@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, is_simulated, kinds
+from speck.binding import BROKERS, ENGINES, Finding, is_simulated, kinds
 from speck.deploy.changes import Changes
-from speck.errors import ConflictError, InvalidError, Problem, SpeckError
+from speck.errors import ConflictError, InvalidError, Problem, SpeckError, TransientError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
@@ -140,16 +140,7 @@ class Sites:
                 if part == "engine":
                     folder = self._connections.engine(name).checkpoint_folder()
             except SpeckError as error:
-                findings.append(
-                    {
-                        "part": part,
-                        "severity": "error",
-                        "setting": "address",
-                        "found": "no answer",
-                        "why": str(error),
-                        "mend": f"start the {part}, or give its address with PUT /sites/{name}",
-                    }
-                )
+                findings.append({"part": part, **asdict(_explain_failure(part, name, error))})
         findings += self._agents.findings(name, folder)
         findings += self._legs.findings(name)
         ok = all(finding["severity"] != "error" for finding in findings)
@@ -230,3 +221,16 @@ class Sites:
         if jobs or uses or coming:
             held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")
+
+
+def _explain_failure(part: str, site: str, error: SpeckError) -> Finding:
+    """The finding for a part that does not answer, or that cannot be called as it is set up: with
+    these credentials, say, or under this name."""
+    if isinstance(error, TransientError):
+        found, mend = "no answer", f"start the {part}, or give its address with PUT /sites/{site}"
+    else:
+        found, mend = (
+            "cannot be used",
+            "correct the address, the credentials or the certificate that it names",
+        )
+    return Finding("error", "address", found, str(error), mend)

@@ -29,6 +29,8 @@ RESERVED = ("self", LOCAL, SPECK, "autopilot")
 """Names that no token may have: those of routes, and of actors that need no token."""
 _SCOPED_ROLES = ("deployer", "viewer")
 _SECRETS = ("sha256", "former")
+LONGEST = timedelta(days=36_500)
+"""The longest duration until a token expires."""
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -116,7 +118,8 @@ class Tokens:
         """
         now = self._clock.now()
         if (fault := find_duration_fault(expires_in)) is not None:
-            raise InvalidError(f"cannot rotate token {name!r}", [Problem("expires_in", fault)])
+            problem = Problem("expires_in", fault)
+            raise InvalidError(f"cannot rotate token {name!r}: {problem}", [problem])
         with self._changing:
             record = self._read(name)
             if expires_in is None and _is_over(record["expires"], now):
@@ -174,10 +177,7 @@ class Tokens:
             if until is None:
                 continue
             if until and _is_over(until, now):
-                raise UnauthorizedError(
-                    f"cannot use token {name!r}: it expired at {until}; an administrator rotates"
-                    f" it with `speck token rotate {name}`"
-                )
+                raise UnauthorizedError(_explain_end(record, digest, until))
             self._last_uses.note(name)
             return Token(name, Role(record["role"]), record["site"], Scopes.from_json(record))
         return None
@@ -273,9 +273,12 @@ class _LastUses:
 
 def find_duration_fault(text: str | None) -> str | None:
     """Why `text` is no duration like `90d`; None if it is one, or None itself."""
-    if text is None or _DURATION.fullmatch(text):
+    if text is None:
         return None
-    return f"{text[:20]!r} is no duration like 90d: a whole number and s, m, h, d or w"
+    duration = _read_duration(text)
+    if duration is None:
+        return f"{text[:20]!r} is no duration like 90d: a whole number and s, m, h, d or w"
+    return f"{text} is longer than {LONGEST.days}d" if duration > LONGEST else None
 
 
 def _check(name: str, role: str, site: str | None, scopes: Scopes, expires_in: str | None) -> None:
@@ -309,9 +312,27 @@ def _find_end(record: JsonObject, digest: str) -> str | None:
     return None
 
 
+def _explain_end(record: JsonObject, digest: str, until: str) -> str:
+    name = record["name"]
+    if not secrets.compare_digest(record["sha256"], digest) and until != record["expires"]:
+        return (
+            f"cannot use this secret of token {name!r}: the token was rotated, and the secret was"
+            f" valid until {until}; use the new one"
+        )
+    return (
+        f"cannot use token {name!r}: it expired at {until}; an administrator rotates it with `speck"
+        f" token rotate {name}`"
+    )
+
+
+def _read_duration(text: str) -> timedelta | None:
+    match = _DURATION.fullmatch(text)
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else None
+
+
 def _end_of(expires_in: str | None, now: datetime) -> datetime | None:
-    match = _DURATION.fullmatch(expires_in or "")
-    return now + timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else None
+    duration = _read_duration(expires_in or "")
+    return now + duration if duration else None
 
 
 def _is_over(moment: str | None, now: datetime) -> bool:

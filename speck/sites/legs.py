@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,9 @@ from speck.model.site import Site
 from speck.sites.credentials import Credentials, tls_context
 
 CONNECT_S = 5.0
+
+PARTS = ("engine", "broker", "agent", "service")
+"""What a finding of a site's check can be about."""
 
 _MENDS = {
     "engine": "security.ssl.rest.enabled: true\n"
@@ -86,6 +89,18 @@ def expiry_findings(leg: Leg, credentials: Credentials, now: datetime) -> Iterat
     files = [file for file in (credentials.ca, credentials.cert) if file is not None]
     ends = {str(file): _end_of_file(file) for file in files}
     ends[leg.address] = _end_of_server(leg, credentials)
+    yield from _describe_ends(ends, now, "Mosquitto reads it after SIGHUP, Flink after a restart")
+
+
+def file_findings(files: Iterable[Path], now: datetime) -> Iterator[Finding]:
+    """Name those of the service's own certificates that end within 30 days."""
+    ends = {str(file): _end_of_file(file) for file in files}
+    yield from _describe_ends(ends, now, "the service reads it by itself")
+
+
+def _describe_ends(
+    ends: Mapping[str, datetime | None], now: datetime, reading: str
+) -> Iterator[Finding]:
     for place, end in ends.items():
         if end is not None and (note := describe_expiry(end, now)):
             yield Finding(
@@ -93,8 +108,7 @@ def expiry_findings(leg: Leg, credentials: Credentials, now: datetime) -> Iterat
                 "certificate",
                 f"that of {place} {note}",
                 "from then on nobody connects",
-                "issue a new one (speck ca issue NAME --force) and replace the old one;"
-                " Mosquitto reads it after SIGHUP, Flink after a restart",
+                f"issue a new one (speck ca issue NAME --force) and replace the old one; {reading}",
             )
 
 

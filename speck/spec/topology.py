@@ -7,7 +7,7 @@ written it; `Graph.of_description` compares brokers in that form.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +21,9 @@ from speck.model.link import Link
 from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 
+MAX_EDGES = 250_000
+"""The most edges of a composition, its ends included: plans and drawings name each, and a topic has
+as many as its writers times its readers."""
 _MAX_CYCLES = 20
 _MAX_OPEN_LINKS = 3
 _ENGINES_BROKER = "the broker of "
@@ -209,8 +212,29 @@ class Graph:
         return {n.index for n in self.nodes if n.source in ahead and n.sink in behind}
 
     def problems(self) -> list[Problem]:
-        """The faults for which the composition is refused: duplicate names and cycles."""
-        return [*self._duplicate_jobs(), *self._duplicate_readers(), *self._cycle_problems()]
+        """The faults for which the composition is refused: duplicate names, cycles, and more than
+        `MAX_EDGES` edges."""
+        return [
+            *self._duplicate_jobs(),
+            *self._duplicate_readers(),
+            *self._cycle_problems(),
+            *self._edge_problems(),
+        ]
+
+    def _edge_problems(self) -> Iterable[Problem]:
+        writers = Counter(node.sink for node in self.nodes)
+        writers.update(end.link for end in self.ends if end.kind == "input")
+        readers = Counter(node.source for node in self.nodes)
+        readers.update(end.link for end in self.ends if end.kind == "output")
+        counts = {link: count * readers[link] for link, count in writers.items()}
+        if sum(counts.values()) > MAX_EDGES:
+            most = max(counts, key=lambda link: counts[link])
+            yield Problem(
+                "jobs",
+                f"topics join {sum(counts.values())} pairs of a writer and a reader, at most"
+                f" {MAX_EDGES} are taken; {self._topic(most)} has {writers[most]} writers"
+                f" and {readers[most]} readers",
+            )
 
     def _duplicate_jobs(self) -> Iterable[Problem]:
         first: dict[str, int] = {}
@@ -297,14 +321,13 @@ class Graph:
     ) -> list[tuple[Link, list[Node]]]:
         """Links without a partner. If another link has the same topic and its broker is written in
         another form (by site or by address), both may be the same link: no warning then."""
+        spellings: defaultdict[str, set[str]] = defaultdict(set)
+        for partner in partners:
+            spellings[partner.topic].add(_spelling(partner.broker))
         return [
             (link, nodes)
             for link, nodes in sorted(links.items())
-            if link not in partners
-            and not any(
-                other.topic == link.topic and _spelling(other.broker) != _spelling(link.broker)
-                for other in partners
-            )
+            if link not in partners and spellings[link.topic] <= {_spelling(link.broker)}
         ]
 
     def to_json(self) -> JsonObject:

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from speck.errors import (
     Problem,
     StoreFullError,
 )
-from speck.model.values import JsonObject
+from speck.model.values import LOCAL, SPECK, JsonObject
 from speck.spec.artifacts import artifact_fault
 from speck.store.artifact_uses import describe_use, find_in_changes, find_uses
 from speck.store.leveldb import measure_room
@@ -123,19 +123,29 @@ class Artifacts:
         uses = find_uses(self._records)
         return [{**each, "uses": uses.get(each["sha256"], [])} for each in self._list()]
 
-    def delete(self, sha256: str, by: str | None = None, *, any_owner: bool = True) -> None:
-        """Delete an artifact; without `any_owner` only one that token `by` has sent.
+    def delete(
+        self,
+        sha256: str,
+        by: str | None = None,
+        *,
+        any_owner: bool = True,
+        shows: Callable[[JsonObject], bool] = lambda use: True,
+    ) -> None:
+        """Delete an artifact; without `any_owner` only one that token `by` has sent. `shows` says
+        which of its uses may be named to them.
 
         Raises NotFoundError, ForbiddenError, and ConflictError naming what uses it.
         """
         with self._lock:
             record = self.get(sha256)
             if not any_owner and record["by"] != by:
+                sender = f"token {record['by']!r}" if record["by"] else "no token"
                 raise ForbiddenError(
-                    f"cannot delete artifact {sha256}: token {record['by']!r} sent it; ask an"
-                    " administrator"
+                    f"cannot delete artifact {sha256}: {sender} sent it; ask an administrator"
                 )
-            users = sorted({describe_use(use) for use in record["uses"]})
+            users = sorted(
+                {describe_use(use) if shows(use) else "a job of others" for use in record["uses"]}
+            )
             if not users and sha256 in self._find_pending([sha256]):
                 users = ["a change that is under way"]
             if users:
@@ -144,11 +154,11 @@ class Artifacts:
                     f"cannot delete artifact {sha256}: {', '.join(users[:5])}{more} uses it; remove"
                     " that first"
                 )
-            self._remove([sha256], f"artifact {sha256[:12]} deleted")
+            self._remove([sha256], f"artifact {sha256[:12]} deleted", by or LOCAL)
 
-    def collect(self, *, dry_run: bool = False) -> list[JsonObject]:
+    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[JsonObject]:
         """Delete the artifacts that nothing names any more and that were sent longer ago than the
-        grace period; returns `{sha256, bytes, at, by}` of each."""
+        grace period; returns `{sha256, bytes, at, by}` of each. `by` asks for it."""
         with self._lock:
             uses = find_uses(self._records)
             now = self._clock.now()
@@ -162,7 +172,8 @@ class Artifacts:
                 del unused[sha256]
             if not dry_run:
                 if unused:
-                    self._remove(list(unused), f"{len(unused)} artifacts that nothing uses deleted")
+                    message = f"{len(unused)} artifacts that nothing uses deleted"
+                    self._remove(list(unused), message, by)
                 self._sweep_strays()
         return list(unused.values())
 
@@ -186,11 +197,11 @@ class Artifacts:
         names = set(sha256s)
         return find_in_changes(self._records, names) | (names & self._adopted.keys())
 
-    def _remove(self, sha256s: list[str], message: str) -> None:
+    def _remove(self, sha256s: list[str], message: str, by: str) -> None:
         """The records first: a file without a record is deleted as a stray."""
         self._records.write(
             {self._records.artifacts.key(sha256): None for sha256 in sha256s},
-            self._records.event("artifact", message),
+            self._records.event("artifact", message, by=by),
         )
         for sha256 in sha256s:
             self._path(sha256).unlink(missing_ok=True)

@@ -188,6 +188,9 @@ class _Reader:
                 f"cannot restore {self._file}: it has version {version}, which this speck cannot"
                 " read; use the speck that took it"
             )
+        under_way = header.get("under_way", [])
+        if not isinstance(under_way, list) or not all(isinstance(each, dict) for each in under_way):
+            raise self._fault("the first line holds no list of changes")
         self._digest.update(line)
         return header
 
@@ -247,7 +250,7 @@ class _Reader:
     def _parse(self, line: bytes) -> JsonObject:
         try:
             content: Any = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._fault(f"it is no JSON: {error}") from error
         if not isinstance(content, dict):
             raise self._fault("it is no JSON object")

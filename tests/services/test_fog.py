@@ -204,10 +204,10 @@ def test_a_supervised_fog_restarts_what_dies(small: Fog) -> None:
         wait_for(lambda: small.status()[0].up)
         after = {entry.what: entry.pid for entry in small.status()[0].processes}
         assert {name for name in after if after[name] != before[name]} == {what}
-    pids = [entry.pid for entry in small.status()[0].processes if entry.pid is not None]
+    processes = [record.process for record in small.processes() if record.process is not None]
     small.down()  # the supervisor may still be starting the engine, and ends it then
-    assert len(pids) == 3
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert len(processes) == 3
+    assert not any(process.running for process in processes)
     assert not small.supervised
 
 

@@ -136,6 +136,22 @@ def test_a_client_s_certificate_makes_no_server(authority: Authority) -> None:
         handshake(impostor_client, impostor, "localhost")
 
 
+def test_an_authority_that_has_ended_issues_nothing(authority: Authority) -> None:
+    later = NOW + timedelta(days=3652)
+    with pytest.raises(PermanentError, match=r"the authority .* ended on .*ca init --force"):
+        authority.issue("edge-a", later)
+    assert not (authority.folder / "edge-a.key").exists()
+
+
+def test_a_renewal_renews_the_keystore(authority: Authority) -> None:
+    authority.issue("edge-a", NOW, keystore=True)
+    renewed = authority.issue("edge-a", NOW, force=True)
+    content = (authority.folder / "edge-a.p12").read_bytes()
+    store = pkcs12.load_pkcs12(content, KEYSTORE_PASSWORD.encode())
+    assert store.cert is not None
+    assert store.cert.certificate == load_certificate(renewed.cert)
+
+
 def test_keystores_hold_what_java_needs(authority: Authority) -> None:
     authority.issue("edge-a", NOW, keystore=True)
     password = KEYSTORE_PASSWORD.encode()

@@ -29,6 +29,14 @@ class AnalysisHeadShape(Shape):
     error = nullable_text()
     master = text("the Spark master that runs it")
     follow = flag("repeated whenever there are new samples, until it is cancelled")
+    warm = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "whether Spark was up when it began; false if it had to be started,"
+            " null before"
+        },
+    )
 
 
 def _optional_dicts(description: str) -> fields.List[dict[str, object]]:
@@ -36,9 +44,12 @@ def _optional_dicts(description: str) -> fields.List[dict[str, object]]:
 
 
 class AnalysisShape(AnalysisHeadShape):
-    """The results are present once the analysis is done; one that follows holds the latest.
-    A number that the samples do not support is null."""
+    """While it runs, `progress` is present; the results are once it is done, and one that
+    follows holds the latest. A number that the samples do not support is null."""
 
+    progress = fields.Dict(
+        metadata={"description": "step, done, of: the step that runs, and how many are done"}
+    )
     window = fields.Dict(metadata={"description": "from, to, seconds"})
     samples = fields.Dict(
         metadata={"description": "number of rows, and how many of them are invalid"}

@@ -16,6 +16,7 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.model.site import Tier
+from speck.sites.legs import PARTS
 from speck.spec.fields import Choice
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
@@ -97,7 +98,7 @@ class PieceShape(Shape):
 
 
 class FindingShape(Shape):
-    part = one_of(("engine", "broker", "agent"))
+    part = one_of(PARTS)
     severity = one_of(("error", "warning", "note"))
     setting = text()
     found = text()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from speck.client import Client
     from speck.model.values import JsonObject
 
-_POLL_S = 0.5
+_POLL_S = 0.1
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -108,20 +108,26 @@ def _analyze_dataset(
             at = output_text.rfind("\ncannot ")
             ended = f"cannot analyse: the analyzer ended with status {result.returncode}"
             raise PermanentError(output_text[at + 1 :] if at >= 0 else ended)
-        head = {"composition": composition, "state": "done", "master": master}
+        head = {"composition": composition, "state": "done", "master": master, "warm": False}
         analysis: JsonObject = json.loads(out.read_text())
         return head | analysis
 
 
 def await_analysis(service: Client, analysis_id: str) -> JsonObject:
-    """Wait until the analysis is done and return it; Ctrl-C cancels it. Raises PermanentError
-    when it failed."""
+    """Wait until the analysis is done and return it; its steps are printed on stderr, and Ctrl-C
+    cancels it. Raises PermanentError when it failed."""
     import time
 
+    from speck.cli.messages import say
     from speck.errors import PermanentError
 
+    step = None
     try:
         while (analysis := service.analysis(analysis_id))["state"] == "running":
+            progress = analysis.get("progress")
+            if progress and progress["step"] != step:
+                step = progress["step"]
+                say(f"{step} ({progress['done'] + 1} of {progress['of']})")
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)

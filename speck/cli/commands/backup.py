@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -127,7 +128,7 @@ def restore(file: Path, home: str | None) -> None:
     with this store starts nothing until `speck adopt`: what has been started, moved or removed
     since the backup is unknown to it.
     """
-    from speck.cli.messages import say
+    from speck.cli.messages import say, warn
     from speck.cli.offline import config_at, restore_store
     from speck.errors import NotFoundError
 
@@ -137,4 +138,10 @@ def restore(file: Path, home: str | None) -> None:
     saved = restore_store(config, file)
     say(f"restored {len(saved.records)} records to {config.store}")
     _name_changes(saved.under_way)
+    if tokens := saved.tables["token"]:
+        at, where = saved.header.get("at"), quote(str(config.home))
+        warn(
+            f"the tokens ({tokens}) are as they were at {at}: what was removed or rotated since is"
+            f" valid again; see `speck token list --home {where}`"
+        )
     say("next: `speck serve`, then `speck status` shows what runs and `speck adopt` takes it over")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -43,7 +44,7 @@ def init(name: str, force: bool, folder: Path | None) -> None:
 
     authority = Authority.create(_at(folder), _now(), name=name, force=force)
     say(f"made {authority.cert}; issue certificates with `speck ca issue NAME --host ADDRESS`")
-    _show(authority.list())
+    _show(authority.list(), folder)
 
 
 @ca.command()
@@ -85,7 +86,7 @@ def issue(
         name, _now(), hosts=hosts, client=client, days=days, keystore=keystore, force=force
     )
     say(f"issued {issued.cert}, valid until {issued.ends:%Y-%m-%d}")
-    _show([issued])
+    _show([issued], folder)
 
 
 @ca.command()
@@ -113,10 +114,10 @@ def list_certificates(folder: Path | None) -> None:
     """List the authority and what it issued, with a warning 30 days before the end."""
     from speck.ca import Authority
 
-    _show(Authority(_at(folder)).list())
+    _show(Authority(_at(folder)).list(), folder)
 
 
-def _show(issued: list[Issued]) -> None:
+def _show(issued: list[Issued], folder: Path | None) -> None:
     from speck.certificates import describe_expiry
     from speck.cli.messages import warn
     from speck.cli.output import Grid
@@ -124,7 +125,8 @@ def _show(issued: list[Issued]) -> None:
     now = _now()
     for one in issued:
         if note := describe_expiry(one.ends, now):
-            warn(f"{one.cert} {note}; renew it: speck ca {_renewal(one)} --force")
+            where = f" --folder {quote(str(folder))}" if folder else ""
+            warn(f"{one.cert} {note}; renew it: speck ca {_renewal(one)} --force{where}")
     rows = [(one.name, " ".join(one.hosts), f"{one.ends:%Y-%m-%d}", one.cert) for one in issued]
     output().show(
         {"certificates": [_data(one, now) for one in issued]},

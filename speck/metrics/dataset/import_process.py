@@ -108,7 +108,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _limit() -> None:
-    """Limit what comes on top of what the process has now."""
+    """Limit what comes on top of what the process has now; the service goes first."""
+    os.nice(10)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     memory = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -27,6 +28,7 @@ from speck.metrics.dataset.files import (
     list_partitions,
     put,
 )
+from speck.metrics.dataset.origins import ORIGINS, UNIT_S, UNITS, sum_origins
 from speck.metrics.dataset.reading import LOCK, Damaged, describe_error, drop_duplicates, read_file
 from speck.metrics.dataset.schema import TABLES, Table
 from speck.metrics.dataset.writer import sort_rows
@@ -73,8 +75,10 @@ def maintain(root: Path, now: datetime, days: int, disk: Disk | None = None) -> 
             return report
         try:
             for table in TABLES.values():
-                if days > 0:
-                    _drop(root, table, now - timedelta(days=days), disk or Disk(), report)
+                before = now - timedelta(days=days) if days > 0 else None
+                if before is not None:
+                    _drop(root, table, before, disk or Disk(), report)
+                _drop_units(root, table, before)
                 for partition in list(list_partitions(root, table)):
                     _Compaction(root, table, partition, disk or Disk(), report).run(now)
         except OSError as error:
@@ -100,6 +104,20 @@ def _drop(
         disk.remove_folder(folder.with_name(dropped_name))
         if day not in report.dropped_days:
             report.dropped_days.append(day)
+
+
+def _drop_units(root: Path, table: Table, before: datetime | None) -> None:
+    """Drop sums of units that end before a time, and those that newer ones have replaced."""
+    newest: dict[tuple[str, int], Path] = {}
+    folders = [path for path in (root / UNITS / table.name).glob("*/*-*") if path.is_dir()]
+    for path in sorted(folders, key=lambda path: path.stat().st_mtime_ns):
+        unit = path.parent.name, int(path.name.partition("-")[0])
+        if (replaced := newest.get(unit)) is not None:
+            shutil.rmtree(replaced)
+        newest[unit] = path
+    for (_, begin), path in newest.items():
+        if before is not None and (begin + 1) * UNIT_S <= before.timestamp():
+            shutil.rmtree(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +187,10 @@ class _Compaction:
         rows = sort_rows(self.table, drop_duplicates(self.table, pa.concat_tables(tables)))
         # named after its first source, so that files stay ordered by time
         name = f"{COMPACT}-{group[0].name.split('-')[1]}-{self.make_suffix()}.parquet"
-        metadata = {_SOURCES: json.dumps([path.name for path in sources])}
+        metadata = {
+            _SOURCES: json.dumps([path.name for path in sources]),
+            ORIGINS: sum_origins(sources),
+        }
         put(group[0].parent, name, rows, self.disk, **metadata)
         for path in sources:
             self.disk.remove(path)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,9 @@ from speck.metrics.dataset.schema import Table
 LOCK = ".lock"
 PIECE_ROWS = 1_000_000
 """Approximate number of rows to hold in memory at once."""
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +122,32 @@ def scan(
     damaged = dict.fromkeys(one for piece in parts for one in piece.damaged)
     duplicates = sum(piece.duplicates for piece in parts)
     return ScanResult(pa.concat_tables(rows), duplicates, tuple(damaged))
+
+
+def find_newest(root: Path, table: Table, composition: str | None = None) -> datetime | None:
+    """Find the time of the newest row, from the files' statistics; damaged files are skipped."""
+    partitions = [
+        partition
+        for partition in list_partitions(root, table)
+        if composition is None or partition.composition == composition
+    ]
+    by_day = itertools.groupby(reversed(partitions), lambda partition: partition.day)
+    with hold_files(root):
+        for _, of_day in by_day:
+            files = (path for partition in of_day for path in files_of(root, table, partition))
+            times = [at for path in files for at in _read_newest(path)]
+            if times:
+                return max(times)
+    return None
+
+
+def _read_newest(path: Path) -> Iterator[datetime]:
+    """The newest times of a file's row groups."""
+    try:
+        for _, last in _read_bounds(path):
+            yield last if last != _LATEST else pc.max(pq.read_table(path)["at"]).as_py()
+    except (OSError, pa.ArrowException):
+        return
 
 
 def read_pieces(
@@ -224,7 +254,7 @@ def _read_piece(
     tables, damaged = [table.schema.empty_table()], []
     for path in files:
         try:
-            if not _may_hold(path, low, high):
+            if not any(low <= last and first < high for first, last in _read_bounds(path)):
                 continue
             rows = read_file(path, table)
         except (OSError, pa.ArrowException) as error:
@@ -240,17 +270,34 @@ def _read_piece(
     return Piece(partition, with_composition, duplicates, tuple(damaged))
 
 
-def _may_hold(path: Path, low: datetime, high: datetime) -> bool:
-    """Whether the file can have rows of the time range, by its statistics."""
+def may_hold(path: Path, low: datetime, high: datetime) -> bool | None:
+    """Whether the file can have rows of a time range, both ends included, by its statistics; None
+    if it is damaged. One that has just been removed has none."""
+    try:
+        return any(low <= last and first <= high for first, last in _read_bounds(path))
+    except FileNotFoundError:
+        return False
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _read_bounds(path: Path) -> tuple[tuple[datetime, datetime], ...]:
+    return _read_bounds_of(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(100_000)
+def _read_bounds_of(path: Path, _: int) -> tuple[tuple[datetime, datetime], ...]:
+    """The first and last time of each row group; a file never changes."""
     metadata = pq.read_metadata(path)
+    bounds = []
     for number in range(metadata.num_row_groups):
         column = metadata.row_group(number).column(0)
         statistics = column.statistics
         if column.path_in_schema != "at" or statistics is None or not statistics.has_min_max:
-            return True
-        if statistics.min < high and statistics.max >= low:
-            return True
-    return False
+            bounds.append((_EARLIEST, _LATEST))
+        else:
+            bounds.append((statistics.min, statistics.max))
+    return tuple(bounds)
 
 
 def _add_composition(table: Table, rows: pa.Table, composition: str) -> pa.Table:

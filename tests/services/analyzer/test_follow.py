@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from speck.analyzer.follow import begin
-from speck.analyzer.run import _configure_for_few_rows
+from speck.analyzer.run import configure_for_few_rows
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, at, dataset, plan, running, site, write
@@ -25,7 +25,7 @@ def test_what_comes_while_it_follows_is_told(spark: SparkSession, tmp_path: Path
         analysis: JsonObject = json.loads(out.read_text()) if out.exists() else {"jobs": []}
         return {job["job_name"]: job for job in analysis["jobs"]}
 
-    with _configure_for_few_rows(spark):
+    with configure_for_few_rows(spark):
         query = begin(spark, root, out, SPAN_S)
         try:
             wait_for(lambda: "A" in read_analysis() or query.exception() is not None)

@@ -56,7 +56,7 @@ def site(name: str, **more: Any) -> Row:
 def rank(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
     of_jobs = frame(spark, JOBS, jobs)
     places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
-    origins = find_origins(of_jobs, SITES_USED.select(places, "test"))
+    origins = find_origins(of_jobs, SITES_USED.check(places, "test"))
     return sorted(rank_jobs(of_jobs, places, origins).collect(), key=lambda row: row["rank"])
 
 
@@ -174,8 +174,8 @@ def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession)
 def test_a_frame_that_breaks_the_contract_is_refused_by_its_step(few: SparkSession) -> None:
     wrong = few.createDataFrame([("c", 1)], "composition string, job_name int")
     with pytest.raises(PermanentError, match="cannot walk: column 'job_name' of origins is int"):
-        ORIGINS.select(wrong, "walk")
+        ORIGINS.check(wrong, "walk")
     with pytest.raises(PermanentError, match="cannot walk: column 'edge' of origins is missing"):
-        ORIGINS.select(
+        ORIGINS.check(
             few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk"
         )

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import clean, rates
 from speck.analyzer.reading import Span
+from speck.analyzer.slicing import Slicing
 from speck.metrics.rates import compute_job_metrics
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
@@ -83,7 +84,7 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
     frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
     sliced = rates.sum_slices(
         clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
-        Span(at(0), at(EVERY_S)),
+        Slicing(Span(at(0), at(EVERY_S))),
     )
     tasks = rates.rate_tasks(sliced)
     (job,) = (row.asDict() for row in rates.rate_jobs(tasks, sliced).collect())

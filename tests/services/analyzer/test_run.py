@@ -74,7 +74,7 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     content[middle : middle + 100] = bytes(255 - byte for byte in content[middle : middle + 100])
     file.write_bytes(content)
 
-    assert find_newest(spark, tmp_path) == moment(SPAN_S)
+    assert find_newest(tmp_path) == moment(SPAN_S)
     analysis = analyse(spark, tmp_path, SPAN)
 
     assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]

@@ -42,7 +42,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def analysed(spark: SparkSession, root: Path) -> JsonObject:
-    return analyse(spark, root, Span(SPEC.start, find_newest(spark, root)))
+    return analyse(spark, root, Span(SPEC.start, find_newest(root)))
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 
 from speck.model.scopes import Scopes
 from speck.service.audit import read_entries, verify
+from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 
 
@@ -57,6 +59,15 @@ def test_each_change_is_recorded_with_who_asked_for_it(
     actors = {(e["kind"], e.get("by")) for e in events if e["kind"] in ("site", "token", "change")}
     assert actors >= {("site", "admin"), ("token", "admin"), ("change", "deployer")}
     assert verify(bench.service.config.audit).faults == ()
+
+
+def test_events_of_artifacts_name_who_deleted_them(bench: Bench, tokens: dict[str, str]) -> None:
+    jar = jar_bytes(b"unused")
+    path = f"/artifacts/{hashlib.sha256(jar).hexdigest()}"
+    assert ask(bench, "PUT", path, tokens["deployer"], data=jar).status_code == 201
+    assert ask(bench, "DELETE", path, tokens["deployer"]).status_code == 204
+    *_, event = bench.service.records.events()
+    assert (event["kind"], event["by"]) == ("artifact", "deployer")
 
 
 def test_refusals_are_recorded_and_reads_are_not(bench: Bench, tokens: dict[str, str]) -> None:

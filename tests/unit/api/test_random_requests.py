@@ -6,7 +6,6 @@ from __future__ import annotations
 import collections
 import itertools
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -77,11 +76,8 @@ def _refuse(*_: Any) -> None:
     raise ConnectionRefusedError("random addresses are not called")
 
 
-def _fail(analyses: Analyses, run: Any) -> subprocess.Popen[bytes]:
-    log = analyses._log(run.record["id"])
-    log.parent.mkdir(exist_ok=True)
-    log.write_text("cannot find any samples")
-    return subprocess.Popen(["false"], stdin=subprocess.PIPE)
+def _fail(*_: Any) -> tuple[str, str]:
+    return "failed", "cannot find any samples"
 
 
 @schemathesis.serializer(
@@ -146,7 +142,8 @@ class Api:
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """Nothing reaches a network, and no analysis starts Spark."""
     monkeypatch.setattr(socket.socket, "connect", _refuse)
-    monkeypatch.setattr(Analyses, "_begin", _fail)
+    monkeypatch.setattr(Analyses, "_analyse", _fail)
+    monkeypatch.setattr(Analyses, "_follow", _fail)
     api = Api(tmp_path)
     yield api
     api.close()

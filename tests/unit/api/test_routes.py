@@ -146,7 +146,7 @@ def _outdated(bench: Bench) -> None:
 
 def _analysed(bench: Bench) -> None:
     """An analysis that is done, as the analyzer leaves it."""
-    head = dict.fromkeys(("composition", "ended", "error"))
+    head = dict.fromkeys(("composition", "ended", "error", "warm"))
     head |= {"id": "a1", "state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
     bench.service.records.write({"analysis/a1": {**head, "follow": False}})
     file = bench.service.config.home / "analyses" / "a1.json"

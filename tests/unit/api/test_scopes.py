@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from speck.api.access import ACCESS, About
 from speck.model.scopes import Scopes
 from speck.service.tokens import Role
+from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job
 
 BETA = Scopes(compositions=("beta*",), topics=("beta/#", "speck-calibration/#"), sites=("edge-a",))
@@ -20,6 +22,8 @@ KINDS = {
     "all": BETA,
 }
 SECRET = "alpha-key"
+JAR = jar_bytes(b"alpha")
+SHA256 = hashlib.sha256(JAR).hexdigest()
 
 
 def alpha(**more: Any) -> dict[str, Any]:
@@ -50,6 +54,7 @@ class Field:
     def __init__(self, bench: Bench):
         self.bench = bench
         bench.add_sites()
+        assert bench.client.put(f"/artifacts/{SHA256}", data=JAR).status_code == 201
         for body in (alpha(), beta()):
             answer = bench.client.post("/compositions?wait=30", json=body)
             assert answer.json["state"] == "done", answer.text
@@ -70,7 +75,8 @@ class Field:
         head = dict.fromkeys(("ended", "error"))
         head |= {"state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
         for name in ("alpha", "beta"):
-            analysis = {**head, "id": f"an-{name}", "composition": name, "follow": False}
+            analysis = {**head, "id": f"an-{name}", "composition": name}
+            analysis |= {"follow": False, "warm": None}
             placement = {
                 **dict.fromkeys(("at", "policy", "analysis", "gain", "violations")),
                 "id": f"pl-{name}",
@@ -94,7 +100,7 @@ class Field:
         """What the path of a route may name, of A (alpha) or B (beta)."""
         (change, *_) = self.bench.service.changes.all(composition=whose)
         names = {"name": whose, "job_name": f"{whose}-alone", "change_id": change["id"]}
-        names |= {"analysis_id": f"an-{whose}", "placement_id": f"pl-{whose}", "sha256": "0" * 64}
+        names |= {"analysis_id": f"an-{whose}", "placement_id": f"pl-{whose}", "sha256": SHA256}
         return names | {"command_id": "c", "transfer_id": "t"}
 
     def path(self, rule: str, whose: str) -> str:
@@ -248,6 +254,80 @@ def test_the_stream_of_events_holds_only_what_lies_inside(field: Field) -> None:
     assert "beta" in text and "alpha" not in text and "edge-b" not in text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_an_artifact_only_own_uses_are_named(kind: str, field: Field) -> None:
+    jar = jar_bytes(b"common")
+    sha256 = hashlib.sha256(jar).hexdigest()
+    path = f"/artifacts/{sha256}"
+    assert field.ask("PUT", path, kind, data=jar).json["uses"] == []
+    used = {"job_path": f"artifact:{sha256}"}
+    theirs = _job("alpha-3", "edge-b", "alpha/3", "alpha/4", **used)
+    assert field.send("POST", "/jobs", field.admin, json=theirs).status_code == 201
+    own = _job("beta-3", "edge-a", "beta/3", "beta/4", **used)
+    assert field.ask("POST", "/jobs", kind, json=own).status_code == 201
+    again = field.ask("PUT", path, kind, data=jar)
+    (listed,) = field.ask("GET", "/artifacts", kind).json["artifacts"]
+    for uses in (again.json["uses"], listed["uses"]):
+        assert {use["job_name"] for use in uses} == {"beta-3"}
+    refused = field.ask("DELETE", path, kind)
+    assert refused.status_code == 409
+    assert "a job of others, job 'beta-3' uses it" in refused.json["detail"]
+    assert "alpha" not in again.text + refused.text
+
+
+@pytest.mark.parametrize("kind", ["sites", "all"])
+def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Field) -> None:
+    own, other = ("edge-a", "beta/in"), ("edge-b", "alpha/in")
+    result = {
+        "jobs": [],
+        "links": [{"broker_site": own[0], "topic": own[1]}],
+        "sites": [{"name": name} for name in ("edge-a", "edge-b", "cloud")],
+        "ranking": [{"job_name": "beta-1", "edge": edge} for edge in ("edge-a", "edge-b", None)],
+        "bottlenecks": [
+            {"kind": "site", "name": "edge-b", "value": 1.0, "why": "edge-b is full"},
+            {"kind": "job", "name": "beta-1", "value": 0.9, "why": "it is busy"},
+        ],
+        "forecast": [{"site": site, "topic": topic} for site, topic in (own, other)],
+    }
+    file = field.bench.service.analyses._result("an-beta")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result))
+    whole = field.send("GET", "/analyses/an-beta", field.admin)
+    assert len(whole.json["sites"]) == 3 and "alpha/in" in whole.text
+    shown = field.ask("GET", "/analyses/an-beta", kind)
+    assert [site["name"] for site in shown.json["sites"]] == ["edge-a"]
+    assert [job["edge"] for job in shown.json["ranking"]] == ["edge-a", None]
+    assert [each["kind"] for each in shown.json["bottlenecks"]] == ["job"]
+    assert [link["topic"] for link in shown.json["forecast"]] == ["beta/in"]
+    for words in ("edge-b", "cloud", "alpha"):
+        assert words not in shown.text
+
+
+def test_the_log_of_an_autopilot_is_for_those_who_may_see_all_sites(field: Field) -> None:
+    path = "/compositions/beta/autopilot"
+    switched = field.send("PUT", path, field.admin, json={"on": True})
+    assert switched.json["log"] and switched.json["on"]
+    for kind, count in (("topics", 1), ("compositions", 1), ("sites", 0), ("all", 0)):
+        assert len(field.ask("GET", path, kind, "viewer").json["log"]) == count, kind
+    assert field.ask("PUT", path, "sites", json={"on": False}).json["log"] == []
+
+
+def test_a_calibration_names_no_site_outside(field: Field) -> None:
+    path = "/sites/edge-a/calibration"
+    assert "cloud" in field.ask("POST", path, "topics").json["detail"]  # the site of reference
+    refused = field.ask("POST", path, "sites")
+    assert refused.status_code == 409
+    assert "relative to those of another site" in refused.json["detail"]
+    assert "cloud" not in refused.text
+
+
+def test_who_else_has_sent_an_artifact_is_not_said(field: Field) -> None:
+    path = f"/artifacts/{SHA256}"
+    field.send("DELETE", path, field.admin)
+    assert field.send("PUT", path, field.admin, data=JAR).json["by"] == "root"
+    assert field.ask("PUT", path, "all", data=JAR).json["by"] is None
+
+
 def test_a_stream_ends_with_its_token(field: Field) -> None:
     answer = field.ask("GET", "/events", "all", headers={"Accept": "text/event-stream"})
     pieces = iter(answer.response)
@@ -300,6 +380,21 @@ def test_a_job_alone_is_not_connected_to_what_lies_outside(field: Field) -> None
         answer = field.ask(method, path, "all", json=body)
         assert answer.status_code == 403
         assert [problem["path"] for problem in answer.json["errors"]] == ["source_topic"]
+
+
+def test_a_cycle_through_jobs_of_others_names_none_of_them(field: Field) -> None:
+    closing = _job("beta-loop", "edge-b", "alpha/out", "alpha/in")
+    at = {"source_site": "edge-b", "sink_site": "edge-b"}
+    alone = _job("beta-alone", "edge-a", "alpha/out", "alpha/in", **at)
+    for method, path, body in (
+        ("POST", "/compositions", beta(closing)),
+        ("POST", "/jobs", closing),
+        ("PUT", "/jobs/beta-alone", alone),
+    ):
+        answer = field.ask(method, path, "compositions", json=body)
+        assert answer.status_code == 422
+        assert "-> a job of somebody else ->" in answer.json["detail"], f"{method} {path}"
+        assert "alpha-" not in answer.text and "'alpha'" not in answer.text
 
 
 def test_names_outside_are_not_to_be_had(field: Field) -> None:

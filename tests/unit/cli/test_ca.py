@@ -29,7 +29,8 @@ def test_an_end_within_30_days_is_a_warning(alone: Run, tmp_path: Path) -> None:
     assert "warning" not in alone(*issue, "--days", "40").stderr
     alone(*issue, "--days", "29", "--force")
     listed = alone("ca", "list", "--folder", str(tmp_path))
-    assert "renew it: speck ca issue edge-a --host pi --force" in listed.stderr
+    renewal = f"speck ca issue edge-a --host pi --force --folder {tmp_path}"
+    assert f"renew it: {renewal}" in listed.stderr
 
 
 def test_a_truststore_of_few(alone: Run, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from speck.binding import JobException
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
 from speck.service.audit import read_entries
+from speck.store.backup import write_backup
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes, site_body
@@ -374,6 +376,22 @@ def test_backup_and_restore(deployed: Run, alone: Run, tmp_path: Path) -> None:
     (done,) = read_entries(tmp_path / "new" / "audit")
     assert (done["verb"], done["outcome"], done["file"]) == ("speck restore", "done", str(saved))
     assert alone("restore", "nothing.gz").exit_code == 1
+
+
+def test_a_restore_says_that_removed_tokens_are_valid_again(
+    deployed: Run, alone: Run, tmp_path: Path
+) -> None:
+    home = str(tmp_path / "new")
+    deployed("backup", "open.gz")
+    assert "tokens" not in alone("restore", "open.gz", "--home", home).stderr
+    alone("token", "add", "root", "--role", "admin", "--home", home)
+    store = Store.open(tmp_path / "new" / "store")
+    (tmp_path / "saved.gz").write_bytes(b"".join(write_backup(store, datetime.now(UTC))))
+    store.close()
+    later = str(tmp_path / "later")
+    said = alone("restore", "saved.gz", "--home", later).stderr
+    assert "the tokens (1) are as they were at 20" in said
+    assert f"see `speck token list --home {later}`" in said
 
 
 def test_a_backup_is_verified_and_names_changes_under_way(

@@ -264,6 +264,47 @@ def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, ag
     assert results[0].checkpoint_id == 9
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"states": 7},
+        {"states": {"a": 1}},
+        {"states": [7]},
+        {"states": [{**_shown(1), "bytes": "many"}]},
+        {"states": [{**_shown(1), "at_ms": float("inf")}]},
+    ],
+)
+def test_a_malformed_list_is_an_error_of_its_site(service: Service, body: JsonObject) -> None:
+    beat(service)
+    thread, results = _ask_for_newest(service, "edge-a", "ab" * 16)
+    wait_for(lambda: bool(commands(service, "edge-a")))
+    answer(service, "edge-a", "list", state="done", **body)
+    thread.join()
+    (error,) = results
+    assert isinstance(error, PermanentError)
+    assert "cannot read the list of states that the agent of edge-a sent" in str(error)
+
+
+@pytest.mark.parametrize("body", [{}, {"location": None}, {"location": ["file:///s"]}])
+def test_a_target_that_does_not_say_where_the_state_is_has_failed(
+    service: Service, body: JsonObject
+) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="done", bytes=90, **body)
+    progress = service.agents.carry(MOVE)
+    assert progress.done and progress.location is None
+    assert "the agent of edge-b says: it has received the state, but not" in str(progress.failure)
+
+
+def test_what_an_agent_says_of_a_failure_is_kept_in_part(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="failed", error="x" * 60_000)
+    assert len(str(service.agents.carry(MOVE).failure)) < 2000
+
+
 def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,21 @@ def start(service: Service, **options: object) -> str:
 
 def pid_of(service: Service, analysis_id: str) -> int:
     run = service.analyses._runs[analysis_id]
-    wait_for(lambda: run.process is not None)
-    assert run.process is not None
-    return run.process.pid
+    return wait_for(lambda: run.application is not None and run.application.pid)
+
+
+def analyse(service: Service, **options: object) -> Any:
+    """An analysis that is over."""
+    analysis_id = start(service, **options)
+    service.analyses.wait(analysis_id, RUN_S)
+    return service.analyses.get(analysis_id)
+
+
+def warm_pid(service: Service) -> int:
+    assert service.analyses._warm is not None
+    pid = service.analyses._warm[1].pid
+    assert pid is not None
+    return pid
 
 
 def is_gone(pid: int) -> bool:
@@ -54,6 +68,91 @@ def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
         assert again.analyses.get(started.body["id"]) == analysis
     finally:
         again.close()
+
+
+@pytest.mark.long
+def test_spark_stays_up_for_the_next_one_until_it_is_idle_for_long(service: Service) -> None:
+    dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    cold = analyse(service)
+    pid = warm_pid(service)
+
+    warm = analyse(service, composition="c")
+
+    assert (cold["warm"], warm["warm"]) == (False, True)
+    assert warm["jobs"] == cold["jobs"] != []
+    assert warm_pid(service) == pid
+    service.analyses._idle_s = 0.0
+    analyse(service)
+    wait_for(lambda: is_gone(pid))
+    assert analyse(service)["warm"] is False
+
+
+@pytest.mark.long
+def test_an_analysis_whose_spark_dies_begins_again(service: Service) -> None:
+    dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    analyse(service)
+    pid = warm_pid(service)
+    os.kill(pid, signal.SIGSTOP)  # the next analysis cannot come to its end before the kill
+    analysis_id = start(service)
+    run = service.analyses._runs[analysis_id]
+    wait_for(lambda: run.record["warm"])
+
+    os.killpg(pid, signal.SIGKILL)
+
+    service.analyses.wait(analysis_id, RUN_S)
+    analysis = service.analyses.get(analysis_id)
+    assert (analysis["state"], analysis["error"], analysis["warm"]) == ("done", None, False)
+    assert warm_pid(service) != pid
+
+
+@pytest.mark.long
+def test_spark_that_takes_too_much_memory_is_ended(service: Service) -> None:
+    dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    application = service.analyses._take_warm("local[*]")
+    application.measure_memory = lambda: 1 << 40  # type: ignore[method-assign]
+
+    assert analyse(service)["state"] == "done"
+
+    assert application.pid is not None
+    assert is_gone(application.pid)
+    assert service.analyses._warm is None
+
+
+def test_progress_is_shown_while_it_runs(service: Service) -> None:
+    analysis_id = start(service, ahead_s=60.0)
+    pid = pid_of(service, analysis_id)
+
+    def read_progress() -> Any:
+        return service.analyses.get(analysis_id).get("progress")
+
+    assert wait_for(read_progress) == {"step": "starting Spark", "done": 0, "of": 5}
+    service.analyses.cancel(analysis_id)
+    assert read_progress() is None
+    assert is_gone(pid)
+
+
+def test_a_composition_of_which_nothing_is_known_is_refused_at_once(service: Service) -> None:
+    with pytest.raises(NotFoundError, match="there is no such composition, and there are no samp"):
+        start(service, composition="traffik")
+    (service.config.metrics / "tasks" / "day=2026-01-01" / "composition=old").mkdir(parents=True)
+    service.analyses.cancel(start(service, composition="old"))
+
+
+def test_spark_that_cannot_be_started_says_why(service: Service, tmp_path: Path) -> None:
+    master = "spark://127.0.0.1:1"
+    config = replace(
+        service.config, spark_masters=(master,), spark_secret_file=tmp_path / "missing"
+    )
+    analyses = Analyses(config, service.records, service.clock, lambda: None)
+    body = analyses.start(AnalysisRequest()).body
+    assert body is not None
+
+    analyses.wait(body["id"], RUN_S)
+
+    analysis = analyses.get(body["id"])
+    analyses.close()
+    assert analysis["state"] == "failed"
+    assert analysis["error"].startswith(f"cannot read the secret of {master}: ")
 
 
 def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:

@@ -106,7 +106,32 @@ def _begin_late(lines: list[bytes]) -> None:
     lines[0] = lines[0].replace(b"0" * 64, b"1" * 64)
 
 
-@pytest.mark.parametrize("tamper", [_change, _remove, _swap, _insert, _spoil, _begin_late])
+def _cut_off_the_oldest(lines: list[bytes]) -> None:
+    del lines[:2]
+
+
+def _spoil_deeply(lines: list[bytes]) -> None:
+    lines[2] = b"[" * 100_000 + b"\n"
+
+
+def _leave_one_without_number(lines: list[bytes]) -> None:
+    lines[:] = [b'{"n":"one","previous":"none"}\n']
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        _change,
+        _remove,
+        _swap,
+        _insert,
+        _spoil,
+        _begin_late,
+        _cut_off_the_oldest,
+        _spoil_deeply,
+        _leave_one_without_number,
+    ],
+)
 def test_verify_finds_what_was_tampered_with(tmp_path: Path, tamper: Any) -> None:
     record(tmp_path, 5)
     (file,) = list_files(tmp_path)
@@ -114,6 +139,13 @@ def test_verify_finds_what_was_tampered_with(tmp_path: Path, tamper: Any) -> Non
     tamper(lines)
     file.write_bytes(b"".join(lines))
     assert verify(tmp_path).faults
+
+
+def test_verify_finds_that_the_oldest_files_were_removed(tmp_path: Path) -> None:
+    record(tmp_path, 10, file_bytes=600)
+    list_files(tmp_path)[0].unlink()
+    (fault,) = verify(tmp_path).faults
+    assert fault == "00000002.jsonl: the files before it are missing, though 64 are kept"
 
 
 def test_a_hash_that_was_noted_shows_that_the_newest_lines_were_cut_off(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from speck.ca import Authority
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.site import Site
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.service.legs import Legs
 from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
 from tests.service_helpers import (
@@ -164,6 +169,16 @@ def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
     assert [(f["part"], f["found"]) for f in findings] == [("engine", "no answer")]
 
 
+def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Service) -> None:
+    body = site_body("edge-a")
+    body["broker"]["credentials"] = "missing"
+    service.sites.put(site_from_data(body))
+    (finding,) = findings_but_of_tls(service, "edge-a")
+    assert (finding["part"], finding["found"]) == ("broker", "cannot be used")
+    assert "no file of that name" in finding["why"]
+    assert "start the broker" not in finding["mend"]
+
+
 def test_check_names_every_plain_leg(service: Service) -> None:
     service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
     findings = service.sites.check("edge-a")["findings"]
@@ -174,6 +189,19 @@ def test_check_names_every_plain_leg(service: Service) -> None:
         ("agent", "warning", "http://edge-a.test:8090 is plain"),
         ("service", "note", "http://127.0.0.1:8080 is plain, on loopback"),
     ]
+
+
+def test_check_names_the_service_s_own_certificate_when_it_ends_soon(
+    service: Service, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    authority = Authority.create(tmp_path / "ca", now)
+    cert = authority.issue("service", now, days=20).cert
+    config = replace(service.config, tls_cert=cert, client_ca=authority.cert)
+    legs = Legs(config, service.connections, service.agents, service.clock)
+    (finding,) = [each for each in legs.findings("edge-a") if each["setting"] == "certificate"]
+    assert (finding["part"], finding["severity"]) == ("service", "warning")
+    assert f"that of {cert} ends in" in finding["found"]
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speck.errors import MOST_PROBLEMS, InvalidError, find_similar
+from speck.spec import topology
 from speck.spec.jars import Jar, class_fault
 from speck.spec.schema import load_composition
 from speck.spec.yaml_loader import MAX_BYTES
@@ -69,13 +70,13 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
 
 
 def read(name: str) -> None:
-    """Read one of the documents, and print the CPU time that it took and the memory."""
+    """Read and check one of the documents, and print the CPU time that it took and the memory."""
     text = DOCUMENTS[name]().encode()
     before, problems = time.process_time(), 0
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for media in ("application/yaml", "application/json"):
         try:
-            load_composition(text, media)
+            topology.check(load_composition(text, media))
         except InvalidError as error:
             problems = max(problems, len(error.problems))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory

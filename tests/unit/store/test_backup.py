@@ -171,6 +171,8 @@ def replace_in(line: int, old: bytes, new: bytes) -> Damage:
         (replace_in(4, b'"n":1', b'"n":2'), "line 5, after the record n/0: the checksum of the"),
         (replace_in(4, b"}", b""), "line 5, after the record n/0: it is no JSON"),
         (replace_in(4, b'"key"', b'"kez"'), "it is no record"),
+        (lambda lines: [lines[0], b"[" * 100_000 + b"\n", *lines[2:]], "line 2: it is no JSON"),
+        (replace_in(0, b'"under_way":[]', b'"under_way":7'), "holds no list of changes"),
     ],
 )
 def test_a_fault_is_named(store: Store, file: Path, damage: Damage, fault: str) -> None:

@@ -1,0 +1,91 @@
+"""One request for an analysis, and its answer: from the dataset to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speck.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READING, RATING, RANKING, FORECASTING = STEPS = (
+    "reading samples",
+    "rating jobs",
+    "ranking jobs",
+    "forecasting links",
+)
+"""The steps of an analysis, in order; the last one only for a request with `ahead_s`."""
+
+Report = Callable[[str], None]
+"""Is called with each step that begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to analyse: the dataset in the folder `dataset` from `since` to `until` (without them:
+    the `window_s` seconds before the newest sample), all jobs or those of one composition; with
+    `ahead_s`, forecasts of links for so many seconds. `out` is the file for the answer. With
+    `follow` the answer is written again whenever there are new samples."""
+
+    dataset: Path
+    out: Path
+    composition: str | None = None
+    window_s: float = 600.0
+    since: datetime | None = None
+    until: datetime | None = None
+    ahead_s: float | None = None
+    follow: bool = False
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Request:
+        """Read a request; paths and times (RFC 3339) are strings."""
+        paths = {name: Path(values[name]) for name in ("dataset", "out")}
+        times = {name: parse_time(values[name]) for name in ("since", "until") if values.get(name)}
+        return cls(**{**values, **paths, **times})
+
+
+def parse_time(text: str) -> datetime:
+    """Read an RFC 3339 time; without an offset it is UTC. Raises ValueError."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def answer(spark: SparkSession, request: Request, report: Report = lambda _: None) -> None:
+    """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
+    from speck.analyzer import follow, reading, result, run
+
+    if request.follow:
+        follow.follow(spark, request.dataset, request.out, request.window_s, request.composition)
+        return
+    report(READING)
+    until = request.until or reading.find_newest(request.dataset, request.composition)
+    since = request.since or until - timedelta(seconds=request.window_s)
+    if since >= until:
+        raise InvalidError("cannot analyse: the window ends before it begins")
+    span = reading.Span(since, until)
+    analysis = run.analyse(spark, request.dataset, span, request.composition, report)
+    if request.ahead_s:
+        report(FORECASTING)
+        ahead = timedelta(seconds=request.ahead_s)
+        analysis["forecast"] = run.forecast_links(spark, request.dataset, until, ahead)
+    result.write(analysis, request.out)
+
+
+def describe_failure(error: Exception) -> str:
+    """The message of an error; for a Java error the first line of its root cause."""
+    from speck.errors import SpeckError
+
+    if isinstance(error, SpeckError):
+        return "\n".join([str(error), *(f"  {p}" for p in getattr(error, "problems", ()))])
+    if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+        cause = "PySpark is not installed; install it with `pip install speck[analyzer]`"
+        return f"cannot analyse: {cause}"
+    lines = str(error).splitlines() or [type(error).__name__]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    first = next((line for line in lines if line.strip()), lines[0])
+    return f"cannot analyse: {causes[-1] if causes else first}"

@@ -1,0 +1,92 @@
+"""Fingerprints of the rows of ten minutes, which tell whether sums of these rows are still valid.
+
+A fingerprint is a sum over the files that hold rows of the ten minutes: of a hash of the file's
+name. A compacted file keeps the sums of its sources in its metadata, so that compaction changes no
+fingerprint. New, late and imported rows come in new files and change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speck.metrics.dataset.files import day_of, files_of, list_partitions
+from speck.metrics.dataset.schema import Table
+
+UNIT_S = 600
+"""The ten minutes, in seconds; units are numbered from 1970."""
+
+UNITS = ".units"
+"""The folder of the analyzer's sums of units, beside the tables."""
+
+ORIGINS = "speck.origins"
+"""The metadata of a compacted file: unit -> sum, as JSON."""
+
+_MODULUS = 1 << 64
+_REMEMBERED = 200_000
+
+
+def fingerprint_units(
+    root: Path, table: Table, since: datetime, until: datetime
+) -> Mapping[int, str]:
+    """Fingerprint the units that have rows in files of the days from `since` to `until`. Damaged
+    files have no part in it."""
+    sums: Counter[int] = Counter()
+    for partition in list_partitions(root, table):
+        if day_of(since) <= partition.day <= day_of(until):
+            for path in files_of(root, table, partition):
+                sums.update(_read_cached(path))
+    return {unit: f"{total % _MODULUS:016x}" for unit, total in sums.items()}
+
+
+def combine_prints(
+    prints: Mapping[int, str], units: Iterable[int], length: int
+) -> Mapping[int, str]:
+    """The fingerprints of units of a length, in tens of minutes, that have rows."""
+    combined = {}
+    for unit in units:
+        parts = [prints.get(part, "") for part in range(unit, unit + length)]
+        if any(parts):
+            whole = hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
+            combined[unit] = parts[0] if length == 1 else whole
+    return combined
+
+
+def sum_origins(paths: Iterable[Path]) -> str:
+    """What the metadata of a file that replaces these files has to hold."""
+    sums: Counter[int] = Counter()
+    for path in paths:
+        sums.update(_read_cached(path))
+    return json.dumps({str(unit): total % _MODULUS for unit, total in sorted(sums.items())})
+
+
+def _read_cached(path: Path) -> Mapping[int, int]:
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except (OSError, pa.ArrowException):
+        return {}
+
+
+@lru_cache(_REMEMBERED)
+def _read(path: Path, _: int) -> Mapping[int, int]:
+    """The sums of a file, by unit; files never change."""
+    metadata = pq.read_metadata(path)
+    kept = (metadata.metadata or {}).get(ORIGINS.encode())
+    if kept is not None:
+        return {int(unit): total for unit, total in json.loads(kept).items()}
+    own = int.from_bytes(hashlib.blake2b(path.name.encode(), digest_size=8).digest(), "big")
+    units: set[int] = set()
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(0).statistics
+        if statistics is not None and statistics.has_min_max:
+            first, last = (int(at.timestamp()) // UNIT_S for at in (statistics.min, statistics.max))
+            units.update(range(first, last + 1))
+    return dict.fromkeys(units, own)

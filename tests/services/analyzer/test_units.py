@@ -1,0 +1,163 @@
+"""An analysis of cached sums of ten minutes is that of the rows, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from bench.samples import Spec, generate
+from speck.analyzer import unit_cache
+from speck.analyzer.reading import Span, find_newest
+from speck.analyzer.run import analyse
+from speck.analyzer.slicing import LONG, VERY_LONG
+from speck.metrics.dataset.maintenance import maintain
+from speck.metrics.dataset.origins import UNIT_S, UNITS
+from speck.metrics.dataset.schema import TASKS
+from speck.model.values import JsonObject
+from tests.samples_by_hand import T0, dataset, plan, running, site, task, write
+
+TOLERANCE = 1e-9
+_LOOKS = 1 + int(1.5 * LONG.total_seconds() / 10)
+SPECS = st.builds(
+    Spec,
+    jobs=st.integers(1, 8),
+    sites=st.integers(1, 4),
+    hours=st.sampled_from([2.7, 8.9]),
+    seed=st.integers(0, 2**16),
+    every_s=st.sampled_from([10.0, 45.0, 400.0, 900.0]),
+    links_every_s=st.sampled_from([30.0, 600.0, 1500.0]),
+    stateful=st.sampled_from([0.0, 1.0]),
+    no_busy=st.sampled_from([0.0, 0.5]),
+    silences_per_hour=st.sampled_from([0.0, 3.0]),
+    restarts_per_hour=st.sampled_from([0.0, 2.0]),
+    incarnations_per_hour=st.sampled_from([0.0, 1.0]),
+    nan=st.sampled_from([0.0, 0.2]),
+    stale=st.sampled_from([0.0, 0.2]),
+    duplicates=st.sampled_from([0.0, 0.2]),
+    missed=st.sampled_from([0.0, 0.3]),
+    contended=st.sampled_from([0.0, 0.5]),
+)
+
+
+def assert_same(one: Any, other: Any, place: str = "") -> None:
+    """Raises AssertionError that names the first place where two analyses differ."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for name in one:
+            assert_same(one[name], other[name], f"{place}/{name}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), place
+        for number, (each, its) in enumerate(zip(one, other, strict=True)):
+            assert_same(each, its, f"{place}[{number}]")
+    elif isinstance(one, float) and isinstance(other, float):
+        assert math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-9), (place, one, other)
+    else:
+        assert one == other, place
+
+
+def analyse_both(spark: SparkSession, root: Path, span: Span) -> JsonObject:
+    """The analysis of units, which is that of the rows."""
+    by_units = analyse(spark, root, span)
+    assert_same(by_units, analyse(spark, root, span, by_units=False))
+    return by_units
+
+
+def units_of(root: Path) -> set[str]:
+    return {path.name for path in (root / UNITS / TASKS.name).glob("*/*-*")}
+
+
+@pytest.mark.long
+def test_whatever_is_wrong_with_samples_units_equal_rows(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @given(SPECS, st.floats(0, UNIT_S), st.floats(0, UNIT_S))
+    @settings(
+        max_examples=25,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(spec: Spec, late: float, early: float) -> None:
+        root = tmp_path_factory.mktemp("units")
+        generate(root, spec)
+        since = spec.start + timedelta(seconds=late)
+        length = VERY_LONG if spec.hours > 8 else LONG
+        span = Span(since, since + length + timedelta(seconds=early))
+        once = analyse_both(spark, root, span)
+        assert units_of(root)
+        assert_same(analyse(spark, root, span), once)  # all from the cache
+
+    check()
+
+
+def test_late_rows_imports_and_compaction_are_seen(spark: SparkSession, tmp_path: Path) -> None:
+    """One job; then rows that come late, then all files are merged."""
+    sites = [*site("edge-a"), *site("cloud")]
+    rows = running(looks=_LOOKS)
+    late = [rows.pop(number) for number in (400, 401, 402)]
+    dataset(tmp_path, rows, [plan()], sites)
+    until = find_newest(tmp_path)
+    span = Span(until - LONG, until)
+    before = analyse_both(spark, tmp_path, span)
+    first_units = units_of(tmp_path)
+
+    write(tmp_path, TASKS, late, part=7)
+    after = analyse_both(spark, tmp_path, span)
+
+    assert after["samples"]["rows"] == before["samples"]["rows"] + len(late)
+    second_units = units_of(tmp_path)
+    assert len(second_units - first_units) == len(
+        {int(row["at"].timestamp()) // 600 for row in late}
+    )
+    assert maintain(tmp_path, T0 + timedelta(days=3), 0).merged == 2
+    assert_same(analyse(spark, tmp_path, span), after)
+    assert units_of(tmp_path) < second_units | first_units  # replaced ones are gone, none is new
+
+
+def test_only_new_units_are_computed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset(tmp_path, running(looks=_LOOKS), [plan()], [*site("edge-a"), *site("cloud")])
+    until = find_newest(tmp_path)
+    spans: list[tuple[datetime, datetime]] = []
+    read = unit_cache.read
+
+    def note(_: Any, __: Any, table: Any, span: Span, *more: Any) -> Any:
+        if table is TASKS:
+            spans.append((span.since, span.until))
+        return read(_, __, table, span, *more)
+
+    monkeypatch.setattr(unit_cache, "read", note)
+    earlier = Span(until - LONG - timedelta(minutes=20), until - timedelta(minutes=20))
+    analyse(spark, tmp_path, earlier)
+    spans.clear()
+
+    analyse(spark, tmp_path, Span(until - LONG, until))
+
+    hours = sum((last - first).total_seconds() for first, last in spans) / 3600
+    assert hours == pytest.approx(1 / 3, abs=0.34)  # two units and the ends, of two hours
+
+
+def test_a_damaged_file_is_skipped_and_nothing_is_cached(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dataset(tmp_path, running(looks=_LOOKS), [plan()], [*site("edge-a"), *site("cloud")])
+    until = find_newest(tmp_path)
+    write(tmp_path, TASKS, [task(LONG.total_seconds(), "B")], part=9)
+    (file,) = (tmp_path / TASKS.name).rglob("*-9-*.parquet")
+    content = bytearray(file.read_bytes())
+    content[8:40] = bytes(32)
+    file.write_bytes(bytes(content))
+
+    analysis = analyse_both(spark, tmp_path, Span(until - LONG, until))
+
+    assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
+    assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
