@@ -182,7 +182,7 @@ class Sampler:
                 "site": incarnation.job.site,
                 **self.rate_job(incarnation),
             }
-            for (scope, name), incarnation in sorted(self._records.all_incarnations().items())
+            for (scope, name), incarnation in self._records.all_incarnations().items()
             if not incarnation.ended
         ]
 
