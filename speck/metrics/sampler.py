@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -23,24 +22,21 @@ from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.rates import Pair, compute_job_metrics
+from speck.metrics.latest import LatestSamples
 from speck.metrics.recorder import Recorder
 from speck.metrics.rows import (
     Ends,
     Row,
-    Samples,
-    discount_first_lag,
     make_broker_row,
     make_link_rows,
     make_plan_rows,
     make_site_row,
     make_task_rows,
     parse_plan,
-    update_samples,
 )
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
-from speck.model.measurement import BrokerMeasures, EngineMeasures, Host, PlanNode
+from speck.model.measurement import EngineMeasures, Host, PlanNode
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
@@ -67,20 +63,6 @@ POLL_S = 10.0
 
 _AT_ONCE = 512
 """Maximum number of threads, two per site: a silent site keeps its threads until the time limit."""
-
-
-@dataclass(slots=True)
-class _Site:
-    """The results of the last polls of one site."""
-
-    samples: Samples = field(default_factory=dict)
-    engine: EngineMeasures | None = None
-    broker: BrokerMeasures | None = None
-    links: list[Row] = field(default_factory=list)
-    first_lags: dict[str, int] = field(default_factory=dict)
-    """See `speck.metrics.rows.discount_first_lag`."""
-    plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
-    """Engine job id -> when (monotonic) its plan was written, and with which marks."""
 
 
 class Sampler:
@@ -115,7 +97,9 @@ class Sampler:
         self._own_host = Host()
         self._lock = threading.Lock()
         self._poll_ended = threading.Condition(self._lock)
-        self._sites: dict[str, _Site] = {}
+        self.latest = LatestSamples()
+        self._plans: dict[str, dict[str, tuple[float, Marks]]] = {}
+        """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
         self._polls_under_way: dict[tuple[str, str], float] = {}
         self._begun_at: dict[tuple[str, str], float] = {}
         self._unanswered: set[tuple[str, str]] = set()
@@ -155,23 +139,8 @@ class Sampler:
     # -- results of the last polls --------------------------------------------------------
 
     def rate_job(self, incarnation: Incarnation) -> JsonObject:
-        """Rates of an incarnation between its last two different samples, and its reader's lag.
-
-        None for unknown values. See `speck.metrics.rates.compute_job_metrics`.
-        """
-        with self._lock:
-            state = self._sites.get(incarnation.job.site, _Site())
-            pairs: list[Pair] = [
-                pair for key, pair in state.samples.items() if key[0] == incarnation.engine_job_id
-            ]
-            measure = state.engine.jobs.get(incarnation.engine_job_id) if state.engine else None
-            links = self._sites.get(incarnation.job.source_site, _Site()).links
-            ends = [row for row in links if row["job_name"] == incarnation.job.job_name]
-        lag = next((row["lag"] for row in ends if row["role"] == "reader"), None)
-        rates = compute_job_metrics(pairs)
-        if measure is not None and measure.restarts is not None:
-            rates["restarts"] = measure.restarts  # in a crash loop the tasks report nothing new
-        return {**rates, "lag": lag}
+        """See `LatestSamples.rate_job`."""
+        return self.latest.rate_job(incarnation)
 
     def rate_jobs(self) -> list[JsonObject]:
         """`{job_name, composition, site, ...}` of every incarnation that should be running."""
@@ -185,21 +154,6 @@ class Sampler:
             for (scope, name), incarnation in self._records.all_incarnations().items()
             if not incarnation.ended
         ]
-
-    def list_links(self) -> list[Row]:
-        """The newest rows of the ends of all links."""
-        with self._lock:
-            return [row for _, site in sorted(self._sites.items()) for row in site.links]
-
-    def list_engines(self) -> dict[str, EngineMeasures]:
-        """By site, the measures of engines that answered their last poll."""
-        with self._lock:
-            return {name: s.engine for name, s in sorted(self._sites.items()) if s.engine}
-
-    def list_brokers(self) -> dict[str, BrokerMeasures]:
-        """By site, the measures of brokers that answered their last poll."""
-        with self._lock:
-            return {name: s.broker for name, s in sorted(self._sites.items()) if s.broker}
 
     # -- one poll -------------------------------------------------------------------------
 
@@ -215,9 +169,10 @@ class Sampler:
         sessions = self._records.all_sessions()
         ends = Ends(self._records.installation, incarnations, sessions)
         self._own_host = Host(self._host.cpu(), cores())
+        self.latest.keep_only(sites.keys())
         with self._lock:
-            for name in self._sites.keys() - sites.keys():
-                del self._sites[name]
+            for name in self._plans.keys() - sites.keys():
+                del self._plans[name]
         at_site: dict[str, dict[tuple[str, str], Incarnation]] = {}
         beginning_jobs = self._list_beginning_jobs(BEGINNING_S)
         for key, incarnation in incarnations.items():
@@ -297,15 +252,7 @@ class Sampler:
                     self._unanswered.discard(key)
                 else:
                     self._unanswered.add(key)
-                    self._forget(*key)
-
-    def _forget(self, part: str, site: str) -> None:
-        """Forget the former results of a site that did not answer."""
-        state = self._sites.get(site)
-        if state is not None and part == "engine":
-            state.engine, state.samples = None, {}
-        elif state is not None:
-            state.broker, state.links = None, []
+                    self.latest.forget(*key)
 
     def _poll_engine(
         self,
@@ -320,10 +267,7 @@ class Sampler:
         )
         self._refuse_late_answer(begun)
         host = self._host_of(site)
-        with self._lock:
-            state = self._sites.setdefault(site.name, _Site())
-            state.engine = measures
-            state.samples = samples = update_samples(at, measures, state.samples)
+        samples = self.latest.put_engine(site.name, at, measures)
         self._recorder.append(TASKS, make_task_rows(at, samples, incarnations, host))
         calibration = self._records.calibrations.get(site.name)
         self._recorder.append(SITES, [make_site_row(at, site, measures, host, calibration)])
@@ -333,10 +277,7 @@ class Sampler:
         measures, view = self._connections.broker(site.name).measure()
         self._refuse_late_answer(begun)
         rows = make_link_rows(at, site.name, view, ends)
-        with self._lock:
-            state = self._sites.setdefault(site.name, _Site())
-            links, state.first_lags = discount_first_lag(rows, view, state.first_lags)
-            state.broker, state.links = measures, links
+        links = self.latest.put_broker(site.name, measures, view, rows)
         self._recorder.append(BROKERS, [make_broker_row(at, site.name, measures)])
         self._recorder.append(LINKS, links)
 
@@ -355,7 +296,7 @@ class Sampler:
         """Rows for incarnations whose plan is new, changed, or was written long ago."""
         now = self._clock.monotonic()
         with self._lock:
-            written_plans = self._sites[site.name].plans
+            written_plans = self._plans.setdefault(site.name, {})
             for job_id in written_plans.keys() - {
                 incarnation.engine_job_id for incarnation in incarnations.values()
             }:

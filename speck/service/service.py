@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,8 @@ class Service:
         place: Callable[[Path], Place] = Place.of,
     ):
         self.config = config
+        self.closing = threading.Event()
+        """Set once it is being closed."""
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock, place=place)
@@ -257,6 +260,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.closing.set()
         self.collector.stop(0.0)
         self.analyses.close()
         self.autopilots.close()
