@@ -1,8 +1,7 @@
 """GET /metrics: Prometheus metrics about speck, in a separate registry for each application.
 
-With a thousand sites the state of all of them takes longer to write than a scraper should wait. It
-is kept ready: while somebody scrapes, a thread writes it again and again. What is counted as it
-happens is read at each scrape.
+With a thousand sites the state of all of them takes longer to write than a scraper should wait: a
+thread keeps it ready. What is counted as it happens is read at each scrape.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ KEPT_S = 1.0
 """How long the state is kept before it is written again, at least."""
 _SHARE = 10
 """Writing the state takes at most this part of the time, one tenth."""
-_SCRAPED_WITHIN_S = 120.0
-"""The state is written again for as long after the last scrape; scrapers come every minute or
-sooner."""
 
 
 class Metrics:
@@ -71,47 +67,38 @@ class Metrics:
 
 
 class _KeptState:
-    """The text of the state, ready for the next scrape. The first one waits for it."""
+    """The text of the state: with many sites ready for the next scrape, otherwise written for
+    it."""
 
     def __init__(self, service: Service):
         self._service = service
         self._samples = SampleText(service.records, service.sampler.latest)
         self._registry = CollectorRegistry()
         self._registry.register(_State(service))
-        self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._text: bytes | None = None
-        self._scraped_at = float("-inf")
+        threading.Thread(target=self._keep, name="metrics-text", daemon=True).start()
 
     def text(self) -> bytes:
-        """The state, as it was a moment ago. Raises SpeckError, as reading it does."""
-        self._scraped_at = self._service.clock.monotonic()
+        """The state as it is, or was a moment ago. Raises SpeckError, as reading it does."""
         text = self._text
-        if text is not None:
-            return text
-        with self._lock:
-            if self._text is None:
-                self._text = self._write()
-                threading.Thread(target=self._keep, name="metrics-text", daemon=True).start()
-            return self._text
+        return text if text is not None else self._write()
 
     def _write(self) -> bytes:
-        return generate_latest(self._registry) + self._samples.write().encode()
+        with self._writing:
+            return generate_latest(self._registry) + self._samples.write().encode()
 
     def _keep(self) -> None:
-        """Write the state again until nobody asks for it any more, or the service ends."""
+        """Write the state again and again while there are many sites, until the service ends."""
         took_s = 0.0
         while not self._service.closing.wait(max(KEPT_S, took_s * (_SHARE - 1))):
-            began = time.monotonic()
-            if self._service.clock.monotonic() - self._scraped_at > _SCRAPED_WITHIN_S:
-                break
-            try:
-                self._text = self._write()
-            except Exception as error:  # the next scrape reads it, and answers with the error
-                LOG.info("cannot keep the metrics ready: %s", error)
-                break
-            took_s = time.monotonic() - began
-        with self._lock:
-            self._text = None
+            text, began = None, time.monotonic()
+            if len(self._service.records.sites()) >= self._service.config.poller_sites:
+                try:
+                    text = self._write()
+                except Exception as error:  # the next scrape answers with it
+                    LOG.info("cannot keep the metrics ready: %s", error)
+            self._text, took_s = text, time.monotonic() - began
 
 
 class _Counts(Collector):

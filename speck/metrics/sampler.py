@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from speck.agent.host import HostLoad, cores
+from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
@@ -41,8 +42,8 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
 from speck.sites.concurrency import MANY, PERIOD_S, AdaptiveConcurrency
-from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S
+from speck.sites.pollers.polling import Polling
 from speck.store.desired_state import DesiredJobs, Marks
 from speck.store.records import Records
 
@@ -61,6 +62,9 @@ are busiest then, and the values would only describe the start."""
 POLL_S = 10.0
 """The result of a poll that took longer is discarded: it does not describe the time it began."""
 
+SPREAD = 0.7
+"""Polls of many sites are spread over this part of the interval, so that they delay no request."""
+
 _AT_ONCE = 512
 """Maximum number of threads, two per site: a silent site keeps its threads until the time limit."""
 
@@ -71,7 +75,7 @@ class Sampler:
     def __init__(
         self,
         records: Records,
-        connections: Connections,
+        polling: Polling,
         clock: Clock,
         writer: Writer,
         every_s: float,
@@ -86,7 +90,7 @@ class Sampler:
         `await_calm`: see `Changes`; `at_once`: returns the maximum number of recent polls under way
         (default: that of `AdaptiveConcurrency`)."""
         self._records = records
-        self._connections = connections
+        self._polling = polling
         self._clock = clock
         self._every_s = every_s
         self._read_heartbeat = beat
@@ -104,7 +108,8 @@ class Sampler:
         self._begun_at: dict[tuple[str, str], float] = {}
         self._unanswered: set[tuple[str, str]] = set()
         self._cpu_s = 0.0
-        self._at_once = at_once or AdaptiveConcurrency(lambda: self._cpu_s).at_once
+        adaptive = AdaptiveConcurrency(lambda: self._cpu_s)
+        self._at_once = at_once or (lambda: MANY if polling.apart else adaptive.at_once())
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
         self._recorder = Recorder(records, clock, writer, days, self._pool)
         self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
@@ -163,7 +168,8 @@ class Sampler:
         With many sites only a few polls start at a time, the longest-waiting sites first, until the
         next round is due.
         """
-        until = self._clock.monotonic() + (self._every_s or POLL_S)
+        begun = self._clock.monotonic()
+        until = begun + (self._every_s or POLL_S)
         sites = self._records.sites()
         incarnations = self._records.all_incarnations()
         sessions = self._records.all_sessions()
@@ -183,7 +189,8 @@ class Sampler:
         with self._lock:
             self._unanswered &= self._begun_at.keys()
         for number, (part, name) in enumerate(sorted(due, key=self._begun_at.__getitem__)):
-            if not self._await_turn(until):
+            not_before = begun + SPREAD * self._every_s * number / len(due)
+            if not self._await_turn(until, not_before if self._polling.apart else begun):
                 with self._lock:
                     self.gaps += len(due) - number
                 return
@@ -193,16 +200,18 @@ class Sampler:
                 poll = partial(self._poll_broker, ends)
             self._submit(part, sites[name], poll)
 
-    def _await_turn(self, until: float) -> bool:
-        """Wait while too many recent polls are under way; False if `until` (monotonic) passes."""
+    def _await_turn(self, until: float, not_before: float) -> bool:
+        """Wait until `not_before` (monotonic), and while too many recent polls are under way; False
+        if `until` passes."""
         with self._poll_ended:
             while not self._task.stopping.is_set():
                 now = self._clock.monotonic()
-                if self._has_room(now):
+                if now >= not_before and self._has_room(now):
                     return True
                 if now >= until:
                     return False
-                self._poll_ended.wait(min(until - now, PERIOD_S))
+                wait_s = not_before - now if now < not_before else PERIOD_S
+                self._poll_ended.wait(min(until - now, wait_s))
         return False
 
     def _has_room(self, now: float) -> bool:
@@ -261,10 +270,8 @@ class Sampler:
         begun: float,
         site: Site,
     ) -> None:
-        engine = self._connections.engine(site.name)
-        measures = engine.measure(
-            [incarnation.engine_job_id for incarnation in incarnations.values()]
-        )
+        job_ids = [incarnation.engine_job_id for incarnation in incarnations.values()]
+        measures: EngineMeasures = self._polling.engine(site.name, EnginePoll.MEASURE, job_ids)
         self._refuse_late_answer(begun)
         host = self._host_of(site)
         samples = self.latest.put_engine(site.name, at, measures)
@@ -274,7 +281,7 @@ class Sampler:
         self._recorder.append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
 
     def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
-        measures, view = self._connections.broker(site.name).measure()
+        measures, view = self._polling.broker(site.name, BrokerPoll.MEASURE)
         self._refuse_late_answer(begun)
         rows = make_link_rows(at, site.name, view, ends)
         links = self.latest.put_broker(site.name, measures, view, rows)
@@ -319,7 +326,7 @@ class Sampler:
 
     def _fetch_plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
         try:
-            return parse_plan(self._connections.engine(site).job_plan(job_id))
+            return parse_plan(self._polling.engine(site, EnginePoll.JOB_PLAN, [job_id]))
         except (SpeckError, KeyError, TypeError, ValueError, AttributeError) as error:
             LOG.info("no plan of %s: %s", name, error)
             return None

@@ -1,10 +1,12 @@
-"""GET /metrics is kept ready while somebody scrapes."""
+"""GET /metrics is kept ready when there are many sites."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
+from flask.testing import FlaskClient
 
 from speck.api import metrics
 from speck.errors import StoreError
@@ -14,62 +16,60 @@ from tests.waiting import wait_for
 DEPLOYED = 'speck_jobs{state="running"} 1.0'
 
 
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def client(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
+    """Of an application for which three sites are many."""
     monkeypatch.setattr(metrics, "KEPT_S", 0.01)
+    return bench.open(replace(bench.service.config, poller_sites=3))
 
 
-def keepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "metrics-text"]
+def count_up(client: FlaskClient) -> int:
+    return client.get("/metrics").text.count("speck_site_up{")
 
 
-def test_the_state_is_written_again_without_a_scrape_that_waits(bench: Bench) -> None:
+def test_the_state_is_written_again_without_a_scrape_that_waits(
+    bench: Bench, client: FlaskClient
+) -> None:
     bench.add_sites()
-    assert DEPLOYED not in bench.client.get("/metrics").text
-    assert bench.client.post("/jobs", json=job("A")).status_code == 201
-    wait_for(lambda: DEPLOYED in bench.client.get("/metrics").text, "the job")
+    assert DEPLOYED not in client.get("/metrics").text
+    assert client.post("/jobs", json=job("A")).status_code == 201
+    wait_for(lambda: DEPLOYED in client.get("/metrics").text, "the job")
 
 
-def test_a_scrape_does_not_read_the_state(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrape_does_not_wait_for_the_state(
+    bench: Bench, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.add_sites()
-    bench.client.get("/metrics")
-    away = threading.Event()
-    held = threading.Event()
+    held, away, rest = threading.Event(), threading.Event(), bench.service.changes.all
 
-    def hold() -> None:
+    def hold() -> object:
         held.set()
         assert away.wait(30)
+        return rest()
 
-    monkeypatch.setattr(bench.service.sites, "all", hold)
+    monkeypatch.setattr(bench.service.changes, "all", hold)
     assert held.wait(30)
-    text = bench.client.get("/metrics").text
+    away.set()
+    wait_for(lambda: count_up(client) == 3, "the state")
+    held.clear()
+    away.clear()
+    assert held.wait(30)
+    text = client.get("/metrics").text
     away.set()
     assert 'speck_site_up{site="edge-a"} 1.0' in text
     assert 'route="/metrics"' in text  # what is counted is never old
 
 
-def test_a_fault_is_the_next_scrape_s_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_the_next_scrape_s_answer(
+    bench: Bench, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.add_sites()
-    assert bench.client.get("/metrics").status_code == 200
+    assert client.get("/metrics").status_code == 200
 
     def fail() -> None:
         raise StoreError("cannot read the store: a disk is away")
 
-    monkeypatch.setattr(bench.service.sites, "all", fail)
-    wait_for(lambda: bench.client.get("/metrics").status_code == 500, "the fault")
+    monkeypatch.setattr(bench.service.changes, "all", fail)
+    wait_for(lambda: client.get("/metrics").status_code == 500, "the fault")
     monkeypatch.undo()
-    assert bench.client.get("/metrics").status_code == 200
-
-
-def test_nothing_is_kept_ready_once_the_service_ends_or_nobody_asks(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = len(keepers())
-    bench.client.get("/metrics")
-    assert len(keepers()) == before + 1
-    monkeypatch.setattr(metrics, "_SCRAPED_WITHIN_S", -1.0)
-    wait_for(lambda: len(keepers()) == before, "the end of the thread")
-    monkeypatch.undo()
-    bench.client.get("/metrics")
-    bench.service.closing.set()
-    wait_for(lambda: len(keepers()) == before, "the end of the thread")
+    wait_for(lambda: client.get("/metrics").status_code == 200, "the state")

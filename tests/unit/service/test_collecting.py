@@ -60,7 +60,7 @@ class Collected:
         self.disk.full = False
         self.sampler = Sampler(
             self.service.records,
-            self.service.connections,
+            self.service.polling,
             self.time,
             Writer(self.root, clock=self.time, disk=self.disk),
             0,
@@ -434,7 +434,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
         writer = Writer(tmp_path / "metrics")
         sampler = Sampler(
             service.records,
-            service.connections,
+            service.polling,
             SystemClock(),
             writer,
             every_s,
