@@ -297,14 +297,13 @@ class Graph:
     ) -> list[tuple[Link, list[Node]]]:
         """Links without a partner. If another link has the same topic and its broker is written in
         another form (by site or by address), both may be the same link: no warning then."""
+        spellings: dict[str, set[str]] = {}
+        for link in partners:
+            spellings.setdefault(link.topic, set()).add(_spelling(link.broker))
         return [
             (link, nodes)
             for link, nodes in sorted(links.items())
-            if link not in partners
-            and not any(
-                other.topic == link.topic and _spelling(other.broker) != _spelling(link.broker)
-                for other in partners
-            )
+            if link not in partners and spellings.get(link.topic, set()) <= {_spelling(link.broker)}
         ]
 
     def to_json(self) -> JsonObject:
