@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
 _T = TypeVar("_T")
+
+
+def count_pollers() -> int:
+    """As many as there are cores, less one for the service, and at least one."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Config:
 
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
+    A composition may have `max_jobs` jobs. From `poller_sites` sites on, `pollers` processes poll
+    them (0: the service itself does).
     """
 
     home: Path
@@ -52,6 +59,9 @@ class Config:
     simulated: bool = False
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
+    max_jobs: int = 10_000
+    pollers: int = field(default_factory=count_pollers)
+    poller_sites: int = 100
     site_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     site_state_uris: tuple[str, ...] = ()
     output_client_ids: tuple[str, ...] = ()
@@ -107,7 +117,8 @@ class Config:
         SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST,
         SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or with K, M or G,
         SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
-        SPECK_ARTIFACT_GRACE_S. Raises ValueError if one cannot be read."""
+        SPECK_ARTIFACT_GRACE_S, SPECK_MAX_JOBS, SPECK_POLLERS, SPECK_POLLER_SITES. Raises
+        ValueError if one cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         secret = env.get("SPECK_SPARK_SECRET_FILE")
@@ -134,6 +145,9 @@ class Config:
             spark_secret_file=Path(secret).resolve() if secret else None,
             spark_memory=_read(env, "SPECK_SPARK_MEMORY", _read_bytes, "1G"),
             spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
+            pollers=_read(env, "SPECK_POLLERS", int, str(count_pollers())),
+            poller_sites=_read(env, "SPECK_POLLER_SITES", int, "100"),
+            max_jobs=_read(env, "SPECK_MAX_JOBS", int, "10000"),
             artifact_quota=_read(env, "SPECK_ARTIFACT_QUOTA", _read_bytes, "10G"),
             artifact_token_quota=_read(env, "SPECK_ARTIFACT_TOKEN_QUOTA", _read_bytes, "2G"),
             artifact_grace_s=_read(env, "SPECK_ARTIFACT_GRACE_S", float, "86400"),

@@ -27,7 +27,12 @@ from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from speck.service.tokens import Role
 from speck.spec.resolve import LineOf
-from speck.spec.schema import CompositionSchema, composition_as_stored, composition_from_data
+from speck.spec.schema import (
+    CompositionSchema,
+    composition_as_stored,
+    composition_from_data,
+    limits_for,
+)
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 
@@ -80,8 +85,9 @@ def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
 )
 def apply(query: Query, headers: Query) -> Response:
     """Make this the composition's desired state."""
-    body = document()
-    description = composition_from_data(body.data, body.line_of)
+    most_jobs = service().config.max_jobs
+    body = document(limits_for(most_jobs))
+    description = composition_from_data(body.data, body.line_of, most_jobs)
     name_object(f"/compositions/{description.name}")
     reach().refuse_composition(description)
     with waiting(query["wait"]) as seconds:

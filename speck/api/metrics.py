@@ -1,8 +1,14 @@
-"""GET /metrics: Prometheus metrics about speck, in a separate registry for each application."""
+"""GET /metrics: Prometheus metrics about speck, in a separate registry for each application.
+
+With a thousand sites the state of all of them takes longer to write than a scraper should wait: a
+thread keeps it ready. What is counted as it happens is read at each scrape.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,21 +18,30 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from speck.api.work import collect_samples
+from speck.api.work import SampleText
 from speck.model.values import JsonObject
 from speck.service import Service
+
+LOG = logging.getLogger(__name__)
 
 _OPEN = ("running", "blocked")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
+KEPT_S = 1.0
+"""How long the state is kept before it is written again, at least."""
+_SHARE = 10
+"""Writing the state takes at most this part of the time, one tenth."""
+
+
 class Metrics:
-    """Counts requests as they end; all other metrics are computed at each scrape."""
+    """Counts requests as they end, and keeps the state of the store and of the sites ready."""
 
     def __init__(self, service: Service):
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._registry.register(_State(service))
+        self._registry.register(_Counts(service))
+        self._state = _KeptState(service)
         self._requests = CounterMetric(
             "speck_http_requests",
             "Answered requests",
@@ -48,11 +63,76 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format, version 0.0.4."""
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + self._state.text()
+
+
+class _KeptState:
+    """The text of the state: with many sites ready for the next scrape, otherwise written for
+    it."""
+
+    def __init__(self, service: Service):
+        self._service = service
+        self._samples = SampleText(service.records, service.sampler.latest)
+        self._registry = CollectorRegistry()
+        self._registry.register(_State(service))
+        self._writing = threading.Lock()
+        self._text: bytes | None = None
+        threading.Thread(target=self._keep, name="metrics-text", daemon=True).start()
+
+    def text(self) -> bytes:
+        """The state as it is, or was a moment ago. Raises SpeckError, as reading it does."""
+        text = self._text
+        return text if text is not None else self._write()
+
+    def _write(self) -> bytes:
+        with self._writing:
+            return generate_latest(self._registry) + self._samples.write().encode()
+
+    def _keep(self) -> None:
+        """Write the state again and again while there are many sites, until the service ends."""
+        took_s = 0.0
+        while not self._service.closing.wait(max(KEPT_S, took_s * (_SHARE - 1))):
+            text, began = None, time.monotonic()
+            if len(self._service.records.sites()) >= self._service.config.poller_sites:
+                try:
+                    text = self._write()
+                except Exception as error:  # the next scrape answers with it
+                    LOG.info("cannot keep the metrics ready: %s", error)
+            self._text, took_s = text, time.monotonic() - began
+
+
+class _Counts(Collector):
+    """What is counted as it happens."""
+
+    def __init__(self, service: Service):
+        self._service = service
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing; see `_State.describe`."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """All counters."""
+        watch, sampler = self._service.watch, self._service.sampler
+        repairs = CounterMetricFamily("speck_jobs_mended", "Jobs that the watch restarted")
+        repairs.add_metric([], watch.repairs.count)
+        yield repairs
+        polls = CounterMetricFamily(
+            "speck_looks", "Completed polls of single sites by the watch", labels=["at"]
+        )
+        for subject, count in watch.polls.items():
+            polls.add_metric([subject], count)
+        yield polls
+        looks = CounterMetricFamily("speck_collector_looks", "Polls that were answered")
+        looks.add_metric([], sampler.polls)
+        yield looks
+        gaps = CounterMetricFamily("speck_collector_gaps", "Polls that were not answered in time")
+        gaps.add_metric([], sampler.gaps)
+        yield gaps
 
 
 class _State(Collector):
-    """The state of the store and of the sites, read at each scrape."""
+    """The state of the store and of the sites."""
 
     def __init__(self, service: Service):
         self._service = service
@@ -85,24 +165,13 @@ class _State(Collector):
         by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
         yield from self._collect_watch(sites)
-        yield from collect_samples(self._service.sampler)
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
 
     def _collect_watch(self, sites: list[JsonObject]) -> Iterator[Metric]:
-        watch = self._service.watch
         states: Counter[tuple[str, ...]] = Counter((str(site["state"]),) for site in sites)
         yield _gauge("speck_sites", "Sites by state", ["state"], states)
-        repairs = CounterMetricFamily("speck_jobs_mended", "Jobs that the watch restarted")
-        repairs.add_metric([], watch.repairs.count)
-        yield repairs
-        polls = CounterMetricFamily(
-            "speck_looks", "Completed polls of single sites by the watch", labels=["at"]
-        )
-        for subject, count in watch.polls.items():
-            polls.add_metric([subject], count)
-        yield polls
-        memory = watch.sessions.memory
+        memory = self._service.watch.sessions.memory
         for name, about, by_site in (
             ("speck_messages_dropped", "Messages that brokers dropped", memory.dropped),
             ("speck_messages_lost", "Messages that readers will never receive", memory.lost),

@@ -16,7 +16,7 @@ from speck.api.context import service
 from speck.api.problems import MissingLengthError
 from speck.errors import InvalidError, Problem, suggest
 from speck.spec.schema import YAML_TYPES, load_document
-from speck.spec.yaml_loader import Document
+from speck.spec.yaml_loader import Document, Limits
 
 MAX_WAIT_S = 3600.0
 MAX_LIMIT = 10_000
@@ -175,9 +175,10 @@ def _problems(location: str, name: str, faults: Any, schema: Schema) -> Iterator
         yield Problem(path, fault)
 
 
-def document() -> Document:
+def document(limits: Limits | None = None) -> Document:
     """The parsed body. Raises InvalidError (415, 413, 400) and MissingLengthError."""
-    return _parse(_body(_length()))
+    most = max(service().config.max_body, limits.bytes) if limits else None
+    return _parse(_body(_length(most)), limits)
 
 
 def optional_object(noun: str, most: int | None = None) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def _length(most: int | None = None) -> int:
     return length
 
 
-def _parse(body: bytes) -> Document:
+def _parse(body: bytes, limits: Limits | None = None) -> Document:
     content_type = request.content_type
     media = (content_type or "").split(";")[0].strip().lower()
     if content_type and media != "application/json" and media not in YAML_TYPES:
@@ -232,7 +233,7 @@ def _parse(body: bytes) -> Document:
         )
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise InvalidError("cannot read a compressed body: send it as it is", status=415)
-    return load_document(body, media)
+    return load_document(body, media, limits)
 
 
 def _body(length: int) -> bytes:

@@ -1,19 +1,18 @@
 """The collector's measurements of jobs, links, engines and brokers, for GET /metrics.
 
-A value that is not known now has no sample: neither zero nor the last value.
+A value that is not known now has no sample: neither zero nor the last value. The lines of a site
+are written once for each poll of it: those of ten thousand jobs would take a second otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+from speck.metrics.latest import LatestSamples
+from speck.model.composition import visible_name
+from speck.store.records import Records
 
-from speck.metrics.sampler import Sampler
-from speck.model.values import JsonObject
-
-_JOB = ("composition", "job", "site")
 _JOB_TOTALS = {
     "records_in": "Records that sources received since the tasks started",
     "records_out": "Records that sinks sent since the tasks started",
@@ -46,59 +45,95 @@ _BROKER = {
 }
 
 
-def collect_samples(sampler: Sampler) -> Iterator[Metric]:
-    """All metric families; they are empty when nothing is collected."""
-    jobs = sampler.rate_jobs()
+_Lines = dict[str, list[str]]
+"""Name of a family -> its lines."""
+
+
+def _list_families() -> Iterator[tuple[str, str, str]]:
+    """(name, type, what it tells) of each, in their order."""
     for name, about in _JOB_TOTALS.items():
-        counter = CounterMetricFamily(f"speck_job_{name}", about, labels=_JOB)
-        yield _fill(counter, ((_job(job), job[name]) for job in jobs))
-    for key, (name, about) in _JOB_SHARES.items():
-        gauge = GaugeMetricFamily(name, about, labels=_JOB)
-        yield _fill(gauge, ((_job(job), job[key]) for job in jobs))
-    lag = GaugeMetricFamily(
-        "speck_link_lag",
-        "Messages sent that a reader has not yet received",
-        labels=("site", "topic", "reader"),
-    )
-    ends = (
-        (row["broker_site"], row["topic"], row["client_id"], row) for row in sampler.list_links()
-    )
-    yield _fill(lag, (((s, t, c), row["lag"]) for s, t, c, row in ends if row["role"] == "reader"))
-    yield from _by_site(sampler.list_engines(), {}, _ENGINE, "speck_engine")
-    yield from _by_site(sampler.list_brokers(), _BROKER_TOTALS, _BROKER, "speck_broker")
-    polls = CounterMetricFamily("speck_collector_looks", "Polls that were answered")
-    polls.add_metric([], sampler.polls)
-    gaps = CounterMetricFamily("speck_collector_gaps", "Polls that were not answered in time")
-    gaps.add_metric([], sampler.gaps)
-    yield polls
-    yield gaps
+        yield f"speck_job_{name}_total", "counter", about
+    for name, about in _JOB_SHARES.values():
+        yield name, "gauge", about
+    yield "speck_link_lag", "gauge", "Messages sent that a reader has not yet received"
+    for name, about in _ENGINE.values():
+        yield name, "gauge", about
+    for name, about in _BROKER_TOTALS.items():
+        yield f"speck_broker_{name}_total", "counter", about
+    for name, about in _BROKER.values():
+        yield name, "gauge", about
 
 
-def _by_site(
-    measures_by_site: Mapping[str, object],
-    totals: Mapping[str, str],
-    gauges: Mapping[str, tuple[str, str]],
-    prefix: str,
-) -> Iterator[Metric]:
-    def values(name: str) -> Iterable[tuple[tuple[str, ...], float | None]]:
-        return (((site,), getattr(measures, name)) for site, measures in measures_by_site.items())
-
-    for name, about in totals.items():
-        yield _fill(CounterMetricFamily(f"{prefix}_{name}", about, labels=["site"]), values(name))
-    for key, (name, about) in gauges.items():
-        yield _fill(GaugeMetricFamily(name, about, labels=["site"]), values(key))
+_FAMILIES = tuple(_list_families())
 
 
-def _fill(
-    family: CounterMetricFamily | GaugeMetricFamily,
-    values: Iterable[tuple[tuple[str, ...], float | None]],
-) -> Metric:
-    add: Callable[[tuple[str, ...], float], None] = family.add_metric
-    for labels, value in values:
-        if value is not None:
-            add(labels, value)
-    return family
+@dataclass(frozen=True, slots=True)
+class _SiteText:
+    """The lines of one site, and the numbers of its changes when they were written."""
+
+    written_at: tuple[int, int]
+    lines: _Lines
 
 
-def _job(job: JsonObject) -> tuple[str, str, str]:
-    return (job["composition"] or "", job["job_name"], job["site"])
+class SampleText:
+    """Writes the newest samples in Prometheus' text format. Call it in one thread at a time."""
+
+    def __init__(self, records: Records, latest: LatestSamples):
+        self._records = records
+        self._latest = latest
+        self._sites: dict[str, _SiteText] = {}
+
+    def write(self) -> str:
+        """All families; they are empty when nothing is collected."""
+        self._sites = {site: self._write_site(site) for site in self._records.sites()}
+        parts = []
+        for name, kind, about in _FAMILIES:
+            parts.append(f"# HELP {name} {about}\n# TYPE {name} {kind}\n")
+            for site in self._sites.values():
+                parts += site.lines.get(name, ())
+        return "".join(parts)
+
+    def _write_site(self, site: str) -> _SiteText:
+        newest = self._latest.polled(site), self._records.deployed.writes_at(site)
+        known = self._sites.get(site)
+        if known is not None and known.written_at == newest:
+            return known
+        lines: _Lines = {}
+        self._write_jobs(site, lines)
+        for row in self._latest.list_links(site):
+            if row["role"] == "reader":
+                labels = _labels(site=site, topic=row["topic"], reader=row["client_id"])
+                _add(lines, "speck_link_lag", labels, row["lag"])
+        labels = _labels(site=site)
+        engine, broker = self._latest.engine(site), self._latest.broker(site)
+        for key, (name, _) in _ENGINE.items():
+            _add(lines, name, labels, getattr(engine, key, None))
+        for key in _BROKER_TOTALS:
+            _add(lines, f"speck_broker_{key}_total", labels, getattr(broker, key, None))
+        for key, (name, _) in _BROKER.items():
+            _add(lines, name, labels, getattr(broker, key, None))
+        return _SiteText(newest, lines)
+
+    def _write_jobs(self, site: str, lines: _Lines) -> None:
+        for (scope, name), incarnation in sorted(self._records.incarnations_at(site).items()):
+            if incarnation.ended:
+                continue
+            rates = self._latest.rate_job(incarnation)
+            labels = _labels(composition=visible_name(scope) or "", job=name, site=site)
+            for key in _JOB_TOTALS:
+                _add(lines, f"speck_job_{key}_total", labels, rates[key])
+            for key, (family, _) in _JOB_SHARES.items():
+                _add(lines, family, labels, rates[key])
+
+
+def _add(lines: _Lines, family: str, labels: str, value: float | None) -> None:
+    if value is not None:
+        lines.setdefault(family, []).append(f"{family}{labels} {float(value)!r}\n")
+
+
+def _labels(**labels: str) -> str:
+    return "{" + ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items()) + "}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -12,41 +12,38 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from speck.agent.host import HostLoad, cores
+from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.rates import Pair, compute_job_metrics
+from speck.metrics.latest import LatestSamples
 from speck.metrics.recorder import Recorder
 from speck.metrics.rows import (
     Ends,
     Row,
-    Samples,
-    discount_first_lag,
     make_broker_row,
     make_link_rows,
     make_plan_rows,
     make_site_row,
     make_task_rows,
     parse_plan,
-    update_samples,
 )
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
-from speck.model.measurement import BrokerMeasures, EngineMeasures, Host, PlanNode
+from speck.model.measurement import EngineMeasures, Host, PlanNode
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
 from speck.sites.concurrency import MANY, PERIOD_S, AdaptiveConcurrency
-from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S
+from speck.sites.pollers.polling import Polling
 from speck.store.desired_state import DesiredJobs, Marks
 from speck.store.records import Records
 
@@ -65,22 +62,11 @@ are busiest then, and the values would only describe the start."""
 POLL_S = 10.0
 """The result of a poll that took longer is discarded: it does not describe the time it began."""
 
+SPREAD = 0.7
+"""Polls of many sites are spread over this part of the interval, so that they delay no request."""
+
 _AT_ONCE = 512
 """Maximum number of threads, two per site: a silent site keeps its threads until the time limit."""
-
-
-@dataclass(slots=True)
-class _Site:
-    """The results of the last polls of one site."""
-
-    samples: Samples = field(default_factory=dict)
-    engine: EngineMeasures | None = None
-    broker: BrokerMeasures | None = None
-    links: list[Row] = field(default_factory=list)
-    first_lags: dict[str, int] = field(default_factory=dict)
-    """See `speck.metrics.rows.discount_first_lag`."""
-    plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
-    """Engine job id -> when (monotonic) its plan was written, and with which marks."""
 
 
 class Sampler:
@@ -89,7 +75,7 @@ class Sampler:
     def __init__(
         self,
         records: Records,
-        connections: Connections,
+        polling: Polling,
         clock: Clock,
         writer: Writer,
         every_s: float,
@@ -104,7 +90,7 @@ class Sampler:
         `await_calm`: see `Changes`; `at_once`: returns the maximum number of recent polls under way
         (default: that of `AdaptiveConcurrency`)."""
         self._records = records
-        self._connections = connections
+        self._polling = polling
         self._clock = clock
         self._every_s = every_s
         self._read_heartbeat = beat
@@ -115,12 +101,15 @@ class Sampler:
         self._own_host = Host()
         self._lock = threading.Lock()
         self._poll_ended = threading.Condition(self._lock)
-        self._sites: dict[str, _Site] = {}
+        self.latest = LatestSamples()
+        self._plans: dict[str, dict[str, tuple[float, Marks]]] = {}
+        """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
         self._polls_under_way: dict[tuple[str, str], float] = {}
         self._begun_at: dict[tuple[str, str], float] = {}
         self._unanswered: set[tuple[str, str]] = set()
         self._cpu_s = 0.0
-        self._at_once = at_once or AdaptiveConcurrency(lambda: self._cpu_s).at_once
+        adaptive = AdaptiveConcurrency(lambda: self._cpu_s)
+        self._at_once = at_once or (lambda: MANY if polling.apart else adaptive.at_once())
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
         self._recorder = Recorder(records, clock, writer, days, self._pool)
         self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
@@ -155,23 +144,8 @@ class Sampler:
     # -- results of the last polls --------------------------------------------------------
 
     def rate_job(self, incarnation: Incarnation) -> JsonObject:
-        """Rates of an incarnation between its last two different samples, and its reader's lag.
-
-        None for unknown values. See `speck.metrics.rates.compute_job_metrics`.
-        """
-        with self._lock:
-            state = self._sites.get(incarnation.job.site, _Site())
-            pairs: list[Pair] = [
-                pair for key, pair in state.samples.items() if key[0] == incarnation.engine_job_id
-            ]
-            measure = state.engine.jobs.get(incarnation.engine_job_id) if state.engine else None
-            links = self._sites.get(incarnation.job.source_site, _Site()).links
-            ends = [row for row in links if row["job_name"] == incarnation.job.job_name]
-        lag = next((row["lag"] for row in ends if row["role"] == "reader"), None)
-        rates = compute_job_metrics(pairs)
-        if measure is not None and measure.restarts is not None:
-            rates["restarts"] = measure.restarts  # in a crash loop the tasks report nothing new
-        return {**rates, "lag": lag}
+        """See `LatestSamples.rate_job`."""
+        return self.latest.rate_job(incarnation)
 
     def rate_jobs(self) -> list[JsonObject]:
         """`{job_name, composition, site, ...}` of every incarnation that should be running."""
@@ -182,24 +156,9 @@ class Sampler:
                 "site": incarnation.job.site,
                 **self.rate_job(incarnation),
             }
-            for (scope, name), incarnation in sorted(self._records.all_incarnations().items())
+            for (scope, name), incarnation in self._records.all_incarnations().items()
             if not incarnation.ended
         ]
-
-    def list_links(self) -> list[Row]:
-        """The newest rows of the ends of all links."""
-        with self._lock:
-            return [row for _, site in sorted(self._sites.items()) for row in site.links]
-
-    def list_engines(self) -> dict[str, EngineMeasures]:
-        """By site, the measures of engines that answered their last poll."""
-        with self._lock:
-            return {name: s.engine for name, s in sorted(self._sites.items()) if s.engine}
-
-    def list_brokers(self) -> dict[str, BrokerMeasures]:
-        """By site, the measures of brokers that answered their last poll."""
-        with self._lock:
-            return {name: s.broker for name, s in sorted(self._sites.items()) if s.broker}
 
     # -- one poll -------------------------------------------------------------------------
 
@@ -209,15 +168,17 @@ class Sampler:
         With many sites only a few polls start at a time, the longest-waiting sites first, until the
         next round is due.
         """
-        until = self._clock.monotonic() + (self._every_s or POLL_S)
+        begun = self._clock.monotonic()
+        until = begun + (self._every_s or POLL_S)
         sites = self._records.sites()
         incarnations = self._records.all_incarnations()
         sessions = self._records.all_sessions()
         ends = Ends(self._records.installation, incarnations, sessions)
         self._own_host = Host(self._host.cpu(), cores())
+        self.latest.keep_only(sites.keys())
         with self._lock:
-            for name in self._sites.keys() - sites.keys():
-                del self._sites[name]
+            for name in self._plans.keys() - sites.keys():
+                del self._plans[name]
         at_site: dict[str, dict[tuple[str, str], Incarnation]] = {}
         beginning_jobs = self._list_beginning_jobs(BEGINNING_S)
         for key, incarnation in incarnations.items():
@@ -228,7 +189,8 @@ class Sampler:
         with self._lock:
             self._unanswered &= self._begun_at.keys()
         for number, (part, name) in enumerate(sorted(due, key=self._begun_at.__getitem__)):
-            if not self._await_turn(until):
+            not_before = begun + SPREAD * self._every_s * number / len(due)
+            if not self._await_turn(until, not_before if self._polling.apart else begun):
                 with self._lock:
                     self.gaps += len(due) - number
                 return
@@ -238,16 +200,18 @@ class Sampler:
                 poll = partial(self._poll_broker, ends)
             self._submit(part, sites[name], poll)
 
-    def _await_turn(self, until: float) -> bool:
-        """Wait while too many recent polls are under way; False if `until` (monotonic) passes."""
+    def _await_turn(self, until: float, not_before: float) -> bool:
+        """Wait until `not_before` (monotonic), and while too many recent polls are under way; False
+        if `until` passes."""
         with self._poll_ended:
             while not self._task.stopping.is_set():
                 now = self._clock.monotonic()
-                if self._has_room(now):
+                if now >= not_before and self._has_room(now):
                     return True
                 if now >= until:
                     return False
-                self._poll_ended.wait(min(until - now, PERIOD_S))
+                wait_s = not_before - now if now < not_before else PERIOD_S
+                self._poll_ended.wait(min(until - now, wait_s))
         return False
 
     def _has_room(self, now: float) -> bool:
@@ -297,15 +261,7 @@ class Sampler:
                     self._unanswered.discard(key)
                 else:
                     self._unanswered.add(key)
-                    self._forget(*key)
-
-    def _forget(self, part: str, site: str) -> None:
-        """Forget the former results of a site that did not answer."""
-        state = self._sites.get(site)
-        if state is not None and part == "engine":
-            state.engine, state.samples = None, {}
-        elif state is not None:
-            state.broker, state.links = None, []
+                    self.latest.forget(*key)
 
     def _poll_engine(
         self,
@@ -314,29 +270,21 @@ class Sampler:
         begun: float,
         site: Site,
     ) -> None:
-        engine = self._connections.engine(site.name)
-        measures = engine.measure(
-            [incarnation.engine_job_id for incarnation in incarnations.values()]
-        )
+        job_ids = [incarnation.engine_job_id for incarnation in incarnations.values()]
+        measures: EngineMeasures = self._polling.engine(site.name, EnginePoll.MEASURE, job_ids)
         self._refuse_late_answer(begun)
         host = self._host_of(site)
-        with self._lock:
-            state = self._sites.setdefault(site.name, _Site())
-            state.engine = measures
-            state.samples = samples = update_samples(at, measures, state.samples)
+        samples = self.latest.put_engine(site.name, at, measures)
         self._recorder.append(TASKS, make_task_rows(at, samples, incarnations, host))
         calibration = self._records.calibrations.get(site.name)
         self._recorder.append(SITES, [make_site_row(at, site, measures, host, calibration)])
         self._recorder.append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
 
     def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
-        measures, view = self._connections.broker(site.name).measure()
+        measures, view = self._polling.broker(site.name, BrokerPoll.MEASURE)
         self._refuse_late_answer(begun)
         rows = make_link_rows(at, site.name, view, ends)
-        with self._lock:
-            state = self._sites.setdefault(site.name, _Site())
-            links, state.first_lags = discount_first_lag(rows, view, state.first_lags)
-            state.broker, state.links = measures, links
+        links = self.latest.put_broker(site.name, measures, view, rows)
         self._recorder.append(BROKERS, [make_broker_row(at, site.name, measures)])
         self._recorder.append(LINKS, links)
 
@@ -355,7 +303,7 @@ class Sampler:
         """Rows for incarnations whose plan is new, changed, or was written long ago."""
         now = self._clock.monotonic()
         with self._lock:
-            written_plans = self._sites[site.name].plans
+            written_plans = self._plans.setdefault(site.name, {})
             for job_id in written_plans.keys() - {
                 incarnation.engine_job_id for incarnation in incarnations.values()
             }:
@@ -378,7 +326,7 @@ class Sampler:
 
     def _fetch_plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
         try:
-            return parse_plan(self._connections.engine(site).job_plan(job_id))
+            return parse_plan(self._polling.engine(site, EnginePoll.JOB_PLAN, [job_id]))
         except (SpeckError, KeyError, TypeError, ValueError, AttributeError) as error:
             LOG.info("no plan of %s: %s", name, error)
             return None

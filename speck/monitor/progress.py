@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from speck.binding import Checkpointing
+from speck.binding import Checkpointing, EnginePoll
 from speck.clock import Clock
 from speck.model.ids import source_client_id
 from speck.model.job import Job
 from speck.model.observation import BrokerView
 from speck.monitor.health import Key, Progress, Watched
 from speck.monitor.sessions import sinks_of
-from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll, PollCache
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
@@ -27,14 +26,12 @@ class ProgressPolls:
     def __init__(
         self,
         records: Records,
-        connections: Connections,
         polls: SitePolls,
         clock: Clock,
         within_s: float,
     ):
         """`within_s`: how long to wait for all sites together."""
         self._records = records
-        self._connections = connections
         self._polls = polls
         self._within_s = within_s
         self._job_ids: dict[str, set[str]] = {}
@@ -117,9 +114,8 @@ class ProgressPolls:
         return new_polls
 
     def _poll_checkpoints(self, site: str) -> dict[str, Checkpointing]:
-        engine, answers = self._connections.engine(site), {}
-        for engine_job_id in sorted(self._job_ids.get(site, ())):
-            checkpointing = engine.checkpointing(engine_job_id)
-            if checkpointing is not None:
-                answers[engine_job_id] = checkpointing
+        job_ids = sorted(self._job_ids.get(site, ()))
+        answers: dict[str, Checkpointing] = self._polls.polling.engine(
+            site, EnginePoll.CHECKPOINTING, job_ids
+        )
         return answers

@@ -19,7 +19,7 @@ from speck.monitor.repairs import Repairer, Repairs
 from speck.monitor.sessions import Sessions
 from speck.monitor.watched_jobs import WatchedJobs
 from speck.periodic import PeriodicTask
-from speck.sites.concurrency import AdaptiveConcurrency
+from speck.sites.concurrency import MANY, AdaptiveConcurrency
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S, Poll
 from speck.sites.site_polls import SitePolls
@@ -56,14 +56,18 @@ class Watch:
         self.repairs = Repairs(records, desired, repairer)
         self.sessions = Sessions(records, connections, changes)
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
-        self._progress = ProgressPolls(records, connections, polls, clock, self._patience_s)
+        self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
         caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
-        self._at_once = AdaptiveConcurrency(lambda: sum(each.cpu_s for each in caches)).at_once
+        self._adaptive = AdaptiveConcurrency(lambda: sum(each.cpu_s for each in caches))
         self._task = PeriodicTask("watch", self._run_round, self._pause_s, clock)
         self._due: float | None = None
         self._begun = clock.monotonic()
         self._gives_way = False  # at the start nothing is known
+
+    def _at_once(self) -> int:
+        """Polls in other processes do not delay the threads of this one."""
+        return MANY if self._polls.polling.apart else self._adaptive.at_once()
 
     def start(self) -> None:
         """Begin to poll, unless that is switched off."""
@@ -155,13 +159,17 @@ class Watch:
     def _pause_s(self) -> float:
         now = self._clock.monotonic()
         due_s = None if self._due is None else self._due - now
-        return pause_s(self._every_s, now - self._begun, due_s)
+        took_s = now - self._begun
+        return pause_s(self._every_s, took_s, due_s, apart=self._polls.polling.apart)
 
 
-def pause_s(every_s: float, took_s: float, due_s: float | None) -> float:
+def pause_s(every_s: float, took_s: float, due_s: float | None, *, apart: bool = False) -> float:
     """Seconds from the end of a poll of all sites, which took `took_s`, to the next: `every_s`, or
     less when something is due in `due_s`. With many sites the pause is about as long as the poll
     took, so that polls leave half of the service's time to other work; what a few unreachable sites
-    take is only waiting."""
-    wait_s = every_s if due_s is None else min(every_s, max(0.1, due_s))
-    return max(wait_s, took_s - 3 * PATIENCE_S)
+    take is only waiting. Polls that are made `apart`, in other processes, begin every `every_s`
+    seconds, and leave a tenth of the time when they cannot keep up."""
+    wait_s = max(every_s - took_s, 0.0) if apart else every_s
+    if due_s is not None:
+        wait_s = min(wait_s, max(0.1, due_s))
+    return max(wait_s, took_s / 10 if apart else took_s - 3 * PATIENCE_S)

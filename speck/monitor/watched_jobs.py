@@ -47,7 +47,7 @@ class WatchedJobs:
     def at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
         """All jobs that should run, at this poll of the engines."""
         watched_jobs = []
-        incarnations = sorted(self._records.all_incarnations().items())
+        incarnations = self._records.all_incarnations().items()
         at_work = self._find_at_work()  # read second, see `settle`
         scopes = {scope for (scope, _), _ in incarnations}
         policies = {scope: self._desired_jobs.jobs(scope) for scope in scopes}

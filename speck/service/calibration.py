@@ -209,10 +209,8 @@ class Calibrations:
     def _refuse_disturbing(self, site: str, shows: Callable[[str], bool]) -> None:
         jobs = sorted(
             name if shows(name) else "a job of others"
-            for (_, name), incarnation in self._records.all_incarnations().items()
-            if not incarnation.ended
-            and incarnation.job.site == site
-            and not name.startswith(PREFIX)
+            for (_, name), incarnation in self._records.incarnations_at(site).items()
+            if not incarnation.ended and not name.startswith(PREFIX)
         )
         if jobs:
             names = ", ".join(dict.fromkeys(jobs))

@@ -187,7 +187,7 @@ class Forgetting:
             for (scope, _), incarnation in records.all_incarnations().items()
             if site in _list_sites(incarnation)
         }
-        scopes |= {scope for scope, session in records.all_sessions() if session.site == site}
+        scopes |= {scope for scope, _ in records.sessions_on(site)}
         return sorted(scopes | self._changes.find_scopes_using(site))
 
     def _drop_at_site(self, scope: str, site: str) -> Batch:

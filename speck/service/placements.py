@@ -26,7 +26,7 @@ from speck.placement.wiring import At, Wiring, wire
 from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
 from speck.sites.site_polls import SitePolls
-from speck.spec.schema import composition_from_data, dump_composition
+from speck.spec.schema import composition_as_stored, dump_composition
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -111,7 +111,7 @@ class Placements:
         chosen = load_policy(policy)
         revision = self._compositions.revision(composition)
         stored = self._compositions.description(composition, revision)
-        description = composition_from_data(stored)
+        description = composition_as_stored(stored)
         analysis = self._analysis(composition, analysis_id)
         scales: list[Scale] = []
         if scale:
@@ -169,7 +169,7 @@ class Placements:
         Raises NotFoundError, StaleRevisionError, and what an apply raises.
         """
         placement = self.get(placement_id)
-        description = composition_from_data(placement["description"])
+        description = composition_as_stored(placement["description"])
         jars = self._compositions.jars(placement["composition"], placement["revision"])
         conditional = replace(request, if_match=placement["revision"])
         return self._compositions.apply(description, conditional, jars)

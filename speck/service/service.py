@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
 from speck.sites.connections import Connections
 from speck.sites.networks import SiteNetworks
+from speck.sites.pollers.polling import Polling
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
 from speck.store.place import Place
@@ -71,6 +73,8 @@ class Service:
         place: Callable[[Path], Place] = Place.of,
     ):
         self.config = config
+        self.closing = threading.Event()
+        """Set once it is being closed."""
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock, place=place)
@@ -89,7 +93,13 @@ class Service:
             "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
         )
         self.changes = Changes(self.records, self.clock)
-        self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
+        self.polling = Polling(
+            self.connections,
+            lambda: len(self.records.sites()),
+            config.pollers,
+            config.poller_sites,
+        )
+        self.polls = SitePolls(self.polling, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         legs = Legs(config, self.connections, self.agents, self.clock)
@@ -116,7 +126,7 @@ class Service:
         """What samples jobs, and what needs the samples."""
         self.sampler = Sampler(
             self.records,
-            self.connections,
+            self.polling,
             self.clock,
             Writer(self.config.metrics, clock=self.clock),
             self.config.collect_s,
@@ -233,6 +243,7 @@ class Service:
             self.watch.close()
             self.sampler.close()
             self.polls.close()
+            self.polling.close()
             self.connections.close()
             self.records.store.close()
             raise
@@ -257,6 +268,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.closing.set()
         self.collector.stop(0.0)
         self.analyses.close()
         self.autopilots.close()
@@ -266,6 +278,7 @@ class Service:
         self.sampler.close()
         self.runner.close()
         self.polls.close()
+        self.polling.close()
         self.connections.close()
         self.audit.close()
         self.records.store.close()

@@ -214,9 +214,7 @@ class Sites:
             and name
             in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
-        uses = sorted(
-            session.reader for _, session in self._records.all_sessions() if session.site == name
-        )
+        uses = sorted(session.reader for _, session in self._records.sessions_on(name))
         coming = self._changes.list_users_of_site(name)
         if jobs or uses or coming:
             held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))

@@ -42,6 +42,9 @@ _ENGINE_WORDS = {
 }
 
 
+_WATCHED_S = 6.0
+"""How old polls of several sites may be when there are many: a little more than the watch needs for
+a round."""
 _CHANGES_KEPT = 1000
 """How many changes' errors are kept."""
 
@@ -85,6 +88,8 @@ class StatusViews:
         known_sites = self._records.sites()
         sites = {incarnation.job.site for incarnation in inventory.values()}
         fresh_s = max(fresh_s, fresh_for(len(sites)))
+        if len(sites) > 1 and self._polls.polling.apart:
+            fresh_s = max(fresh_s, _WATCHED_S)  # the watch polls all sites anyway
         left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
         polls = self._polls.engines.poll(sites & known_sites.keys(), fresh_s, left_s)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}

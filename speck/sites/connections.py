@@ -69,6 +69,20 @@ class Connections:
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])
 
+    def engine_target(self, site: str) -> tuple[str, Target]:
+        """The kind of a site's engine, and how it is reached by a poll. Raises PermanentError, as
+        `engine` does."""
+        spe, broker = self.site(site).spe, self.site(site).broker
+        credentials = broker.credentials if spe.address.startswith("https:") else None
+        return spe.kind, Target(spe.address, self._credentials_file(credentials), self._timeout_s)
+
+    def broker_target(self, site: str) -> tuple[str, Target]:
+        """The kind of a site's broker, and how it is reached by a poll. Raises PermanentError, as
+        `broker` does."""
+        broker = self.site(site).broker
+        file = self._credentials_file(broker.credentials)
+        return broker.kind, Target(broker.address, file, self._timeout_s)
+
     def broker(self, site: str) -> MessageBroker:
         """Return the broker of a site, opened if necessary. Raises PermanentError if its
         credentials are missing."""

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.model.observation import BrokerView, EngineView
-from speck.sites.connections import Connections
 from speck.sites.poll_cache import PollCache
+from speck.sites.pollers.polling import Polling
 
 
 class SitePolls:
     """Polls each engine and broker at most once a second, however many callers there are, and less
     often when many sites are read together; see `speck.sites.poll_cache`."""
 
-    def __init__(self, connections: Connections, clock: Clock, last_change: Callable[[], float]):
+    def __init__(self, polling: Polling, clock: Clock, last_change: Callable[[], float]):
         """`last_change` returns the monotonic time of speck's last request that changed an
         engine."""
+        self.polling = polling
         self.engines: PollCache[EngineView] = PollCache(
-            lambda site: connections.engine(site).view(), clock, last_change, "engine"
+            lambda site: polling.engine(site, EnginePoll.VIEW), clock, last_change, "engine"
         )
         self.broker_numbers: PollCache[BrokerView] = PollCache(
-            lambda site: connections.broker(site).view(), clock, lambda: float("-inf"), "numbers"
+            lambda site: polling.broker(site, BrokerPoll.VIEW),
+            clock,
+            lambda: float("-inf"),
+            "numbers",
         )
         """The numbers of readers and sinks at brokers."""
         self.brokers: PollCache[str] = PollCache(
-            lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
+            lambda site: polling.broker(site, BrokerPoll.REACH),
+            clock,
+            lambda: float("-inf"),
+            "broker",
         )
         """Whether brokers answer; cheaper than reading their numbers."""
 

@@ -46,12 +46,15 @@ from speck.spec.fields import (
 )
 from speck.spec.options import DEFAULTS, derive_fields
 from speck.spec.strict_schema import StrictSchema
-from speck.spec.yaml_loader import Document
+from speck.spec.yaml_loader import MAX_BYTES, MAX_NODES, Document, Limits
 
 LineOf = Callable[[str], int | None]
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 MAX_JOBS = 10_000
+"""The most jobs of a composition, unless the service is configured otherwise."""
+_BYTES_A_JOB, _NODES_A_JOB = 512, 40
+"""A job with its fields has about 300 bytes and 20 values."""
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
 
@@ -192,8 +195,6 @@ class CompositionSchema(StrictSchema):
         if not isinstance(data, Mapping):
             return data
         defaults, jobs = data.get("defaults"), data.get("jobs")
-        if isinstance(jobs, list) and len(jobs) > MAX_JOBS:
-            raise ValidationError({"jobs": [f"must be at most {MAX_JOBS} jobs"]})
         if not isinstance(defaults, Mapping) or not isinstance(jobs, list):
             return data
         if JobDefaultsSchema().validate(defaults):
@@ -281,16 +282,21 @@ class SiteSchema(StrictSchema):
 # --- loading and dumping ----------------------------------------------------------------
 
 
-def load_document(text: bytes, content_type: str | None) -> Document:
+def limits_for(jobs: int) -> Limits:
+    """The limits of a document that may describe so many jobs."""
+    return Limits(max(MAX_BYTES, jobs * _BYTES_A_JOB), max(MAX_NODES, jobs * _NODES_A_JOB))
+
+
+def load_document(text: bytes, content_type: str | None, limits: Limits | None = None) -> Document:
     """Parse a request body or file by its media type (parameters ignored; none means YAML).
 
     Raises InvalidError: status 400 if it cannot be parsed, 415 for another media type.
     """
     media = (content_type or "").split(";")[0].strip().lower()
     if media == "application/json" or media.endswith("+json"):
-        return yaml_loader.load_json(text)
+        return yaml_loader.load_json(text, limits or Limits())
     if not media or media in YAML_TYPES:
-        return yaml_loader.load(text)
+        return yaml_loader.load(text, limits or Limits())
     raise InvalidError(
         f"cannot read content type {show(media)}; send application/yaml or application/json",
         status=415,
@@ -303,12 +309,19 @@ _COMPOSITION, _JOB, _SITE = CompositionSchema(), JobSchema(), SiteSchema()
 
 def load_composition(text: bytes, content_type: str | None) -> CompositionDescription:
     """Parse and check the shape of a composition. Raises InvalidError with every problem."""
-    document = load_document(text, content_type)
+    document = load_document(text, content_type, limits_for(MAX_JOBS))
     return composition_from_data(document.data, document.line_of)
 
 
-def composition_from_data(data: Any, line_of: LineOf | None = None) -> CompositionDescription:
-    """The description in parsed `data`. Raises InvalidError with every problem."""
+def composition_from_data(
+    data: Any, line_of: LineOf | None = None, most_jobs: int = MAX_JOBS
+) -> CompositionDescription:
+    """The description in parsed `data`. Raises InvalidError with every problem, or only that it has
+    more than `most_jobs` jobs: these are not looked at."""
+    jobs = data.get("jobs") if isinstance(data, dict) else None
+    if isinstance(jobs, list) and len(jobs) > most_jobs:
+        problem = Problem("jobs", f"must be at most {most_jobs} jobs")
+        raise InvalidError(f"cannot read the composition: {problem}", [problem])
     description: CompositionDescription = _load(_COMPOSITION, data, "composition", line_of)
     return description
 
@@ -316,7 +329,9 @@ def composition_from_data(data: Any, line_of: LineOf | None = None) -> Compositi
 def composition_as_stored(data: JsonObject) -> CompositionDescription:
     """The inverse of `dump_composition`, also for hidden names, which users may not give."""
     with_valid_name = {**data, "name": _COMPOSITION.fields["name"].load_default}
-    return replace(composition_from_data(with_valid_name), name=data["name"])
+    # accepted once, perhaps under a higher limit
+    description = composition_from_data(with_valid_name, most_jobs=len(data["jobs"]))
+    return replace(description, name=data["name"])
 
 
 def job_from_data(data: Any, line_of: LineOf | None = None) -> JobDescription:

@@ -26,6 +26,17 @@ MAX_NODES = 200_000
 MAX_KEY = 255
 _MAX_PROBLEMS = 50
 
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most bytes and values of one document."""
+
+    bytes: int = MAX_BYTES
+    nodes: int = MAX_NODES
+
+
+_USUAL = Limits()
+
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -69,13 +80,13 @@ def _line_of(lines: _Lines, path: str) -> int:
     return lines.line
 
 
-def load(text: bytes | str) -> Document:
+def load(text: bytes | str, limits: Limits = _USUAL) -> Document:
     """Read one YAML document; for an empty one `data` is None.
 
     Raises InvalidError with status 400, with the place of every fault.
     """
-    source = _decode(text)
-    builder = _Builder()
+    source = _decode(text, limits)
+    builder = _Builder(limits)
     try:
         for event in yaml.parse(source, Loader=_Loader):
             builder.take(event)
@@ -90,12 +101,12 @@ def load(text: bytes | str) -> Document:
     return Document(builder.data, builder.lines)
 
 
-def load_json(text: bytes | str) -> Document:
+def load_json(text: bytes | str, limits: Limits = _USUAL) -> Document:
     """Read one JSON document with the same limits: no duplicate keys, no NaN or infinity.
 
     Raises InvalidError with status 400.
     """
-    source = _decode(text)
+    source = _decode(text, limits)
     problems: list[Problem] = []
     try:
         data = json.loads(
@@ -112,16 +123,16 @@ def load_json(text: bytes | str) -> Document:
         raise _refusal([Problem("", f"not valid JSON: {_first_line(exc)}")]) from exc
     if problems:
         raise _refusal(problems)
-    _check_size(data)
+    _check_size(data, limits)
     return Document(data)
 
 
-def _decode(text: bytes | str) -> str:
+def _decode(text: bytes | str, limits: Limits) -> str:
     size = len(text)  # a character is at least one byte, so this never refuses a small document
-    if size <= MAX_BYTES and isinstance(text, str):
+    if size <= limits.bytes and isinstance(text, str):
         size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_BYTES:
-        raise _refusal([Problem("", f"larger than {MAX_BYTES} bytes; split the composition")])
+    if size > limits.bytes:
+        raise _refusal([Problem("", f"larger than {limits.bytes} bytes; split the composition")])
     if isinstance(text, str):
         return text
     try:
@@ -178,11 +189,12 @@ class _Frame:
 class _Builder:
     """Turns YAML events into plain data and lines, and collects problems."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.data: Any = None
         self.lines = _Lines(1)
         self.problems: list[Problem] = []
         self._frames: list[_Frame] = []
+        self._limits = limits
         self._nodes = 0
         self._documents = 0
 
@@ -200,8 +212,8 @@ class _Builder:
 
     def _node(self, event: Any, line: int) -> None:
         self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise _refusal([Problem("", f"more than {MAX_NODES} values", line)])
+        if self._nodes > self._limits.nodes:
+            raise _refusal([Problem("", f"more than {self._limits.nodes} values", line)])
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event, line)
@@ -295,7 +307,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_size(data: Any) -> None:
+def _check_size(data: Any, limits: Limits) -> None:
     """Check the limits on JSON values, and that no text holds half a surrogate pair; without
     recursion."""
     pending = [(data, 1)]
@@ -303,8 +315,8 @@ def _check_size(data: Any) -> None:
     while pending:
         value, depth = pending.pop()
         nodes += 1
-        if nodes > MAX_NODES:
-            raise _refusal([Problem("", f"more than {MAX_NODES} values")])
+        if nodes > limits.nodes:
+            raise _refusal([Problem("", f"more than {limits.nodes} values")])
         if isinstance(value, str):
             _check_text(value)
         elif isinstance(value, dict | list):

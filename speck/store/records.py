@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,7 +20,9 @@ from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
+from speck.store.deployed_index import DeployedIndex
 from speck.store.generations import renew_store, take_place
+from speck.store.group_commit import GroupCommit
 from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex, read_links, write_links
 from speck.store.place import Place
@@ -30,13 +30,6 @@ from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 
 _UNNUMBERED = "event?"
-
-
-@dataclass(slots=True)
-class _Write:
-    batch: Batch
-    over: bool = False
-    error: BaseException | None = None
 
 
 class Records(Tables):
@@ -49,14 +42,10 @@ class Records(Tables):
         self._read_meta()
         last = self.event_records.last_id()
         self._next_event = int(last) + 1 if last else 1
-        self._queue: list[_Write] = []
-        self._queueing = threading.Lock()
-        self._committing = threading.Lock()
+        self._commits = GroupCommit(self._write)
         self._retention = Retention(self, clock)
         self._marks = itertools.count()
-        # every poll needs these records of all jobs: they are cached in parsed form
-        self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
-        self._incarnations: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
+        self.deployed = DeployedIndex()
         self._sites: dict[str, Site] = {}
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
         self.jar_writes: Counter[str] = Counter()
@@ -125,16 +114,7 @@ class Records(Tables):
         Writes that come while another one is being synced are combined into the next. Each still
         fails or succeeds on its own.
         """
-        mine = _Write({key: value for batch in batches for key, value in batch.items()})
-        with self._queueing:
-            self._queue.append(mine)
-        with self._committing:
-            if not mine.over:
-                with self._queueing:
-                    writes, self._queue = self._queue, []
-                self._commit(writes)
-        if mine.error is not None:
-            raise mine.error
+        self._commits.write({key: value for batch in batches for key, value in batch.items()})
 
     def check_readable(self) -> None:
         """Raise StoreError if the store cannot be read."""
@@ -143,20 +123,7 @@ class Records(Tables):
     @property
     def queued(self) -> int:
         """The number of writes that wait for the one that is being synced."""
-        with self._queueing:
-            return len(self._queue)
-
-    def _commit(self, writes: list[_Write]) -> None:
-        try:
-            self._write([write.batch for write in writes])
-        except BaseException as error:
-            if len(writes) > 1:  # one of them is at fault: write each on its own
-                for write in writes:
-                    self._commit([write])
-                return
-            writes[0].error = error
-        for write in writes:
-            write.over = True
+        return self._commits.queued
 
     def _write(self, batches: list[Batch]) -> None:
         """Write once, synced. Events are numbered here, in the order in which they become readable:
@@ -182,17 +149,14 @@ class Records(Tables):
             _keep(sites, site, from_json(record, Site) if record else None)
             self._sites = dict(sorted(sites.items()))
         elif (session := self.session_records.id_of(key)) is not None:
-            scope = self._sessions[session.partition("/")[0]]
-            _keep(scope, key, from_json(record, Session) if record else None)
+            parsed = from_json(record, Session) if record else None
+            self.deployed.put_session(session.partition("/")[0], key, parsed)
         elif (linked := self.link_records.id_of(key)) is not None:
             self.links.put(linked, read_links(record) if record else ())
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
-            _keep(
-                self._incarnations[name],
-                job_name,
-                from_json(record, Incarnation) if record else None,
-            )
+            incarnation = from_json(record, Incarnation) if record else None
+            self.deployed.put_incarnation(name, job_name, incarnation)
         elif (revision := self.revisions.id_of(key)) is not None:
             scope_name, _, number = revision.rpartition("/")
             jars = frozenset(record.get("jars", {}).values()) if record else None
@@ -218,7 +182,7 @@ class Records(Tables):
     # -- inventory ------------------------------------------------------------------------
 
     def inventory(self, scope: str) -> Inventory:
-        jobs = dict(sorted(_copy(self._incarnations, scope).items()))
+        jobs = self.deployed.incarnations(scope)
         sessions = tuple(self.sessions(scope))
         attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
         return Inventory(jobs, sessions, attempts, self.generation)
@@ -229,16 +193,15 @@ class Records(Tables):
         return int(record["n"]) if record else 0
 
     def incarnation(self, scope: str, job_name: str) -> Incarnation | None:
-        jobs = self._incarnations.get(scope)
-        return jobs.get(job_name) if jobs else None
+        return self.deployed.incarnation(scope, job_name)
 
-    def all_incarnations(self) -> dict[tuple[str, str], Incarnation]:
-        """(scope, job name) -> incarnation, over all scopes."""
-        return {
-            (scope, job_name): incarnation
-            for scope, jobs in sorted(self._incarnations.copy().items())
-            for job_name, incarnation in sorted(jobs.copy().items())
-        }
+    def all_incarnations(self) -> Mapping[tuple[str, str], Incarnation]:
+        """(scope, job name) -> incarnation, over all scopes, in this order; not a copy."""
+        return self.deployed.all_incarnations()
+
+    def incarnations_at(self, site: str) -> Mapping[tuple[str, str], Incarnation]:
+        """(scope, job name) -> incarnation, of those at the engine of one site."""
+        return self.deployed.incarnations_at(site)
 
     def all_attempts(self) -> dict[tuple[str, str], int]:
         """(scope, job name) -> the highest attempt ever used, over all scopes."""
@@ -271,12 +234,7 @@ class Records(Tables):
         }
 
     def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
-        return [
-            (scope, session)
-            for scope, sessions in self._sessions.copy().items()
-            if scope not in scopes
-            for session in sessions.copy().values()
-        ]
+        return [each for each in self.deployed.all_sessions() if each[0] not in scopes]
 
     def put_incarnation(self, scope: str, incarnation: Incarnation) -> Batch:
         """Store an incarnation and the highest attempt of its job. The attempt of an adopted one
@@ -295,17 +253,19 @@ class Records(Tables):
         return self.incarnation_records.drop(scope, job_name)
 
     def session(self, scope: str, client_id: str, site: str) -> Session | None:
-        sessions = self._sessions.get(scope)
-        key = self.session_records.key(scope, client_id, site)
-        return sessions.get(key) if sessions else None
+        return self.deployed.session(scope, self.session_records.key(scope, client_id, site))
 
     def sessions(self, scope: str) -> list[Session]:
         """The sessions of one scope, in order of their keys."""
-        return [session for _, session in sorted(_copy(self._sessions, scope).items())]
+        return self.deployed.sessions(scope)
 
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
-        return self._sessions_outside(())
+        return list(self.deployed.all_sessions())
+
+    def sessions_on(self, site: str) -> list[tuple[str, Session]]:
+        """(scope, session), of those at the broker of one site."""
+        return self.deployed.sessions_on(site)
 
     def put_session(self, scope: str, session: Session) -> Batch:
         record = to_json(session)
@@ -385,9 +345,3 @@ def _keep(cache: dict[_K, _T], key: _K, value: _T | None) -> None:
         cache.pop(key, None)
     else:
         cache[key] = value
-
-
-def _copy(cache: Mapping[str, dict[str, _T]], scope: str) -> dict[str, _T]:
-    """Copy the entries of one scope, since other threads may write meanwhile."""
-    entries = cache.get(scope)
-    return entries.copy() if entries else {}

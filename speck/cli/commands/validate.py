@@ -32,13 +32,13 @@ def validate(files: tuple[str, ...]) -> None:
 def _check_file(file: str) -> JsonObject:
     from speck.cli.documents import read
     from speck.errors import InvalidError
-    from speck.spec.schema import composition_from_data, load_document
+    from speck.spec.schema import MAX_JOBS, composition_from_data, limits_for, load_document
     from speck.spec.topology import check
 
     text = read(file)
     name, jobs, warnings = None, 0, list[str]()
     try:
-        document = load_document(text.content, text.content_type)
+        document = load_document(text.content, text.content_type, limits_for(MAX_JOBS))
         description = composition_from_data(document.data, document.line_of)
         name, jobs = description.name, len(description.jobs)
         problems, warnings = check(description)

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.draft import Draft
-from speck.deploy.planner.sessions import count_abandoned, is_still_fed, is_wanted
+from speck.deploy.planner.sessions import count_abandoned, is_still_fed
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -127,13 +127,13 @@ def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) ->
     if old is None:
         return [job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
-    links_read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
-    return [before, job] if before.sink in links_read else [job]
+    is_read = before.sink in draft.outside_readers or before.sink in draft.reserved_links
+    return [before, job] if is_read else [job]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
     """Whether the session's reader runs, or should run, on its link."""
-    if is_wanted(draft, session):
+    if draft.wants(session):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     return old is not None and old.job.source == session.link and is_live(draft, old)
@@ -189,7 +189,7 @@ def _lost_its_follower(draft: Draft, session: Session) -> bool:
     broker forgot its session, or it never began and another one is wanted instead."""
     is_followed_anew = session in draft.predecessors.values() and not session.drained
     return session.followed_by is None and any(
-        not other.reserved or (is_followed_anew and not is_wanted(draft, other))
+        not other.reserved or (is_followed_anew and not draft.wants(other))
         for other in draft.inventory.sessions
         if other.follows == session.client_id
     )
@@ -210,10 +210,10 @@ def _goes_back(draft: Draft, session: Session) -> bool:
     for other in draft.inventory.sessions:
         if not other.usable or other.link != session.link:
             continue
-        if not has_read and other.followed_by == session.client_id and is_wanted(draft, other):
+        if not has_read and other.followed_by == session.client_id and draft.wants(other):
             return True
         if has_read and old is not None and old.ended and other.follows == session.client_id:
-            return is_wanted(draft, other)
+            return draft.wants(other)
     return False
 
 

@@ -105,6 +105,22 @@ class Draft:
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
+    reserved_links: frozenset[Link] = field(init=False)
+    """The links of sessions that are reserved now."""
+    _wanted: tuple[Sequence[Session], int, frozenset[tuple[str, Link]]] = field(
+        init=False, default=((), 0, frozenset())
+    )
+
+    def __post_init__(self) -> None:
+        self.reserved_links = frozenset(s.link for s in self.inventory.sessions if s.reserved)
+
+    def wants(self, session: Session) -> bool:
+        """Whether a session is among `sessions`, which is replaced or appended to."""
+        indexed, count, keys = self._wanted
+        if indexed is not self.sessions or count != len(self.sessions):
+            keys = frozenset((each.client_id, each.link) for each in self.sessions)
+            self._wanted = self.sessions, len(self.sessions), keys
+        return (session.client_id, session.link) in keys
 
     def engine_job_id(self, job_name: str, attempt: int) -> str:
         """The id under which the engine is to run an attempt of a job."""

@@ -217,11 +217,7 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link
     followers = (s for s in there.values() if s.follows == session.client_id)
-    return has_ended and any(is_wanted(draft, s) for s in followers)
-
-
-def is_wanted(draft: Draft, session: Session) -> bool:
-    return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
+    return has_ended and any(draft.wants(s) for s in followers)
 
 
 def _explain_release(abandons: int | None) -> str:

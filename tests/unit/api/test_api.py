@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import socket
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -481,3 +482,13 @@ def test_every_reference_in_the_openapi_document_leads_somewhere(bench: Bench) -
 def _context(bench: Bench) -> Context:
     context: Context = bench.client.application.extensions[EXTENSION]
     return context
+
+
+def test_the_limit_of_jobs_is_configured(bench: Bench) -> None:
+    bench.add_sites()
+    client = bench.open(replace(bench.service.config, max_jobs=1))
+    answer = client.post("/compositions?dry_run=true", json=composition(job("A"), job("B")))
+    assert answer.status_code == 422
+    assert answer.json is not None
+    assert answer.json["errors"] == [{"path": "jobs", "message": "must be at most 1 jobs"}]
+    assert client.post("/compositions?dry_run=true", json=composition(job("A"))).status_code == 200

@@ -67,7 +67,8 @@ def test_top(deployed: Run, server: Server) -> None:
     sampler = server.service.sampler
     sampler.poll()
     wait_for(
-        lambda: len(sampler.list_engines()) >= 2 and len(sampler.list_links()) >= 4, "measures"
+        lambda: len(sampler.latest.list_engines()) >= 2 and len(sampler.latest.list_links()) >= 4,
+        "measures",
     )
     rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
     assert {job["job_name"]: job["records_in"] for job in rates} == {"clean": 0, "keep": 0}

@@ -60,7 +60,7 @@ class Collected:
         self.disk.full = False
         self.sampler = Sampler(
             self.service.records,
-            self.service.connections,
+            self.service.polling,
             self.time,
             Writer(self.root, clock=self.time, disk=self.disk),
             0,
@@ -422,10 +422,10 @@ def test_jobs_that_a_change_begins_are_left_out(collected: Collected) -> None:
 
 def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
     collected.look()
-    assert set(collected.sampler.list_engines()) == set(SITES)
+    assert set(collected.sampler.latest.list_engines()) == set(SITES)
     collected.service.sites.delete("edge-b")
     collected.look()
-    assert set(collected.sampler.list_engines()) == {"edge-a", "cloud"}
+    assert set(collected.sampler.latest.list_engines()) == {"edge-a", "cloud"}
 
 
 @pytest.mark.parametrize("every_s", [0.0, 0.01])
@@ -434,7 +434,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
         writer = Writer(tmp_path / "metrics")
         sampler = Sampler(
             service.records,
-            service.connections,
+            service.polling,
             SystemClock(),
             writer,
             every_s,

@@ -228,5 +228,8 @@ def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:
     assert pause_s(5.0, 0.2, None) == 5.0
     assert pause_s(5.0, 0.2, 1.0) == 1.0
     assert pause_s(5.0, 0.2, -3.0) == 0.1
+    assert pause_s(5.0, 1.5, None, apart=True) == 3.5
+    assert pause_s(5.0, 20.0, None, apart=True) == 2.0
+    assert pause_s(5.0, 1.5, 1.0, apart=True) == 1.0
     assert pause_s(5.0, 2.9, -3.0) == 0.1  # a few did not answer
     assert pause_s(5.0, 9.0, -3.0) == 6.0

@@ -18,6 +18,7 @@ from speck.spec.schema import (
     CompositionSchema,
     JobSchema,
     SiteSchema,
+    composition_as_stored,
     composition_from_data,
     dump_composition,
     dump_job,
@@ -430,6 +431,22 @@ def test_a_wrong_default_is_told_once() -> None:
 )
 def test_what_is_no_composition(data: Any, message: str) -> None:
     assert faults(lambda: composition_from_data(data)) == [message]
+
+
+def test_a_composition_of_ten_thousand_jobs_is_accepted() -> None:
+    jobs = [JOB | {"job_name": f"job-{n:05d}", "args": ["--window", "10s"]} for n in range(10_000)]
+    text = json.dumps({"name": "c", "jobs": jobs}).encode()
+    assert len(load_composition(text, "application/json").jobs) == 10_000
+
+
+def test_the_limit_of_jobs_may_be_another_but_not_for_what_was_accepted() -> None:
+    data = {"name": "c", "jobs": [JOB | {"job_name": name} for name in ("a", "b", "c")]}
+    assert faults(lambda: composition_from_data(data, most_jobs=2)) == [
+        "jobs: must be at most 2 jobs"
+    ]
+    assert len(composition_from_data(data, most_jobs=3).jobs) == 3
+    many = {"name": "c", "jobs": [JOB | {"job_name": f"j{n}"} for n in range(10_001)]}
+    assert len(composition_as_stored(many).jobs) == 10_001
 
 
 def test_the_message_names_the_first_fault_and_counts_the_others() -> None:

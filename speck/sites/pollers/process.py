@@ -1,0 +1,91 @@
+"""A poller: reads requests from the socket that it inherits, and answers each when it can.
+
+python -m speck.sites.pollers.process FILENO
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from speck.binding import (
+    EnginePoll,
+    MessageBroker,
+    StreamEngine,
+    Target,
+    open_broker,
+    open_engine,
+    poll_broker,
+    poll_engine,
+)
+from speck.errors import SpeckError
+from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
+
+LOG = logging.getLogger(__name__)
+
+THREADS = 256
+"""The most polls at a time: a site that does not answer occupies one until the time limit."""
+
+
+class Poller:
+    """Keeps the binders of its sites open."""
+
+    def __init__(self, sock: socket.socket):
+        self._sock = sock
+        self._sending = threading.Lock()
+        self._opening = threading.Lock()
+        self._engines: dict[tuple[str, Target], StreamEngine] = {}
+        self._brokers: dict[tuple[str, Target], MessageBroker] = {}
+
+    def run(self) -> None:
+        """Answer requests until the service is gone."""
+        inbox = Inbox(self._sock)
+        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="poll")
+        while (request := inbox.receive()) is not None:
+            pool.submit(self._answer, request)
+
+    def _answer(self, request: Request) -> None:
+        answer: Any
+        try:
+            answer = self._poll(request)
+        except SpeckError as error:
+            answer = Failure.of(error)
+        except Exception as error:
+            LOG.exception("cannot poll %s", request.target.address)
+            answer = Failure(None, f"cannot poll {request.target.address}: {error!r}")
+        message = pack(Reply(request.number, answer))
+        with self._sending:
+            self._sock.sendall(message)
+
+    def _poll(self, request: Request) -> Any:
+        key = request.kind, request.target
+        if isinstance(request.what, EnginePoll):
+            with self._opening:
+                engine = self._engines.get(key)
+                if engine is None:
+                    engine = self._engines[key] = open_engine(*key)
+            return poll_engine(engine, request.what, request.job_ids)
+        with self._opening:
+            broker = self._brokers.get(key)
+            if broker is None:
+                broker = self._brokers[key] = open_broker(*key)
+        return poll_broker(broker, request.what)
+
+
+def main() -> None:
+    # a signal to the whole group, as Ctrl-C sends it, is for the service: it ends its pollers
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    Poller(socket.socket(fileno=int(sys.argv[1]))).run()
+    os._exit(0)  # nobody waits for the polls under way
+
+
+if __name__ == "__main__":
+    main()

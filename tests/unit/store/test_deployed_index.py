@@ -1,0 +1,69 @@
+"""Incarnations and sessions in memory, by scope and by site."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.store.deployed_index import DeployedIndex
+
+LINK = Link("tcp://a:1883", "T-1")
+JOB = Job("A", "a", "http://a:8081", LINK, Link("tcp://a:1883", "T-2"), "a", "a", "x.A", "f" * 64)
+OTHER = replace(JOB, job_name="B", site="b")
+
+
+def test_incarnations_are_found_by_scope_and_by_site() -> None:
+    index = DeployedIndex()
+    first, second, third = (
+        Incarnation(OTHER, 1, "1"),
+        Incarnation(JOB, 1, "2"),
+        Incarnation(JOB, 1, "3"),
+    )
+    index.put_incarnation("d", "B", first)
+    index.put_incarnation("d", "A", second)
+    index.put_incarnation("c", "A", third)
+    assert list(index.all_incarnations()) == [("c", "A"), ("d", "A"), ("d", "B")]
+    assert index.incarnations("d") == {"A": second, "B": first}
+    assert index.incarnations_at("a") == {("d", "A"): second, ("c", "A"): third}
+    assert index.incarnation("c", "A") is third
+    assert index.incarnation("c", "B") is None
+
+
+def test_one_that_moves_is_found_at_its_new_site_only() -> None:
+    index = DeployedIndex()
+    index.put_incarnation("c", "A", Incarnation(JOB, 1, "1"))
+    before = index.all_incarnations()
+    moved = Incarnation(replace(JOB, site="b"), 2, "2")
+    at_a, at_b = index.writes_at("a"), index.writes_at("b")
+    index.put_incarnation("c", "A", moved)
+    assert index.incarnations_at("a") == {}
+    assert index.incarnations_at("b") == {("c", "A"): moved}
+    assert index.all_incarnations() == {("c", "A"): moved}
+    assert before[("c", "A")].attempt == 1
+    assert (index.writes_at("a"), index.writes_at("b")) > (at_a, at_b)
+
+
+def test_reading_all_without_a_write_in_between_copies_nothing() -> None:
+    index = DeployedIndex()
+    index.put_incarnation("c", "A", Incarnation(JOB, 1, "1"))
+    once = index.all_incarnations()
+    assert index.all_incarnations() is once
+    index.put_incarnation("c", "A", None)
+    assert index.all_incarnations() == {}
+    assert index.incarnations_at("a") == {}
+    index.put_incarnation("c", "A", None)  # it was deleted before
+
+
+def test_sessions_are_found_on_the_site_of_their_broker() -> None:
+    index = DeployedIndex()
+    one, two = Session("x", LINK, "a", "A"), Session("y", LINK, "b", "B")
+    index.put_session("c", "s/1", one)
+    index.put_session("c", "s/2", two)
+    assert index.sessions_on("a") == [("c", one)]
+    assert index.sessions("c") == [one, two]
+    assert index.all_sessions() == [("c", one), ("c", two)]
+    index.put_session("c", "s/1", None)
+    assert index.sessions_on("a") == []
+    assert index.session("c", "s/2") is two
