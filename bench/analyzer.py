@@ -4,8 +4,13 @@
 are lost, one job in twenty has several tasks), made by bench/samples.py with gaps, resets and other
 faults; then half and
 double of it. `seconds` are those of the whole process, from its start (a JVM's) to the analysis in
-its file. Memory is that of the process and its JVM, sampled. Beside it DuckDB works out the same
-rates from the same files, and both must agree to 1e-6, or the exit status is 1.
+its file; no sums are cached then. Memory is that of the process and its JVM, sampled. Beside it
+DuckDB works out the same rates from the same files, and both must agree to 1e-6, or the exit status
+is 1.
+
+`warm` are answers of the application that stays up, as the service asks it: each window ends a
+minute after the one before, so that from time to time sums of new units are added. `cold_s` is the
+first answer of a new one, and `fixed_s` a warm one with next to no rows.
 
     python -m bench.analyzer [--jobs N] [--sites N] [--hours H] [--cores N] [--no-file]
 """
@@ -15,12 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,12 +35,19 @@ import psutil
 
 from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
+from speck.metrics.dataset.reading import find_newest
+from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
+from speck.service.spark_application import SparkApplication
 
 TOLERANCE = 1e-6
 COMPARED = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate", "utilisation")
 _SAMPLE_S = 0.1
 PARTS = (1.0,) if is_quick() else (0.5, 1.0, 2.0)
+WARM = ((17, 600.0),) if is_quick() else ((17, 600.0), (100, 3600.0), (1000, 86_400.0))
+"""Jobs and length of the window in seconds."""
+WARM_UP, ASKED = (2, 3) if is_quick() else (6, 12)
+"""Requests that are not counted, and those that are."""
 
 RATES = """
 with told as (
@@ -90,6 +104,7 @@ def main() -> int:
     if options.duckdb:
         _duckdb(options)
         return 0
+    warm, cold_s = _measure_warm(options)
     full = [_measure(options, options.hours * part) for part in PARTS]
     chosen = full[len(full) // 2]
     content = {
@@ -99,6 +114,10 @@ def main() -> int:
         "peak_mb": chosen["peak_mb"],
         "growth": [{k: v for k, v in one.items() if k != "beside"} for one in full],
         "beside": chosen["beside"],
+        "duckdb_s": chosen["beside"]["seconds"],
+        "warm": [row for row in warm if row["jobs"] > 1],
+        "cold_s": cold_s,
+        "fixed_s": next(row["seconds"] for row in warm if row["jobs"] == 1),
         "agree": all(one["beside"]["differences"] == 0 for one in full),
         "cores": options.cores,
         "heap": options.memory,
@@ -125,6 +144,57 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--since", help=argparse.SUPPRESS)
     parser.add_argument("--until", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _measure_warm(options: argparse.Namespace) -> tuple[list[JsonObject], float]:
+    """The warm answers, and the seconds of the first one of 17 jobs from the start of the
+    process."""
+    rows, cold_s = [], 0.0
+    with tempfile.TemporaryDirectory(prefix="speck-bench-analyzer-") as folder:
+        argv = [sys.executable, "-m", "speck.analyzer", "--serve", "--memory", options.memory]
+        argv += ["--master", f"local[{options.cores}]"]
+        application = SparkApplication(argv, Path(folder, "log"))
+        try:
+            for jobs, window_s in (*WARM, (1, 60.0)):
+                root = Path(folder, f"metrics-{jobs}")
+                hours = window_s / 3600 + 0.5
+                sites = max(2, min(100, jobs // 5))
+                generate(root, Spec(jobs=jobs, sites=sites, hours=hours, stateful=0.05))
+                ask = partial(_ask, application, root, window_s)
+                seconds = [ask(number) for number in range(WARM_UP + ASKED)]
+                cold_s = cold_s or seconds[0]
+                row = {
+                    "jobs": jobs,
+                    "window_s": window_s,
+                    "seconds": round(statistics.median(seconds[WARM_UP:]), 2),
+                    "most_s": round(max(seconds[WARM_UP:]), 2),
+                    "first_s": round(seconds[0], 2),
+                }
+                rows.append(row)
+                say(f"warm: {row}")
+        finally:
+            application.end()
+            application.await_end()
+    return rows, round(cold_s, 2)
+
+
+def _ask(application: SparkApplication, root: Path, window_s: float, number: int) -> float:
+    """Seconds of one answer, of a window that ends some minutes after the first one's."""
+    until = find_newest(root, TASKS)
+    assert until is not None
+    until -= timedelta(minutes=WARM_UP + ASKED - number)
+    request = {
+        "dataset": str(root),
+        "out": str(root.parent / "analysis.json"),
+        "window_s": window_s,
+        "until": until.isoformat(),
+    }
+    began = time.perf_counter()
+    outcome = application.ask(request, lambda _: None)
+    seconds = time.perf_counter() - began
+    if outcome != ("done", ""):
+        raise RuntimeError(f"{outcome}: {application.describe_end()}")
+    return seconds
 
 
 def _measure(options: argparse.Namespace, hours: float) -> JsonObject:

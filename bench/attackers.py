@@ -12,6 +12,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from urllib.parse import urlsplit
 import requests
 
 PAUSE_S = 0.2
-"""Before a connection that was closed is opened again."""
+"""Before a connection that was closed is opened again, or a call that was refused as one too many
+is made again: these attacks are many clients that wait, not a flood of requests."""
+_TOO_MANY = (429, 503)
 
 DAMAGE = b'{"name": "x", "jobs": [' + b"{}," * 10_000 + b"{}]}"
 UNKNOWN_KEYS = b"".join(b"unknown_key_%d: 1\n" % number for number in range(40_000))
@@ -112,7 +115,10 @@ class Caller:
         """One request; how it is answered does not matter."""
         headers = {**self._headers, **({"Content-Type": media} if media else {})}
         with suppress(requests.RequestException):
-            requests.request(method, self.url + path, data=body, headers=headers, timeout=120)
+            url = self.url + path
+            answer = requests.request(method, url, data=body, headers=headers, timeout=120)
+            if answer.status_code in _TOO_MANY:
+                time.sleep(PAUSE_S)
 
     def check_sites(self) -> None:
         """A site whose engine does not answer."""
