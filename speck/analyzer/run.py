@@ -78,6 +78,7 @@ def analyse(
     left_out: set[str] = set()
     slicing = Slicing.of(span)
     span = slicing.span
+    plans_span = span.extend(PLANS_EVERY)
 
     def read_all(without: Collection[Path]) -> list[DataFrame]:
         def read_rows(table: Table) -> DataFrame:
@@ -86,30 +87,28 @@ def analyse(
         def read_units_of(kind: units.UnitTable) -> DataFrame:
             return read_units(spark, root, kind, slicing, without)
 
-        def read_plans() -> DataFrame:
-            plans = read(spark, root, PLANS, span.extend(PLANS_EVERY), None, without)
-            return state.choose_newest_plans(plans)
-
         left_out.update(str(file.relative_to(root)) for file in without)
         steps: list[Callable[[], DataFrame]] = [
             lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
             lambda: sites.sum_polls(read_rows(SITES)),
             lambda: links.rate_ends(read_rows(LINKS)),
+            lambda: state.choose_newest_plans(read(spark, root, PLANS, plans_span, None, without)),
         ]
         if slicing.is_long and by_units:
             steps = [
                 lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
                 lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
                 lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
+                lambda: state.choose_newest_plans(
+                    read_units(spark, root, units.PLAN_TABLE, Slicing.of(plans_span), without)
+                ),
             ]
-        return _run_at_once(*(partial(_compute, step) for step in (*steps, read_plans)))
+        return _run_at_once(*(partial(_compute, step) for step in steps))
 
     with hold_files(root):  # otherwise files that are compacted meanwhile would silently be missing
-        is_small = count_bytes(root, TABLES.values(), span.extend(PLANS_EVERY)) <= SMALL_BYTES
+        is_small = count_bytes(root, TABLES.values(), plans_span) <= SMALL_BYTES
         with _configure(spark, _SMALL if is_small else {}):
-            sliced, polled, ends, plans = retry_without_damaged(
-                read_all, root, span.extend(PLANS_EVERY)
-            )
+            sliced, polled, ends, plans = retry_without_damaged(read_all, root, plans_span)
         left_out.update(
             file for table in TABLES.values() for file in find_damaged(root, table, span)
         )

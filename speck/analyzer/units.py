@@ -21,8 +21,9 @@ from speck.analyzer.memory import HEAP_BINS, bin_heaps, measure_heaps
 from speck.analyzer.rates import OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.analyzer.sites import NEWEST, SITES_POLLED
 from speck.analyzer.slicing import Slicing
+from speck.analyzer.state import NEWEST_PLANS
 from speck.metrics.dataset.origins import UNIT_S
-from speck.metrics.dataset.schema import LINKS, SITES, TASKS, Table
+from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
 
 
 def unit_of_row(length: int) -> str:
@@ -354,6 +355,28 @@ def rate_ends(units: DataFrame) -> DataFrame:
     )
 
 
+# -- plans -------------------------------------------------------------------------------------
+
+PLAN_UNITS = Contract("units of plans", {"unit": "bigint", **NEWEST_PLANS.columns})
+
+
+def choose_plans(rows: DataFrame, length: int = 1) -> DataFrame:
+    """PLANS rows -> PLAN_UNITS: the newest of each task and unit."""
+    step = "choose plans of units"
+    return PLAN_UNITS.query(
+        step,
+        f"""
+        SELECT * FROM (
+          SELECT *,
+            row_number() OVER (PARTITION BY engine_job_id, vertex, unit ORDER BY at DESC) AS place
+          FROM (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}}))
+        WHERE place = 1
+        """,
+        rows=contract_of(PLANS).check(rows, step),
+    )
+
+
 TASK_TABLE = UnitTable(TASKS, TASK_UNITS, sum_tasks)
 SITE_TABLE = UnitTable(SITES, SITE_UNITS, sum_sites)
 LINK_TABLE = UnitTable(LINKS, LINK_UNITS, sum_links)
+PLAN_TABLE = UnitTable(PLANS, PLAN_UNITS, choose_plans)
