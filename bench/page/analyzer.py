@@ -10,10 +10,6 @@ from bench.page.result import Result
 from bench.page.section import Claim, Plot, Section
 from bench.page.words import number, table
 
-WARM_S = {17: 2.0, 100: 3.0, 1000: 10.0}
-"""Jobs -> wanted seconds of a warm answer."""
-COLD_S, FIXED_S, ROWS_S = 12.0, 5.0, 40.0
-
 
 def _figures(result: Result) -> str:
     rows = [
@@ -22,14 +18,7 @@ def _figures(result: Result) -> str:
     ]
     heads = ["dataset", ">rows of tasks", ">s", ">rows/s", ">memory, MB"]
     beside = result["beside"]
-    warm = [
-        (it["jobs"], f"{it['window_s'] / 60:.0f} min", it["seconds"], it["most_s"], it["first_s"])
-        for it in result["warm"]
-    ]
-    warm_heads = ["jobs", ">window", ">warm answer, s", ">slowest, s", ">first, s"]
     return (
-        f"{table(warm_heads, warm)}\n\nThe first answer of 17 jobs includes the start of Spark;"
-        " those of long windows include the sums of all rows, which are cached then.\n\n"
         f"{table(heads, rows)}\n\nBeside it {beside['tool']} works out {beside['works_out']} alone"
         f" in {number(beside['seconds'])} s."
     )
@@ -38,34 +27,14 @@ def _figures(result: Result) -> str:
 def _claims(result: Result) -> Sequence[Claim]:
     beside = result["beside"]
     note = f"{beside['compared']:,} rates compared, {beside['tool']}"
-    warm = [
-        Claim(
-            f"a warm answer for {it['jobs']} jobs and {it['window_s'] / 60:.0f} minutes",
-            f"<= {WARM_S[it['jobs']]:g} s",
-            it["seconds"],
-            it["seconds"] <= WARM_S[it["jobs"]],
-        )
-        for it in result["warm"]
-    ]
-    seconds = {
-        "the first answer, with the start of Spark": (COLD_S, result["cold_s"]),
-        "a warm answer of one job and a minute": (FIXED_S, result["fixed_s"]),
-        f"{result['rows']:,} rows, with nothing cached": (ROWS_S, result["seconds"]),
-    }
-    limits = [
-        Claim(what, f"<= {limit:g} s", measured, measured <= limit)
-        for what, (limit, measured) in seconds.items()
-    ]
     return [
-        *warm,
-        *limits,
         Claim(
             "rates that differ from the other tool's",
             "0",
             beside["differences"],
             bool(result["agree"]),
             note,
-        ),
+        )
     ]
 
 
