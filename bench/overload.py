@@ -59,6 +59,7 @@ FILES = 512
 SINGLE = ("one byte", "slow headers", "slow bodies", "slow readers", "idle connections")
 CALLS = ("checks of a hanging engine", "hostile documents", "import and analysis")
 DESCRIPTORS = "descriptors"
+WAITING = "all but hostile documents"
 TOGETHER = "all together"
 MOST_MS = 1000.0
 MOST_RECOVERY_S = 10.0
@@ -97,6 +98,8 @@ def main() -> None:
         for attack in (*SINGLE, *CALLS):
             experiment.row(attack, lambda it=attack: run(target, it, [it], calm))
         everything = [*SINGLE, *CALLS]
+        waiting = [attack for attack in everything if attack != "hostile documents"]
+        experiment.row(WAITING, lambda: run(target, WAITING, waiting, calm))
         experiment.row(TOGETHER, lambda: run(target, TOGETHER, everything, calm))
     with service(BENCH_FILES=str(FILES)) as target:
         experiment.row(DESCRIPTORS, lambda: run(target, DESCRIPTORS, [DESCRIPTORS], calm))

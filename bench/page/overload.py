@@ -18,6 +18,7 @@ _ATTACKS = {
     "checks of a hanging engine": "40 callers that check a site whose engine hangs",
     "hostile documents": "4 callers with documents of thousands of faults",
     "import and analysis": "an import of metrics beside an analysis, again and again",
+    "all but hostile documents": "all of these but the documents at once",
     "all together": "all of these at once",
     "descriptors": "3000 sockets, and 512 descriptors for the service",
 }
