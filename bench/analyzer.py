@@ -35,6 +35,7 @@ import psutil
 
 from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
+from speck.analyzer.request import Request
 from speck.metrics.dataset.reading import find_newest
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
@@ -183,12 +184,8 @@ def _ask(application: SparkApplication, root: Path, window_s: float, number: int
     until = find_newest(root, TASKS)
     assert until is not None
     until -= timedelta(minutes=WARM_UP + ASKED - number)
-    request = {
-        "dataset": str(root),
-        "out": str(root.parent / "analysis.json"),
-        "window_s": window_s,
-        "until": until.isoformat(),
-    }
+    out = root.parent / "analysis.json"
+    request = Request(root, out, window_s=window_s, until=until)
     began = time.perf_counter()
     outcome = application.ask(request, lambda _: None)
     seconds = time.perf_counter() - began

@@ -89,21 +89,21 @@ def pair_samples(tasks: DataFrame) -> DataFrame:
     One shuffle: by subtask, sorted by time within it.
     """
     step = "pair samples"
-    paired = f"({lag_rows('SELECT * FROM {tasks}', SERIES)})"
+    paired = f"({lag_rows('{tasks}')})"
     return PAIRS.query(step, subtract_rows(paired), tasks=contract_of(TASKS).check(tasks, step))
 
 
-def lag_rows(tasks: str, series: str) -> str:
-    """A query: TASKS rows with the columns of the row before in the series, as `_<column>`, and
-    `is_last`."""
+def lag_rows(tasks: str, within: Sequence[str] = ()) -> str:
+    """A query: TASKS rows with the columns of the row before in their series, as `_<column>`, and
+    `is_last`. `within`: further columns of the rows that divide a series."""
     cleaned = {name: f"CASE WHEN NOT isnan({name}) THEN {name} END" for name in (*TIMES, CPU)}
     columns = (f"{cleaned.get(name, name)} AS {name}" for name in ROW)
     before = (f"lag({name}) OVER series AS _{name}" for name in ("at", *_COMPARED))
-    series_columns = [name for name in series.split(", ") if name not in _IDENTITY]
     return f"""
         SELECT *, {", ".join(before)}, lead(at) OVER series IS NULL AS is_last
-        FROM (SELECT {", ".join((*_IDENTITY, *series_columns, *columns))} FROM ({tasks}))
-        WINDOW series AS (PARTITION BY {series} ORDER BY {", ".join(_TIMED_BY)})"""
+        FROM (SELECT {", ".join((*_IDENTITY, *within, *columns))} FROM {tasks})
+        WINDOW series AS (
+          PARTITION BY {", ".join((SERIES, *within))} ORDER BY {", ".join(_TIMED_BY)})"""
 
 
 def subtract_rows(paired: str, more: Sequence[str] = ()) -> str:

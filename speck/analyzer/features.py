@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract
-from speck.analyzer.memory import STATE_FACTOR, SUBTASK_BYTES
+from speck.analyzer.memory import STATE_FACTOR
 from speck.analyzer.rates import (
     JOBS_RATED,
     MIN_BUSY_S,
@@ -22,6 +22,7 @@ from speck.analyzer.rates import (
 )
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.analyzer.state import JOBS_WIRED
+from speck.placement.instance import MEMORY_BYTES
 
 MIN_PAIRS = 3
 MIN_RECORDS = 20
@@ -106,7 +107,7 @@ def describe_jobs(
           SELECT rated.*, stateful, state_why, coalesce(pinned, false) AS pinned,
             source_site, source_topic, sink_site, sink_topic,
             tier, cores, pace, site_cpu, site_busy, polled_at, lag,
-            coalesce(heap_bytes_per_subtask, {float(SUBTASK_BYTES)}D) AS subtask_bytes,
+            coalesce(heap_bytes_per_subtask, {MEMORY_BYTES}D) AS subtask_bytes,
             coalesce(heap_per_state_byte, {STATE_FACTOR}D) AS state_factor
           FROM {{rated}} AS rated
           LEFT JOIN {{wired}} USING (engine_job_id)

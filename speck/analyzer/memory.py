@@ -17,8 +17,6 @@ from __future__ import annotations
 from speck.analyzer.lines import fit_rising_line
 
 BIN_S = 60
-SUBTASK_BYTES = 10_000_000
-"""Heap of a subtask where the samples do not show it; the same as in `speck.placement.instance`."""
 STATE_FACTOR = 3.0
 """Heap bytes of a byte of state where the samples do not show it: keys, windows and their map
 entries as objects."""

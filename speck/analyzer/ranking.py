@@ -14,9 +14,8 @@ from speck.analyzer.contracts import Contract
 from speck.analyzer.data_origins import DataOrigins
 from speck.analyzer.features import JOBS, list_of
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
+from speck.placement.ranking import TIE, WHOLE
 
-TIE = 0.99
-WHOLE = 0.995
 FULL = 0.7
 """Maximum share of a site's capacity that jobs may use."""
 

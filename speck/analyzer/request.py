@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speck.errors import InvalidError
+from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +42,18 @@ class Request:
     ahead_s: float | None = None
     follow: bool = False
 
+    def to_json(self) -> JsonObject:
+        """As plain data: paths and times (RFC 3339) are strings."""
+        paths = {name: str(getattr(self, name)) for name in ("dataset", "out")}
+        times = {
+            name: at.isoformat() if (at := getattr(self, name)) else None
+            for name in ("since", "until")
+        }
+        return {**asdict(self), **paths, **times}
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Request:
-        """Read a request; paths and times (RFC 3339) are strings."""
+        """Read what `to_json` has made."""
         paths = {name: Path(values[name]) for name in ("dataset", "out")}
         times = {name: parse_time(values[name]) for name in ("since", "until") if values.get(name)}
         return cls(**{**values, **paths, **times})

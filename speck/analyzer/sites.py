@@ -74,16 +74,18 @@ def sum_polls(rows: DataFrame) -> DataFrame:
             (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
           FROM {{rows}} WINDOW polls AS (PARTITION BY site ORDER BY at, cpu_ms)
+        ),
+        polled AS (
+          SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in NEWEST)},
+            -- a row may be in two files
+            avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
+            sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)
+              / sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS cpu,
+            (unix_micros(max(at)) - unix_micros(min(at))) / 1e6D AS seconds,
+            max(at) AS last_at
+          FROM paired GROUP BY site
         )
-        SELECT * FROM (
-        SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in NEWEST)},
-          -- a row may be in two files
-          avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
-          sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)
-            / sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS cpu,
-          (unix_micros(max(at)) - unix_micros(min(at))) / 1e6D AS seconds,
-          max(at) AS last_at
-        FROM paired GROUP BY site)
+        SELECT * FROM polled
         LEFT JOIN ({measure_heaps(f"({bin_heaps('{rows}', 'site')})")}) USING (site)
         """,
         rows=contract_of(SITES).check(rows, step),

@@ -113,7 +113,7 @@ def sum_tasks(rows: DataFrame, length: int = 1) -> DataFrame:
         f"CASE WHEN kind = 'first' THEN {row} END AS first",
         f"CASE WHEN kind <> 'first' AND is_last THEN {row} END AS last",
     )
-    lagged = lag_rows(f"SELECT *, {unit_of_row(length)} AS unit FROM {{rows}}", f"{SERIES}, unit")
+    lagged = lag_rows(f"(SELECT *, {unit_of_row(length)} AS unit FROM {{rows}})", ["unit"])
     return TASK_UNITS.query(
         step,
         f"""
@@ -200,16 +200,17 @@ def sum_sites(rows: DataFrame, length: int = 1) -> DataFrame:
           FROM numbered WINDOW polls AS (PARTITION BY site, unit ORDER BY at, cpu_ms)
         ),
         summed AS (
-        SELECT unit, site, {name_all(newest)},
-          sum(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_sum,
-          count(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_count,
-          sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END) AS cpu_s,
-          sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS clock_s,
-          min(at) AS first_at,
-          max(at) AS last_at,
-          max(CASE WHEN is_first THEN struct(at, cpu_ms) END) AS first,
-          max(CASE WHEN is_last THEN struct(at, cpu_ms) END) AS last
-        FROM paired GROUP BY unit, site)
+          SELECT unit, site, {name_all(newest)},
+            sum(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_sum,
+            count(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_count,
+            sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END) AS cpu_s,
+            sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS clock_s,
+            min(at) AS first_at,
+            max(at) AS last_at,
+            max(CASE WHEN is_first THEN struct(at, cpu_ms) END) AS first,
+            max(CASE WHEN is_last THEN struct(at, cpu_ms) END) AS last
+          FROM paired GROUP BY unit, site
+        )
         SELECT * FROM summed
         LEFT JOIN ({bin_heaps("numbered", "unit, site")}) USING (unit, site)
         """,
@@ -236,13 +237,14 @@ def sum_polls(units: DataFrame) -> DataFrame:
           SELECT *, coalesce(bound_cpu_s >= 0 AND bound_s > 0, false) AS is_good FROM bounds
         ),
         polled AS (
-        SELECT site, {name_all(newest)},
-          sum(host_cpu_sum) / nullif(sum(host_cpu_count), 0) AS host_cpu,
-          sum(CASE WHEN is_good THEN coalesce(cpu_s, 0D) + bound_cpu_s ELSE cpu_s END)
-            / sum(CASE WHEN is_good THEN coalesce(clock_s, 0D) + bound_s ELSE clock_s END) AS cpu,
-          (unix_micros(max(last_at)) - unix_micros(min(first_at))) / 1e6D AS seconds,
-          max(last_at) AS last_at
-        FROM judged GROUP BY site)
+          SELECT site, {name_all(newest)},
+            sum(host_cpu_sum) / nullif(sum(host_cpu_count), 0) AS host_cpu,
+            sum(CASE WHEN is_good THEN coalesce(cpu_s, 0D) + bound_cpu_s ELSE cpu_s END)
+              / sum(CASE WHEN is_good THEN coalesce(clock_s, 0D) + bound_s ELSE clock_s END) AS cpu,
+            (unix_micros(max(last_at)) - unix_micros(min(first_at))) / 1e6D AS seconds,
+            max(last_at) AS last_at
+          FROM judged GROUP BY site
+        )
         SELECT * FROM polled LEFT JOIN ({measure_heaps("{units}")}) USING (site)
         """,
         units=SITE_UNITS.check(units, step),

@@ -13,11 +13,8 @@ from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
 from speck.placement.instance import CLOUD, Instance
 from speck.placement.model import Kind, Load, Placement, Problem
-from speck.placement.ranking import find_origins, rank_loads
+from speck.placement.ranking import WHOLE, find_origins, rank_loads
 from speck.placement.simple import place_in_cloud
-
-WHOLE = 0.995
-"""Share of its input from which on a job counts as fed by one edge; as in the analyzer."""
 
 
 @dataclass(frozen=True, slots=True)

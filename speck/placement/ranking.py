@@ -14,7 +14,10 @@ from speck.placement.instance import CLOUD, Instance
 from speck.placement.model import Candidate, Kind
 
 TIE = 0.99
-"""Scores within this factor of the next one are ties, as in the analyzer."""
+"""Scores within this factor of the next one are ties."""
+
+WHOLE = 0.995
+"""Share of its input from which on a job counts as fed by one edge."""
 
 Shares = Mapping[str | None, float]
 """Edge -> share of the bytes that are produced there; None: produced at no edge."""

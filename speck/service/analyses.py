@@ -24,7 +24,7 @@ from pathlib import Path
 
 from speck.analyzer.application import STARTING
 from speck.analyzer.masters import SparkMasters, is_local, is_on_loopback
-from speck.analyzer.request import STEPS
+from speck.analyzer.request import STEPS, Request
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
@@ -336,7 +336,7 @@ class Analyses:
 
     def _follow(self, run: _Run) -> tuple[str, str]:
         """The state and error of an analysis that follows, in an application of its own."""
-        application = self._make_application(run.record["master"], f"{run.record['id']}.log")
+        application = self._make_application(run.record["master"], self._log(run.record["id"]))
         outcome = self._ask(run, application, warm=False)
         application.end()
         application.await_end()
@@ -365,19 +365,19 @@ class Analyses:
                 return "failed", "the service stopped"
         return outcome
 
-    def _describe(self, run: _Run) -> JsonObject:
-        """The request, as the analyzer reads it."""
+    def _describe(self, run: _Run) -> Request:
+        """The request, as the analyzer takes it."""
         request = run.request
-        return {
-            "dataset": str(self._dataset),
-            "out": str(self._result(run.record["id"])),
-            "composition": request.composition,
-            "window_s": request.window_s,
-            "since": rfc3339(request.since) if request.since else None,
-            "until": rfc3339(request.until) if request.until else None,
-            "ahead_s": request.ahead_s or None,
-            "follow": request.follow,
-        }
+        return Request(
+            self._dataset,
+            self._result(run.record["id"]),
+            request.composition,
+            request.window_s,
+            request.since,
+            request.until,
+            request.ahead_s or None,
+            request.follow,
+        )
 
     def _take_warm(self, master: str) -> SparkApplication:
         """The application that stays up; a new one if there is none at this master."""
@@ -386,7 +386,7 @@ class Analyses:
             if application.is_usable and its_master == master:
                 return application
             self._end_warm()
-        application = self._make_application(master, "analyzer.log")
+        application = self._make_application(master, self._folder / "analyzer.log")
         self._warm = (master, application)
         return application
 
@@ -397,12 +397,11 @@ class Analyses:
             application.end()
             application.await_end()
 
-    def _make_application(self, master: str, log: str) -> SparkApplication:
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def _make_application(self, master: str, log: Path) -> SparkApplication:
         argv = [sys.executable, "-m", "speck.analyzer", "--serve", "--master", master]
         argv += ["--driver-host", self._driver_host, "--memory", f"{self._memory >> 20}m"]
         argv += ["--secret-file", str(self._secret_file)] if self._secret_file else []
-        return SparkApplication(argv, self._folder / log)
+        return SparkApplication(argv, log)
 
     def _result(self, analysis_id: str) -> Path:
         return self._folder / f"{analysis_id}.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from speck.model.values import JsonObject
+from speck.analyzer.request import Request
 
 GRACE_S = 5.0
 """How long a process has to end before it is killed."""
@@ -47,7 +47,7 @@ class SparkApplication:
         """The id of the process, which leads a group; None before the first request."""
         return self._process.pid if self._process else None
 
-    def ask(self, request: JsonObject, report: Callable[[str], None]) -> Outcome | None:
+    def ask(self, request: Request, report: Callable[[str], None]) -> Outcome | None:
         """Send a request and wait for its outcome; None if the process ends before. `report` is
         called with each step that begins. Raises OSError if the process cannot be started."""
         process = self._start()
@@ -56,7 +56,7 @@ class SparkApplication:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(OSError):  # a process that has just died: its output ends, too
-            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.write(json.dumps(request.to_json()).encode() + b"\n")
             process.stdin.flush()
         for line in process.stdout:
             message = json.loads(line)

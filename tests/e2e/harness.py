@@ -241,6 +241,19 @@ class Speck:
     def job(self, name: str) -> JsonObject:
         return self.call("GET", f"/jobs/{name}")
 
+    def analyse(self, composition: str, window_s: float) -> JsonObject:
+        """An analysis of the composition, which must succeed."""
+        request = {"composition": composition, "window_s": window_s}
+        started = self.call("POST", "/analyses", 202, json=request)
+
+        def over() -> JsonObject | None:
+            analysis = self.call("GET", f"/analyses/{started['id']}")
+            return None if analysis["state"] == "running" else analysis
+
+        analysis = wait_for(over, "an analysis", 300)
+        assert analysis["state"] == "done", analysis["error"]
+        return analysis
+
     # -- brokers --------------------------------------------------------------------------
 
     def broker(self, site: str) -> str:

@@ -99,15 +99,7 @@ def analyse(speck: Speck) -> JsonObject:
         return (metrics["records_in"] or 0) > 4 * KEYS
 
     def look() -> JsonObject | None:
-        request = {"composition": "memory", "window_s": 30}
-        started = speck.call("POST", "/analyses", 202, json=request)
-
-        def over() -> JsonObject | None:
-            analysis = speck.call("GET", f"/analyses/{started['id']}")
-            return None if analysis["state"] == "running" else analysis
-
-        analysis = wait_for(over, "an analysis", 300)
-        assert analysis["state"] == "done", analysis["error"]
+        analysis = speck.analyse("memory", window_s=30)
         jobs = {each["job_name"]: each for each in analysis["jobs"]}
         if {each["evidence"] for each in jobs.values()} != {"sufficient"}:
             return None

@@ -23,15 +23,7 @@ def analyse(speck: Speck) -> JsonObject:
     """An analysis of the composition whose evidence carries figures of both jobs."""
 
     def look() -> JsonObject | None:
-        request = {"composition": "apart", "window_s": 60}
-        started = speck.call("POST", "/analyses", 202, json=request)
-
-        def over() -> JsonObject | None:
-            analysis = speck.call("GET", f"/analyses/{started['id']}")
-            return None if analysis["state"] == "running" else analysis
-
-        analysis = wait_for(over, "an analysis", 300)
-        assert analysis["state"] == "done", analysis["error"]
+        analysis = speck.analyse("apart", window_s=60)
         evidence = {each["job_name"]: each["evidence"] for each in analysis["jobs"]}
         return analysis if evidence == dict.fromkeys(("clean", "keep"), "sufficient") else None
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from speck.analyzer.memory import STATE_FACTOR, SUBTASK_BYTES
+from speck.analyzer.memory import STATE_FACTOR
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
 from speck.model.values import JsonObject
+from speck.placement.instance import MEMORY_BYTES
 from tests.samples_by_hand import EVERY_S, SPAN_S, Row, at, dataset, plan, running, site
 
 MB = 1_000_000
@@ -91,7 +92,7 @@ def test_heap_and_state_that_grow_together_give_the_heap_of_a_byte(analysed: Jso
     assert edge["heap_max_bytes"] == 512 * MB
     grows = job(analysed, "grows")
     assert grows["heap_bytes_per_s"] == pytest.approx(50_000, rel=0.1)
-    assert grows["heap_bytes"] == pytest.approx(SUBTASK_BYTES + 5 * 7 * MB, rel=0.1)
+    assert grows["heap_bytes"] == pytest.approx(MEMORY_BYTES + 5 * 7 * MB, rel=0.1)
 
 
 def test_subtasks_that_come_give_the_heap_of_one(analysed: JsonObject) -> None:
