@@ -73,7 +73,7 @@ check-bench: setup ## the tests of the benchmarks and of their page
 demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
 	@$(PY) -m speck.fog.demo $(if $(TLS),--tls)
 
-bench: setup ## all experiments, one after another; QUICK=1: short, two at a time, to see that they work
+bench: setup ## all experiments that this code lacks, one after another; QUICK=1: short, to see that they work
 	@$(PY) -m bench.everything
 
 bench-link-batching: setup ## records/s, bytes and latency of a link, one by one and in batches

@@ -28,7 +28,29 @@ from speck.model.values import JsonObject
 
 RESULTS = Path(__file__).parent / "results"
 RAW = Path(__file__).parent / "raw"
+
+
+def find_code() -> str:
+    """The commit of the product, with `+` when its tracked files differ from it.
+
+    Commits that touch neither the product nor its jobs (benchmarks, tests, documents) do not
+    count: what was measured stays the same.
+    """
+    folder = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        process = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        return process.stdout.strip()
+
+    tests = ":(exclude)edge_jobs/*/src/test/*"
+    product = ("speck", "binders", "edge_jobs", "compositions", tests)
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", *product)
+    commit = git("log", "-1", "--format=%h", "--", *product)
+    return (commit + "+" if changes else commit) or "unknown"
+
+
 _BEGAN = time.time()
+_CODE = find_code()  # as the program begins: a commit while it runs is not what was measured
 
 
 def is_quick() -> bool:
@@ -63,6 +85,7 @@ def provenance(began: float) -> JsonObject:
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(time.time() - began, 1),
         "quick": is_quick(),
+        "code": _CODE,
         "machine": {**machine(), **versions()},
     }
 

@@ -6,13 +6,18 @@ long each took and how it ended; the exit status is 0 only when none failed. One
 not run without. What an experiment says goes to bench/raw/<name>.log (in a trial
 <name>-quick.log), whose end is shown when it fails.
 
-    python -m bench.everything [NAME ...]
+After an interruption the same command goes on: an experiment whose result was measured from this
+code (the last commit that changed the product) is not run again, and most of the others continue
+within (bench/experiment.py).
+
+    python -m bench.everything [--again] [NAME ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -25,11 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bench.common import RAW, is_quick, say
+from bench.common import RAW, RESULTS, find_code, is_quick, say
 from bench.page.section import Section
 from bench.results_page import load_sections
 
 NOT_RUN = "not run (needs root)"
+MEASURED = "measured before from this code"
 MISSING = "there is no such program"
 TOO_LONG = "took too long"
 GRACE_S = 60.0
@@ -49,7 +55,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        return self.status != 0 and self.why != NOT_RUN
+        return self.status != 0 and self.why not in (NOT_RUN, MEASURED)
 
 
 LONG = {"rewire": 6.0}
@@ -65,14 +71,36 @@ QUICK_S = 600.0
 """A trial of all should take no longer."""
 
 
+SERIES = frozenset({"rewire"})
+"""Experiments that write a result after each of their series, and skip those that it holds."""
+
+
+def is_measured(name: str, code: str) -> bool:
+    """Whether there is a whole result that was measured from this code."""
+    file = RESULTS / f"{name}.json"
+    if name in SERIES or code.endswith("+") or not file.exists():
+        return False
+    result = json.loads(file.read_text())
+    made = result.get("made", result) if isinstance(result, dict) else {}
+    return bool(made.get("code") == code)
+
+
 def run_all(
-    sections: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
+    sections: Sequence[Section],
+    run: Callable[[str], Outcome],
+    *,
+    root: bool,
+    at_once: int = 1,
+    is_done: Callable[[str], bool] = lambda _: False,
 ) -> list[Outcome]:
-    """Run those that can be, with `run(name)`, `at_once` at a time; begun in their order."""
+    """Run those that can be and are not done, with `run(name)`, `at_once` at a time; begun in
+    their order."""
 
     def one(section: Section) -> Outcome:
         if section.root and not root:
             return Outcome(section.name, 0.0, None, NOT_RUN)
+        if is_done(section.name):
+            return Outcome(section.name, 0.0, None, MEASURED)
         say(f"=== {section.name}: {section.question}")
         outcome = run(section.name)
         say(f"=== {section.name}: {describe_end(outcome)} after {outcome.seconds:.0f} s")
@@ -97,8 +125,10 @@ def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     lines = [f"{it.name:16} {it.seconds:7.0f} s  {describe_end(it)}" for it in outcomes]
     failed = sum(it.failed for it in outcomes)
     not_run = sum(it.why == NOT_RUN for it in outcomes)
+    measured = sum(it.why == MEASURED for it in outcomes)
     last = f"{'all':16} {seconds:7.0f} s  {failed} of {len(lines)} failed"
     last += f", {not_run} not run: they need root on Linux" if not_run else ""
+    last += f", {measured} measured before: --again repeats them" if measured else ""
     last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(seconds) else ""
     return "\n".join([*lines, last])
 
@@ -160,14 +190,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     by_name = {section.name: section for section in load_sections()}
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(by_name))
-    names = parser.parse_args().names or list(by_name)
+    parser.add_argument(
+        "--again", action="store_true", help="repeat also what was measured from this code"
+    )
+    options = parser.parse_args()
+    names = options.names or list(by_name)
     if unknown := set(names) - set(by_name):
         parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what runs is ended well, and heeds it
         signal.signal(each, signal.default_int_handler)
     began = time.monotonic()
     sections, root = [by_name[name] for name in names], os.geteuid() == 0
-    outcomes = run_all(sections, run, root=root, at_once=2 if is_quick() else 1)
+    code, everything = find_code(), options.again or is_quick()
+    outcomes = run_all(
+        sections,
+        run,
+        root=root,
+        at_once=2 if is_quick() else 1,
+        is_done=lambda name: not everything and is_measured(name, code),
+    )
     seconds = time.monotonic() - began
     print(table(outcomes, seconds))
     if not is_quick():

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.common import RAW, RESULTS, is_quick, provenance, say
+from bench.common import RAW, RESULTS, find_code, is_quick, provenance, say
 from speck.model.values import JsonObject
 
 CONFIDENCE = 0.95
@@ -56,7 +55,7 @@ class Experiment:
         self._simulated = list(simulated)
         _end_well_when_told()
         self._started = time.time()
-        self._code = _code()  # as it begins: a commit while it runs is not what was measured
+        self._code = find_code()
         text = json.dumps([settings, self._code], sort_keys=True, default=str)
         self._version = hashlib.sha256(text.encode()).hexdigest()[:12]
         self._path = RAW / f"{self.name}.jsonl"
@@ -177,18 +176,3 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
-
-
-def _code() -> str:
-    """The commit, with `+` when tracked files of the product differ from it."""
-    folder = Path(__file__).parents[1]
-
-    def git(*words: str) -> str:
-        process = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
-        return process.stdout.strip()
-
-    tests = ":(exclude)edge_jobs/*/src/test/*"
-    product = ("speck", "binders", "edge_jobs", "compositions", tests)
-    changes = git("status", "--porcelain", "--untracked-files=no", "--", *product)
-    commit = git("log", "-1", "--format=%h", "--", *product)
-    return (commit + "+" if changes else commit) or "unknown"

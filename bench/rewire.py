@@ -19,8 +19,9 @@ after each change was asked for, and started again at once.
 Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
 to the change in which it was under way; what came twice also to the change in which it came.
 
-`make bench-rewire` writes bench/results/rewire.json, after each series what there is by then;
-QUICK=1 makes four changes in each mode and two with kills. It takes some 80 minutes; one series:
+`make bench-rewire` writes bench/results/rewire.json, after each series what there is by then, and
+skips the series that were measured from this code; QUICK=1 makes four changes in each mode and two
+with kills. It takes some 80 minutes; one series, even if it was measured:
 
     python -m bench.rewire --series with_kills
 
@@ -48,7 +49,17 @@ from pathlib import Path
 
 import requests
 
-from bench.common import RAW, RESULTS, Api, fog_with_service, is_quick, machine, say, write_result
+from bench.common import (
+    RAW,
+    RESULTS,
+    Api,
+    find_code,
+    fog_with_service,
+    is_quick,
+    machine,
+    say,
+    write_result,
+)
 from bench.experiment import percentile
 from bench.instruments.checker import Checker, Tally
 from bench.instruments.duplicate_monitor import DuplicateMonitor
@@ -395,12 +406,16 @@ def main() -> int:
         "seed": options.seed,
         "machine": machine(),
     }
-    selection = {name: counts[name] for name in options.series or counts}
-    other_series = _load_other_series() if options.series and not is_quick() else {}
+    other_series = {} if is_quick() else _load_series()
+    code = find_code()
+    clean = not code.endswith("+")
+    missing = [n for n in counts if not clean or other_series.get(n, {}).get("code") != code]
+    selection = {name: counts[name] for name in options.series or missing}
     wrong: list[str] = []
     for name, result in _measure_series(selection, how):
         wrong += _report_faults(name, result, counts[name])
-        other_series[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        other_series[name] = {**result, "at": at, "code": code}
         nested = {key: value for key, value in other_series.items() if key != MODES[0]}
         write_result("rewire.json", {**other_series.get(MODES[0], {}), **nested, **facts})
     return 1 if wrong else 0
@@ -442,7 +457,7 @@ def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str
     return wrong
 
 
-def _load_other_series() -> JsonObject:
+def _load_series() -> JsonObject:
     """The series of the last result."""
     file = RESULTS / "rewire.json"
     if not file.exists():

@@ -134,8 +134,8 @@ def _repeat(section: Section, result: Result) -> str:
         )
     else:
         words.append("; measured before dates and commits were kept")
-    if "code" in result:
-        words.append(f", code {result['code']}")
+    if "code" in provenance:
+        words.append(f", code {provenance['code']}")
     rows = " (`rows`: every run)" if isinstance(result.get("rows"), list) else ""
     where = f"[bench/results/{result.file}](../bench/results/{result.file}){rows}"
     return "".join(words) + f". Data: {where}."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
+from pathlib import Path
 
 import pytest
 
-from bench.everything import MISSING, NOT_RUN, Outcome, run, run_all, table
+from bench import everything
+from bench.everything import MEASURED, MISSING, NOT_RUN, Outcome, is_measured, run, run_all, table
 from bench.page.section import Section
 from bench.results_page import DOCS, load_sections
 
@@ -34,6 +37,26 @@ def test_what_needs_root_is_said_and_no_failure() -> None:
     outcomes = run_all([_section("one", root=True)], lambda name: Outcome(name, 1, 1), root=False)
     assert [(it.why, it.failed) for it in outcomes] == [(NOT_RUN, False)]
     assert NOT_RUN in table(outcomes, 0.0)
+
+
+def test_what_was_measured_from_this_code_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everything, "RESULTS", tmp_path)
+    (tmp_path / "one.json").write_text(json.dumps({"code": "abc"}))
+    (tmp_path / "two.json").write_text(json.dumps({"made": {"code": "abc"}}))
+    (tmp_path / "three.json").write_text(json.dumps({"made": {"code": "older"}}))
+    (tmp_path / "rewire.json").write_text(json.dumps({"made": {"code": "abc"}}))
+    sections = [_section(name) for name in ("one", "two", "three", "four", "rewire")]
+    outcomes = run_all(
+        sections,
+        lambda name: Outcome(name, 1.0, 0),
+        root=True,
+        is_done=lambda name: is_measured(name, "abc"),
+    )
+    assert [it.why == MEASURED for it in outcomes] == [True, True, False, False, False]
+    assert "2 measured before: --again repeats them" in table(outcomes, 1.0)
+    assert not is_measured("one", "abc+")
 
 
 def test_a_trial_runs_two_at_a_time_and_tells_of_them_in_order() -> None:

@@ -87,9 +87,9 @@ def test_a_row_after_one_that_was_cut_off_is_kept(tmp_path: Path) -> None:
 def test_a_result_names_the_code_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "_code", lambda: "then")
+    monkeypatch.setattr(experiment, "find_code", lambda: "then")
     first = Experiment("speed", {})
-    monkeypatch.setattr(experiment, "_code", lambda: "now")
+    monkeypatch.setattr(experiment, "find_code", lambda: "now")
     first.finish({}, [])
     assert json.loads((tmp_path / "results" / "speed.json").read_text())["code"] == "then"
 
