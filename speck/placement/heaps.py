@@ -49,11 +49,19 @@ class Heaps:
     def _expect_growth(self, job: JsonObject) -> float:
         return max(0.0, job.get("heap_bytes_per_s") or 0.0) * self._ahead_s
 
-    def foresee(self, composition: str, job_name: str) -> float | None:
-        """Heap bytes that a job will need; None: unknown."""
+    def subtask_bytes_at(self, site: str) -> float:
+        """Heap bytes of one more subtask at a site, without state."""
+        measured = self._sites.get(site, {}).get("heap_bytes_per_subtask")
+        return MEMORY_BYTES if measured is None else float(measured)
+
+    def foresee(self, composition: str, job_name: str, subtasks: int) -> float | None:
+        """Heap bytes that a job will need with so many subtasks; None: unknown."""
         job = self._jobs.get((composition, job_name), {})
         heap = self._estimate(job) if job else None
-        return None if heap is None else heap + self._expect_growth(job)
+        if heap is None:
+            return None
+        more = (subtasks - (job["subtasks"] or subtasks)) * self.subtask_bytes_at(job["site"])
+        return max(0.0, heap + more) + self._expect_growth(job)
 
     def count_available(
         self, composition: str, own_jobs: Iterable[Load], site: str

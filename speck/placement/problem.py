@@ -207,7 +207,7 @@ class _Measurements:
             stateful=report.get("stateful"),
             state_bytes=None if state is None else int(state),
             true_output_rate=report.get("trueOutputProcessingRate"),
-            memory_bytes=self._heaps.foresee(self._composition, job.name),
+            memory_bytes=self._heaps.foresee(self._composition, job.name, job.slots),
         )
 
     def link_load(self, link: At) -> Load:

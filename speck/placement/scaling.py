@@ -1,17 +1,21 @@
 """How many subtasks each job of a composition should have, by DS2's rule. Pure.
 
 The rates that reach each job come from the question (propagated by topic, queues that grow
-included), the true processing rates from the analysis. A site's free task slots limit the result.
+included), the true processing rates from the analysis. The free task slots and the free memory of
+a site limit the result.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.ds2 import Operator, compute_needs
+from speck.placement.heaps import Heaps
+from speck.placement.instance import Instance
 from speck.placement.problem import Question
 from speck.placement.wiring import WiredJob
 
@@ -22,8 +26,9 @@ HEADROOM = 0.8
 @dataclass(frozen=True, slots=True)
 class Scale:
     """A job's subtasks `today`, as many as its rates `needed`, and as many as it is to have
-    (`proposed`, at most what its site has slots for). Rates: records per second;
-    `true_processing_rate`: of today's subtasks together."""
+    (`proposed`, at most what its site has room for). Rates: records per second;
+    `true_processing_rate`: of today's subtasks together. `shortage`: what its site lacks for all
+    that it needs; None: nothing."""
 
     job_name: str
     site: str
@@ -32,6 +37,7 @@ class Scale:
     proposed: int
     in_rate: float
     true_processing_rate: float
+    shortage: str | None = None
 
     @property
     def reason(self) -> str:
@@ -41,9 +47,14 @@ class Scale:
             f"{self.in_rate:.4g} records/s arrive, and one subtask handles {each:.4g}/s at most"
             f" ({HEADROOM:.0%} are planned for)"
         )
-        if self.proposed < self.needed:
-            return f"{why}: it needs {self.needed}, but {self.site} has no more task slots"
+        if self.shortage is not None:
+            return f"{why}: it needs {self.needed}, but {self.site} has no more {self.shortage}"
         return why
+
+
+def count_subtasks(number: int) -> str:
+    """The number with its unit."""
+    return f"{number} subtask" if number == 1 else f"{number} subtasks"
 
 
 def propose_scales(question: Question, composition: str, analysis: JsonObject) -> list[Scale]:
@@ -52,23 +63,31 @@ def propose_scales(question: Question, composition: str, analysis: JsonObject) -
         job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
     }
     jobs = [job for job in question.wiring.order if not job.stopped]
-    operators = [_make_operator(job, reports.get(job.name)) for job in jobs]
+    subtask_rates = {job.name: _rate_subtask(reports.get(job.name)) for job in jobs}
+    operators = [_make_operator(job, subtask_rates[job.name]) for job in jobs]
     sources = {str(link): rate for link, rate in question.rates.items()}
     needs = compute_needs(operators, sources)
-    slots = _count_free_slots(question)
+    room = _Room(question, Heaps(analysis))
     scales = []
-    # what gives slots back comes first
+    # what gives room back comes first
     for job in sorted(jobs, key=lambda job: (needs[job.name].parallelism or job.slots) > job.slots):
-        need, rate = needs[job.name], reports.get(job.name, {}).get("true_processing_rate")
+        need, rate = needs[job.name], subtask_rates[job.name]
         if need.parallelism is None or need.in_rate is None or rate is None:
             continue
-        free = slots.get(job.site)
-        most = need.parallelism if free is None else job.slots + max(0, free)
-        proposed = max(1, min(need.parallelism, most))
-        if free is not None:
-            slots[job.site] = free - (proposed - job.slots)
+        if job.source not in question.rates:
+            continue
+        more, shortage = room.take(job.site, need.parallelism - job.slots)
         scales.append(
-            Scale(job.name, job.site, job.slots, need.parallelism, proposed, need.in_rate, rate)
+            Scale(
+                job_name=job.name,
+                site=job.site,
+                today=job.slots,
+                needed=need.parallelism,
+                proposed=job.slots + more,
+                in_rate=need.in_rate,
+                true_processing_rate=rate * job.slots,
+                shortage=shortage,
+            )
         )
     positions = {job.name: position for position, job in enumerate(jobs)}
     return sorted(scales, key=lambda scale: positions[scale.job_name])
@@ -85,22 +104,54 @@ def apply_scales(
     return replace(description, jobs=jobs)
 
 
-def _make_operator(job: WiredJob, report: JsonObject | None) -> Operator:
+def _rate_subtask(report: JsonObject | None) -> float | None:
+    """Records per second that one subtask of a job can process; None without evidence.
+
+    The analysis has seen as many subtasks as it reports, which may be other than there are now.
+    """
+    if report is None or report["evidence"] != "sufficient":
+        return None
+    rate, subtasks = report["true_processing_rate"], report["subtasks"]
+    return rate / subtasks if rate and subtasks else None  # a rate of 0 is no evidence of a limit
+
+
+def _make_operator(job: WiredJob, subtask_rate: float | None) -> Operator:
     """The job as an operator that reads its link; the question has propagated what it sends."""
-    rate = None
-    if report is not None and report["evidence"] == "sufficient":
-        rate = report["true_processing_rate"]
-    usable = rate * HEADROOM if rate else None  # a rate of 0 is no evidence of a limit
+    usable = None if subtask_rate is None else subtask_rate * HEADROOM * job.slots
     return Operator(job.name, (str(job.source),), (), usable, None, job.slots)
 
 
-def _count_free_slots(question: Question) -> dict[str, int | None]:
-    """By site: the slots that the composition's jobs leave free; None: no limit is known."""
-    used: dict[str, int] = {}
-    for load in question.whole.loads:
-        if load.site is not None:
-            used[load.site] = used.get(load.site, 0) + load.slots
-    return {
-        place.name: None if place.slots is None else place.slots - used.get(place.name, 0)
-        for place in question.whole.places
-    }
+class _Room:
+    """The slots and the memory (bytes) that the composition's jobs leave free at each site; None:
+    no limit is known."""
+
+    def __init__(self, question: Question, heaps: Heaps):
+        self._heaps = heaps
+        places = question.whole.places
+        self._slots: dict[str, int | None] = {place.name: place.slots for place in places}
+        self._memory: dict[str, float | None] = {place.name: place.memory_bytes for place in places}
+        instance = Instance(question.whole)
+        for load in question.whole.loads:
+            if load.site is not None:
+                slots, memory = instance.slots_of(load.name), instance.memory_of(load.name)
+                self._use(load.site, slots, memory)
+
+    def _use(self, site: str, slots: int, memory: float) -> None:
+        free_slots, free_memory = self._slots.get(site), self._memory.get(site)
+        self._slots[site] = None if free_slots is None else free_slots - slots
+        self._memory[site] = None if free_memory is None else free_memory - memory
+
+    def take(self, site: str, wanted: int) -> tuple[int, str | None]:
+        """Take room for as many of the wanted subtasks as there is; returns how many, and what
+        lacks for the others. A negative number gives room back."""
+        each = self._heaps.subtask_bytes_at(site)
+        slots, memory = self._slots.get(site), self._memory.get(site)
+        bounds: list[tuple[float, str]] = []
+        if slots is not None:
+            bounds.append((slots, "task slots"))
+        if memory is not None and each > 0:
+            bounds.append((memory // each, "memory"))
+        most, scarce = min(bounds, default=(math.inf, ""))
+        taken = int(min(wanted, max(0, most)))
+        self._use(site, taken, taken * each)
+        return taken, scarce if taken < wanted else None

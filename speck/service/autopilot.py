@@ -27,6 +27,7 @@ from speck.placement.autopilot import (
     Settings,
     decide,
 )
+from speck.placement.scaling import count_subtasks
 from speck.service.compositions import Compositions, Request
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
@@ -222,7 +223,8 @@ class Autopilots:
         """Store that it acts, then act: a stop of the service in between costs a delay only."""
         moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])
         scaled = ", ".join(
-            f"{each['job_name']} to {each['to']} subtasks" for each in _list_scaled(placement)
+            f"{each['job_name']} to {count_subtasks(each['to'])}"
+            for each in _list_scaled(placement)
         )
         verbs = [f"moves {moves}"] if moves else []
         verbs += [f"scales {scaled}"] if scaled else []
@@ -399,9 +401,8 @@ def _list_scaled(placement: JsonObject) -> list[JsonObject]:
 
 
 def _describe_scale(scale: JsonObject) -> str:
-    return (
-        f"{scale['job_name']} gets {scale['to']} subtasks, not {scale['from']}: {scale['reason']}"
-    )
+    subtasks = count_subtasks(scale["to"])
+    return f"{scale['job_name']} gets {subtasks}, not {scale['from']}: {scale['reason']}"
 
 
 def _improves(placement: JsonObject, requirement: str) -> bool:

@@ -114,9 +114,10 @@ class Placements:
         description = composition_as_stored(stored)
         analysis = self._analysis(composition, analysis_id)
         scales: list[Scale] = []
+        unscaled: Question | None = None
         if scale:
-            question = self.question(description, analysis, limits)
-            scales = propose_scales(question, composition, analysis)
+            unscaled = self.question(description, analysis, limits)
+            scales = propose_scales(unscaled, composition, analysis)
             proposed = {each.job_name: each.proposed for each in scales}
             description = apply_scales(description, proposed)
         posed, answer, layout = self._place(chosen, description, analysis, limits)
@@ -130,7 +131,7 @@ class Placements:
             "revision": revision,
             "policy": policy,
             "analysis": analysis["id"],
-            **compare(posed, answer, layout, _note_age(analysis, now)),
+            **compare(unscaled or posed, posed, answer, layout, _note_age(analysis, now)),
             "scales": [_render_scale(each) for each in scales],
             "description": dump_composition(rendered),
             "yaml": render_yaml(rendered),
@@ -286,11 +287,18 @@ def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
 
 
 def compare(
-    posed: Question, answer: Placement, layout: Layout, first_notes: Sequence[str] = ()
+    today: Question,
+    posed: Question,
+    answer: Placement,
+    layout: Layout,
+    first_notes: Sequence[str] = (),
 ) -> JsonObject:
-    """Today's placement and the proposed one side by side, both predicted in the same way;
-    `first_notes` come before the others."""
-    before = evaluate(posed.whole, posed.today())
+    """Today's placement and the proposed one side by side, both predicted in the same way.
+
+    `today` differs from `posed`, the question that was answered, if jobs are scaled. `first_notes`
+    come before the others.
+    """
+    before = evaluate(today.whole, today.today())
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
     share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None

@@ -26,11 +26,19 @@ def job(
 
 
 def test_a_job_needs_what_it_uses_and_what_it_grows_by_in_another_window() -> None:
-    assert heaps(job()).foresee("c", "A") == 40 * MB
-    assert heaps(job(grows=10_000.0)).foresee("c", "A") == 46 * MB
-    assert heaps(job(grows=-10_000.0)).foresee("c", "A") == 40 * MB
-    assert heaps(job(heap=None)).foresee("c", "A") is None
-    assert heaps().foresee("c", "A") is None
+    assert heaps(job()).foresee("c", "A", 1) == 40 * MB
+    assert heaps(job(grows=10_000.0)).foresee("c", "A", 1) == 46 * MB
+    assert heaps(job(grows=-10_000.0)).foresee("c", "A", 1) == 40 * MB
+    assert heaps(job(heap=None)).foresee("c", "A", 1) is None
+    assert heaps().foresee("c", "A", 1) is None
+
+
+def test_more_subtasks_than_were_measured_need_more() -> None:
+    assert heaps(job()).foresee("c", "A", 3) == (40 + 2 * 10) * MB
+    assert heaps(job(subtasks=3)).foresee("c", "A", 1) == (40 - 2 * 10) * MB
+    site = site_told("edge-a", heap_bytes_per_subtask=25 * MB)
+    measured = Heaps({**analysis([job()]), "sites": [site]})
+    assert measured.foresee("c", "A", 3) == (40 + 2 * 25) * MB
 
 
 def test_free_is_most_of_the_heap_less_what_is_used_by_others() -> None:
@@ -56,6 +64,6 @@ def test_without_figures_of_the_heap_there_is_no_limit() -> None:
 def test_jobs_do_not_use_more_than_their_engine_does() -> None:
     """Two estimates of 80 MB in a heap of 100 MB are 50 MB each."""
     both = heaps(job(heap=80 * MB), job("B", heap=80 * MB))
-    assert both.foresee("c", "A") == pytest.approx(50 * MB)
+    assert both.foresee("c", "A", 1) == pytest.approx(50 * MB)
     own = [OWN, Load("B", site="edge-a")]
     assert both.count_available("c", own, "edge-a") == pytest.approx(400 * MB)

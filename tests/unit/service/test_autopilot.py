@@ -50,7 +50,7 @@ class Analyst:
         self.windows_s: list[float] = []
         self.analyses: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
-        self.true_rate = 1000.0
+        self.true_rate, self.subtasks = 1000.0, 1
         self.ahead_s: float | None = None
         self.others: list[JsonObject] = []
 
@@ -60,7 +60,11 @@ class Analyst:
         identity = f"a{len(self.windows_s)}"
         jobs = [
             describe_measured(
-                "clean", self.clean, selectivity=0.1, true_processing_rate=self.true_rate
+                "clean",
+                self.clean,
+                selectivity=0.1,
+                true_processing_rate=self.true_rate,
+                subtasks=self.subtasks,
             ),
             describe_measured("merge", "cloud", 10.0, selectivity=2.0),
             *self.others,
@@ -187,13 +191,16 @@ def test_with_scale_a_job_that_cannot_keep_up_gets_more_subtasks(flight: Flight)
         "act: the autopilot scales clean to 2 subtasks of c: clean gets 2 subtasks, not 1:"
     )
     assert flight.sites() == {"clean": "cloud", "merge": "cloud"}
-    flight.analyst.true_rate = 140.0  # of both subtasks
+    flight.analyst.true_rate, flight.analyst.subtasks = 140.0, 2
     assert flight.round(1000) == "wait: everything is already where the policy wants it"
     flight.analyst.true_rate = 2000.0
     assert flight.round(1000) == "wait: 1 of 2 consecutive analyses agree"
-    assert "scales clean to 1 subtasks" in flight.round()
+    assert "scales clean to 1 subtask of c: clean gets 1 subtask, not 2:" in flight.round()
     flight.sites()
-    flight.analyst.true_rate = 70.0  # back at once: nothing is lost by more subtasks
+    flight.analyst.true_rate, flight.analyst.subtasks = (
+        70.0,
+        1,
+    )  # back at once: nothing is lost by more subtasks
     flight.round(700)
     assert "scales clean to 2 subtasks" in flight.round()
 

@@ -13,7 +13,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import load_composition
-from tests.analyses import Given, analysis, describe_measured, describe_unmeasured
+from tests.analyses import Given, analysis, describe_measured, describe_unmeasured, site_told
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
@@ -185,7 +185,7 @@ def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
     assert placement["proposed"]["moves"] == []
     assert placement["memory_available_bytes"]["edge-a"] == 250e6
     assert placement["differences"]["clean"].endswith(
-        "but with it at edge-a memory: edge-a: jobs need 300 MB, 250 MB are free"
+        "but with it at edge-a, jobs at edge-a need 300 MB, 250 MB are free"
     )
 
 
@@ -280,11 +280,45 @@ def test_a_scale_ends_at_the_task_slots_of_the_site(placed: Service) -> None:
     assert placement["violations"] == []
 
 
+def test_a_scale_ends_at_the_memory_of_the_site(placed: Service) -> None:
+    """80 % of 130 MB, of which 74 are used, leave 30: enough for three more of 10 MB each."""
+    jobs = [
+        describe_measured("clean", "cloud", true_processing_rate=5.0, heap_bytes=10e6),
+        describe_measured("merge", "cloud", 10.0, heap_bytes=10e6),
+    ]
+    sites = [site_told("cloud", heap_bytes=74e6, heap_max_bytes=130e6), site_told("edge-a")]
+    placed.placements.analyses = Given({**analysis(jobs), "sites": sites})
+    placement = make_placement(placed, "stay", scale=True)
+    clean = placement["scales"][0]
+    assert (clean["to"], clean["needed"]) == (4, 25)
+    assert "it needs 25, but cloud has no more memory" in clean["reason"]
+    assert placement["today"]["memory_bytes"]["cloud"] == 20e6
+    assert placement["proposed"]["memory_bytes"]["cloud"] == 50e6
+    assert placement["memory_available_bytes"]["cloud"] == pytest.approx(50e6)
+    assert placement["violations"] == []
+
+
+def test_what_was_measured_with_fewer_subtasks_is_not_scaled_again(placed: Service) -> None:
+    """The analysis is of one subtask, which handles 70 records/s; there are two by now."""
+    wide = {**CLEAN, "parallelism": 2}
+    placed.compositions.apply(composition(wide, MERGE, **ENDS), DONE)
+    clean = scaled(placed, true_processing_rate=70.0)["scales"][0]
+    assert (clean["from"], clean["to"], clean["true_processing_rate"]) == (2, 2, 140.0)
+
+
+def test_todays_figures_are_those_of_todays_subtasks(placed: Service) -> None:
+    """One subtask has 20 ms of work a record: 100 records/s keep two cores busy."""
+    placement = scaled(placed, reference_core_s_per_record=0.02, true_processing_rate=50.0)
+    (speed,) = [each for each in placement["today"]["violations"] if each.startswith("speed: ")]
+    assert "its subtasks can use 1" in speed
+    assert not any(each.startswith("speed: ") for each in placement["violations"])
+
+
 def test_a_job_that_needs_less_gives_its_slots_to_another(placed: Service) -> None:
     wide = {**CLEAN, "parallelism": 15}
     placed.compositions.apply(composition(wide, MERGE, **ENDS), DONE)
     jobs = [
-        describe_measured("clean", "cloud", true_processing_rate=1500.0),
+        describe_measured("clean", "cloud", true_processing_rate=1500.0, subtasks=15),
         describe_measured("merge", "cloud", true_processing_rate=40.0),
     ]
     placed.placements.analyses = Given(analysis(jobs))
