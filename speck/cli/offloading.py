@@ -69,7 +69,8 @@ def is_steady(rates: Sequence[float]) -> bool:
 def compare(
     composition: str, before: JsonObject, after: JsonObject, placement: JsonObject
 ) -> list[JsonObject]:
-    """One row for each figure: `{figure, unit, before, predicted, after}`; None where unknown."""
+    """One row for each figure: `{figure, unit, before, predicted, after}`; None where unknown. A
+    count has the unit ""."""
     first, second = _read_figures(composition, before), _read_figures(composition, after)
     predicted = {
         "between sites": placement["proposed"]["wan_bytes_per_s"],
@@ -92,7 +93,7 @@ _UNITS = {
     "at the outputs": "records/s",
     "CPU of cloud engines": "cores",
     "CPU of edge engines": "cores",
-    "jobs at edges": "jobs",
+    "jobs at edges": "",
 }
 
 
@@ -142,4 +143,4 @@ def _show(value: float | None, unit: str) -> str | None:
         return None
     if unit == "bytes/s":
         return rate(value)
-    return f"{value:.3g} {unit}"
+    return f"{value:.3g} {unit}".rstrip()

@@ -30,7 +30,15 @@ def render(placement: JsonObject) -> list[object]:
         ),
         "",
         Grid(
-            ("site", "busy today", "proposed", "cores today", "proposed", "memory", "available"),
+            (
+                "site",
+                "busy today",
+                "proposed",
+                "cores today",
+                "proposed",
+                "memory needed",
+                "available",
+            ),
             [_describe_site(placement, site) for site in sorted(proposed["utilisation"])],
         ),
         "",
@@ -99,10 +107,9 @@ def _why(placement: JsonObject, name: str) -> str:
 
 def _lines(placement: JsonObject) -> Iterator[str]:
     today, proposed, gain = placement["today"], placement["proposed"], placement["gain"]
-    saved = "" if gain["share"] is None else f" ({gain['share']:+.0%} saved)"
     yield (
         f"between sites: {rate(today['wan_bytes_per_s'])} → {rate(proposed['wan_bytes_per_s'])}"
-        f"{saved}"
+        f"{_describe_gain(gain['share'])}"
     )
     if today["latency_ms"] is not None or proposed["latency_ms"] is not None:
         yield f"latency: {_ms(today['latency_ms'])} → {_ms(proposed['latency_ms'])}"
@@ -117,8 +124,12 @@ def _lines(placement: JsonObject) -> Iterator[str]:
     for limit in today["violations"]:
         if limit not in placement["violations"]:
             yield clean(f"today: {limit}")
-    for limit in placement["violations"]:
-        yield clean(f"exceeded: {limit}")
+    yield from list_violations(placement)
+
+
+def list_violations(placement: JsonObject) -> Iterator[str]:
+    """The limits that the proposed placement exceeds, a line for each."""
+    return (clean(f"exceeded: {limit}") for limit in placement["violations"])
 
 
 def rate(bytes_per_s: float | None) -> str:
@@ -136,6 +147,13 @@ def share(part: float | None) -> str | None:
     return None if part is None else f"{part:.0%}"
 
 
+def _describe_gain(part: float | None) -> str:
+    """What part of today's bytes is saved; nothing if there are none, or as many are proposed."""
+    if part is None or part == 0:
+        return ""
+    return f" ({abs(part):.0%} {'saved' if part > 0 else 'more'})"
+
+
 def _ms(latency: float | None) -> str:
     return "not known" if latency is None else f"{latency:.3g} ms"
 
@@ -143,4 +161,4 @@ def _ms(latency: float | None) -> str:
 def _records(side: JsonObject) -> str:
     if side["max_rate"] is None:
         return "not known"
-    return f"{side['max_rate']:.4g} records/s (then {side['held_by']} is full)"
+    return f"{side['max_rate']:.4g} records/s (limited by {side['held_by']})"

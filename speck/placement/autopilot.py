@@ -157,9 +157,7 @@ def _object_to_advice(settings: Settings, advice: Advice) -> str | None:
         return f"the evidence is too weak: {'; '.join(advice.doubts)}"
     if advice.sites == advice.today:
         return "everything is already where the policy wants it"
-    if len(advice.violations) > len(advice.broken) or (
-        advice.violations and len(advice.violations) == len(advice.broken)
-    ):
+    if advice.violations and len(advice.violations) >= len(advice.broken):
         return f"the proposed placement violates a limit: {'; '.join(advice.violations)}"
     if _explain_worth(settings, advice) is None:
         gain = "nothing" if advice.gain is None else f"{advice.gain:.0%}"

@@ -130,14 +130,20 @@ class Fsace:
         return make_placement(self.name, instance, filling.sites)
 
     def _rate_ability(self, filling: Filling, place: Place) -> float:
-        memory = 1.0
-        if place.memory_bytes is not None and place.memory_bytes > 0:
-            memory = 1 - filling.memory[place.name] / place.memory_bytes
-        elif place.memory_bytes is None and place.slots:
-            memory = 1 - filling.slots[place.name] / place.slots
+        if place.memory_bytes is not None:
+            memory = _find_free_share(filling.memory[place.name], place.memory_bytes)
+        elif place.slots is not None:
+            memory = _find_free_share(filling.slots[place.name], place.slots)
+        else:
+            memory = 1.0
         busy = place.busy + filling.work[place.name]
-        processor = 1 - busy / place.capacity if place.capacity > 0 else 0.0
+        processor = _find_free_share(busy, place.capacity)
         return self.weight * memory + (1 - self.weight) * processor
+
+
+def _find_free_share(used: float, available: float) -> float:
+    """The share that is free; 0 where there is nothing to use."""
+    return 1 - used / available if available > 0 else 0.0
 
 
 def _has_room(filling: Filling, name: str, place: Place) -> bool:

@@ -56,7 +56,7 @@ def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str
         return f"{site} is not a registered site"
     exceeded = _find_exceeded_limit(filling, name, site)
     if exceeded is not None:
-        return f"with it at {site} {exceeded}"
+        return f"with it at {site}, {exceeded}"
     if policy == "stay":
         return "this policy moves nothing"
     here, there = filling.cost_of(name, filling.sites[name]), filling.cost_of(name, site)
@@ -75,16 +75,19 @@ def _find_exceeded_limit(filling: Filling, name: str, site: str) -> str | None:
     if not instance.keeps_up(name, instance.places[site]):
         return "it could not keep up with its input"
     previous_site = filling.sites[name]
+    latency_before, _ = find_longest_path(instance, filling.sites)
     before = {place: filling.excess_of(place) for place in instance.places}
     filling.put(name, site)
     exceeded = None
     for place in instance.places:
         if filling.excess_of(place) > before[place] + 1e-9:
-            exceeded = next(list_site_violations(instance, place, filling.sums_of(place)), None)
+            violation = next(list_site_violations(instance, place, filling.sums_of(place)), "")
+            exceeded = violation.partition(": ")[2] or None  # the sentence without its heading
             break
     if exceeded is None and instance.limits.max_latency_ms is not None:
         latency, _ = find_longest_path(instance, filling.sites)
-        if latency > instance.limits.max_latency_ms * (1 + TOLERANCE):
+        allowed_ms = max(instance.limits.max_latency_ms, latency_before)
+        if latency > allowed_ms * (1 + TOLERANCE):
             exceeded = (
                 f"the longest path would take {latency:.1f} ms, "
                 f"{instance.limits.max_latency_ms:g} ms is allowed"

@@ -183,7 +183,7 @@ def list_site_violations(instance: Instance, site: str, sums: SiteSums) -> Itera
     memory = place.memory_bytes
     if memory is not None and sums.memory > memory * (1 + TOLERANCE):
         yield (
-            f"memory: {site}: jobs need {sums.memory / 1e6:.0f} MB, "
+            f"memory: jobs at {site} need {sums.memory / 1e6:.0f} MB, "
             f"{max(0.0, memory) / 1e6:.0f} MB are free"
         )
     work = sums.work
@@ -195,7 +195,8 @@ def list_site_violations(instance: Instance, site: str, sums: SiteSums) -> Itera
             f"{limits.utilisation:.0%} is allowed"
         )
     if place.slots is not None and sums.slots > place.slots:
-        yield f"slots: {site} would need {sums.slots} slots, it has {place.slots}"
+        unit = "slot" if sums.slots == 1 else "slots"
+        yield f"slots: {site} would need {sums.slots} {unit}, it has {place.slots}"
     if place.uplink is not None and sums.sent > place.uplink * (1 + TOLERANCE):
         yield (
             f"uplink: {site} would send {sums.sent:.0f} bytes/s{at_rate}, "

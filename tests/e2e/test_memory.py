@@ -138,7 +138,7 @@ def test_memory_decides_whether_an_engine_lives(small: Speck) -> None:
         print({key: placed[key] for key in ("memory_available_bytes", "differences", "proposed")})
         assert placed["proposed"]["sites"] == {"hoard": "cloud", "thin": "edge-a"}
         assert placed["violations"] == []
-        assert "with it at edge-a memory: edge-a: jobs need" in placed["differences"]["hoard"]
+        assert "with it at edge-a, jobs at edge-a need" in placed["differences"]["hoard"]
         applied = small.call("POST", f"/placements/{placed['id']}/apply", params={"wait": 120})
         assert applied["state"] == "done"
         assert small.job("thin")["site"] == "edge-a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +69,18 @@ def analyze(
     if dataset is not None:
         _show(_analyze_dataset(dataset, composition, window, ahead, master or "local[*]", follow))
         return
+    from speck.cli.names import check_known
+    from speck.client import ClientError
+
     service = client()
-    head = service.analyse(
-        composition, window_s=window, follow=follow, master=master, ahead_s=ahead
-    )
+    try:
+        head = service.analyse(
+            composition, window_s=window, follow=follow, master=master, ahead_s=ahead
+        )
+    except ClientError as error:
+        if error.status == HTTPStatus.NOT_FOUND:  # one that is gone may have samples
+            check_known(service, composition=composition)
+        raise
     if follow:
         _follow(service, head["id"])
     else:

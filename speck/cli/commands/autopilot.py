@@ -81,7 +81,7 @@ def switch_off(composition: str) -> None:
 @add_output_option
 def status(composition: str) -> None:
     """Show its settings and its last log entry."""
-    _show(client().autopilot(composition))
+    _show(_read(composition))
 
 
 @autopilot.command()
@@ -92,7 +92,7 @@ def log(composition: str) -> None:
     """List what it did or did not do, and why."""
     from speck.cli.output import Grid, moment
 
-    entries = client().autopilot(composition)["log"]
+    entries = _read(composition)["log"]
     output().show(
         {"log": entries},
         Grid(
@@ -112,9 +112,18 @@ def log(composition: str) -> None:
     )
 
 
+def _read(composition: str) -> JsonObject:
+    """The settings and the log. Raises NotFoundError for an unknown composition."""
+    from speck.cli.names import check_known
+
+    service = client()
+    check_known(service, composition=composition)
+    return service.autopilot(composition)
+
+
 def _set(composition: str, **changes: object) -> None:
     """Change some settings; PUT takes all of them, so the others are read first."""
-    current = client().autopilot(composition)
+    current = _read(composition)
     settings = {name: current[name] for name in _SETTINGS} | changes
     _show(client().set_autopilot(composition, settings))
 

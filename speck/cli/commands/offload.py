@@ -60,8 +60,10 @@ def offload(composition: str, policy: str, window: float, settle: float, yes: bo
     sites and what the engines use before and after.
     """
     from speck.cli import offloading, proposals
+    from speck.cli.names import check_known
 
     service, printer = client(answer_s=proposals.PATIENCE_S), output()
+    check_known(service, composition=composition)
     in_cloud = _move(service, printer, composition, "all-cloud", yes)
     before = offloading.measure(service, composition, window, settle)
     placement = _move(service, printer, composition, policy, yes, before["id"])

@@ -71,9 +71,11 @@ def place(
     between sites, and writes the new composition as YAML. It changes nothing without --apply.
     """
     from speck.cli import placements, proposals
+    from speck.cli.names import check_known
 
     service, printer = client(answer_s=proposals.PATIENCE_S), output()
     limits = {"utilisation": utilisation} if utilisation else None
+    check_known(service, composition=composition)
     analysis = proposals.choose_analysis(service, analysis, anew)
     placement = service.place(composition, policy, analysis, limits, scale=scale)
     has_changes = placements.changes_anything(placement)

@@ -43,18 +43,21 @@ def scale(
     """Propose how many subtasks jobs should have.
 
     Uses measurements of COMPOSITION and DS2's rule: as many subtasks as the records that arrive
-    need, limited by the task slots of each job's site. Jobs stay at their sites; `speck place
-    --scale` chooses both. It changes nothing without --apply.
+    need, limited by the task slots and the memory of each job's site. Jobs stay at their sites;
+    `speck place --scale` chooses both. It changes nothing without --apply.
     """
     from speck.cli import placements, proposals
+    from speck.cli.names import check_known
 
     service, printer = client(answer_s=proposals.PATIENCE_S), output()
+    check_known(service, composition=composition)
     analysis = proposals.choose_analysis(service, analysis, anew)
     placement = service.place(composition, "stay", analysis, scale=True)
     if file == "-":
         click.echo(placement["yaml"], nl=False)
     elif printer.table or not carry:
-        printer.show(placement, *placements.render_scales(placement))
+        exceeded = placements.list_violations(placement)
+        printer.show(placement, *placements.render_scales(placement), *exceeded)
     proposals.finish(
         service, printer, placement, file, carry=carry, yes=yes, wait=wait, timeout_s=timeout
     )

@@ -38,7 +38,11 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
     assert lines[0] == "chain by milp (analysis a1)"
     (clean,) = [line for line in lines if line.startswith("clean")]
     assert clean.split()[:4] == ["clean", "cloud", "→", "edge-a"]
-    assert "between sites: 10 kB/s → 1 kB/s (+90% saved)" in lines
+    assert "between sites: 10 kB/s → 1 kB/s (90% saved)" in lines
+    assert (
+        "highest rate: 1000 records/s (limited by the subtasks of clean at cloud)"
+        " → 1000 records/s (limited by the subtasks of clean at edge-a)"
+    ) in lines
     # 0.1 core-seconds a second of clean and 0.01 of keep; no heap was reported
     (cloud,) = [line for line in lines if line.startswith("cloud")]
     assert cloud.split() == ["cloud", "6%", "0%", "0.11", "0.01", "10", "MB", "-"]
@@ -189,7 +193,7 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "between sites 10 kB/s 1 kB/s 1 kB/s" in lines
     assert "at the outputs 20 records/s - 20 records/s" in lines
-    assert "jobs at edges 0 jobs 1 jobs 1 jobs" in lines
+    assert "jobs at edges 0 1 1" in lines
     assert "chain is already where the policy all-cloud wants it" in result.stderr
     again = json.loads(placed("offload", "chain", *options, "-o", "json").stdout)
     assert first["id"] != again["analyses"]["before"] != again["analyses"]["after"]
@@ -211,3 +215,22 @@ def test_rates_are_steady_when_the_newest_samples_are_close(
     rates: list[float], steady: bool
 ) -> None:
     assert offloading.is_steady(rates) is steady
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("analyze", "chian"),
+        ("place", "chian"),
+        ("scale", "chian"),
+        ("offload", "chian", "--yes"),
+        ("autopilot", "status", "chian"),
+        ("autopilot", "on", "chian"),
+    ],
+)
+def test_a_misspelt_composition_is_told_with_the_likeliest_one(
+    placed: Run, command: tuple[str, ...]
+) -> None:
+    result = placed(*command)
+    assert result.exit_code == 1
+    assert "cannot find composition 'chian'; did you mean chain?" in result.stderr

@@ -60,14 +60,22 @@ def test_a_job_whose_input_stays_in_the_cloud_would_send_more() -> None:
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (chain(slots=1), "with it at edge slots: edge would need 2 slots, it has 1"),
-        (chain(cores=0.2), "with it at edge utilisation: edge would be 75.0% busy"),
+        (chain(slots=1), "with it at edge, edge would need 2 slots, it has 1"),
+        (chain(cores=0.2), "with it at edge, edge would be 75.0% busy"),
         (chain(cores=0.04), "it could not keep up with its input"),
-        (replace(chain(), limits=Limits(max_latency_ms=1.5)), "the longest path would take"),
+        (
+            replace(chain(core_speed=0.5), limits=Limits(max_latency_ms=4.0)),
+            "with it at edge, the longest path would take 4.7 ms, 4 ms is allowed",
+        ),
     ],
 )
 def test_a_limit_is_named_with_its_figures(problem: Problem, reason: str) -> None:
     assert reason in explain(problem, place("edge", "cloud"))["store"]
+
+
+def test_a_latency_that_is_too_long_anyway_is_no_reason() -> None:
+    problem = replace(chain(), limits=Limits(max_latency_ms=0.1))
+    assert "more would cross" in explain(problem, place("cloud", "cloud"))["store"]
 
 
 def test_a_job_that_cannot_move_says_why() -> None:

@@ -164,7 +164,7 @@ def test_limits_that_are_passed_are_told_with_figures() -> None:
         limits=Limits(max_latency_ms=20, min_rate=300),
     )
     assert evaluate(problem, SITES).violations == (
-        "slots: edge would need 1 slots, it has 0",
+        "slots: edge would need 1 slot, it has 0",
         "uplink: edge would send 30000 bytes/s at min_rate 300 records/s, its uplink takes 15000",
         "utilisation: cloud would be 82.5% busy at min_rate 300 records/s (3.3 of 4 core-seconds "
         "a second), 70% is allowed",
@@ -183,10 +183,10 @@ def test_too_little_memory_is_a_violation_in_words() -> None:
     )
     problem = replace(PROBLEM, loads=loads, places=places)
     prediction = evaluate(problem, SITES)
-    assert prediction.violations == ("memory: edge: jobs need 620 MB, 512 MB are free",)
+    assert prediction.violations == ("memory: jobs at edge need 620 MB, 512 MB are free",)
     assert prediction.memory == {"edge": 620e6, "cloud": 30e6}
     over = replace(problem, places=(replace(edge, memory_bytes=-1e6), cloud))
-    assert evaluate(over, SITES).violations == ("memory: edge: jobs need 620 MB, 0 MB are free",)
+    assert evaluate(over, SITES).violations == ("memory: jobs at edge need 620 MB, 0 MB are free",)
     enough = replace(problem, places=(replace(edge, memory_bytes=620e6), cloud))
     assert evaluate(enough, SITES).violations == ()
 

@@ -70,7 +70,7 @@ def test_memory_comes_before_other_limits() -> None:
     """No slot is free at the edge, but the cloud's memory is enough for one job only."""
     for name in sorted(POLICIES.keys() - {"stay"}):
         placement = find_policy(name).place(fleet(150, cloud_mb=150, slots=0))
-        assert placement.violations == ("slots: edge would need 1 slots, it has 0",), name
+        assert placement.violations == ("slots: edge would need 1 slot, it has 0",), name
 
 
 def test_where_no_placement_keeps_memory_the_shortage_is_told() -> None:
@@ -83,6 +83,6 @@ def test_where_no_placement_keeps_memory_the_shortage_is_told() -> None:
 def test_stay_moves_nothing_and_reports_the_shortage() -> None:
     problem = fleet(500, cloud_mb=150)
     placement = find_policy("stay").place(problem)
-    assert placement.violations == ("memory: cloud: jobs need 200 MB, 150 MB are free",)
+    assert placement.violations == ("memory: jobs at cloud need 200 MB, 150 MB are free",)
     loads = tuple(replace(load, memory_bytes=None) for load in problem.loads)
     assert find_policy("stay").place(replace(problem, loads=loads)).feasible  # 10 MB a slot

@@ -268,6 +268,18 @@ def test_fsace_fills_the_site_of_the_greatest_ability() -> None:
     assert placement.feasible
 
 
+def test_fsace_gives_a_site_without_memory_no_ability_by_memory() -> None:
+    """No site has room: among these the one with half of its memory free comes first."""
+    places = (
+        Place("full", "cloud", cores=2, memory_bytes=0.0),
+        Place("half", "edge", cores=2, memory_bytes=40e6),
+    )
+    job = Load("job", core_s_per_record=1e-3, rate=400, memory_bytes=50e6)
+    stays = Load("stays", site="half", memory_bytes=20e6)
+    placement = find_policy("fsace").place(Problem((stays, job), (), places))
+    assert placement.sites["job"] == "half"
+
+
 def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(NotFoundError, match=r"cannot place by policy best: .* only milp, greedy"):
         find_policy("best")
