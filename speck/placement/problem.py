@@ -19,6 +19,10 @@ from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Pr
 from speck.placement.wiring import At, WiredJob, Wiring
 
 _MEGABIT = 1e6 / 8
+UPLINK_SHARE = 0.9
+"""The share of an uplink that MQTT packets may take. The rest is for the headers of TCP, IP and
+Ethernet, and for acknowledgements, which are not measured. An uplink on which more is measured is
+full: producers outside may send more than crosses it, and how much they send is not known."""
 LATENCY = "latency_ms"
 """The label of a site with its one-way latency to the core of the network."""
 
@@ -437,7 +441,9 @@ def _make_places(
                 slots=slots if condition.answers else condition.held,
                 uplink=None
                 if site.uplink_mbps is None
-                else max(0.0, site.uplink_mbps * _MEGABIT - sent_bytes.get(name, 0.0)),
+                else max(
+                    0.0, site.uplink_mbps * _MEGABIT * UPLINK_SHARE - sent_bytes.get(name, 0.0)
+                ),
                 latency_ms=float(site.labels.get(LATENCY, 0.0)),
                 busy=busy.get(name, 0.0),
             )

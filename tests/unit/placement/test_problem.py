@@ -219,10 +219,10 @@ def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
             describe_unmeasured("third", "edge-b", composition="d"),
         ]
     )
-    sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.1})}
+    sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.2})}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
     places = pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
-    assert {p.name: p.uplink for p in places} == {"cloud": None, "edge-a": 500.0, "edge-b": None}
+    assert {p.name: p.uplink for p in places} == {"cloud": None, "edge-a": 10_500.0, "edge-b": None}
 
 
 def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
@@ -243,7 +243,7 @@ def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
     assert {p.name: p.slots for p in away.problem.places} == {"cloud": 5, "edge-a": 0, "edge-b": 0}
 
 
-def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
+def test_a_label_tells_the_latency_and_nine_tenths_of_an_uplink_are_for_packets() -> None:
     body = {**site_body("edge-a"), "uplink_mbps": 10, "labels": {"latency_ms": "18.6"}}
     sites = {**SITES, "edge-a": site_from_data(body)}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
@@ -253,7 +253,7 @@ def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
         for place in pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
         if place.name == "edge-a"
     ]
-    assert (place.latency_ms, place.uplink) == (18.6, 1_250_000.0)
+    assert (place.latency_ms, place.uplink) == (18.6, 1_125_000.0)
 
 
 def test_a_link_that_an_outsider_was_seen_at_stays_though_it_was_not_declared() -> None:

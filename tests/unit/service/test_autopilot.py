@@ -206,7 +206,7 @@ def test_with_scale_a_job_that_cannot_keep_up_gets_more_subtasks(flight: Flight)
 
 
 def test_it_moves_before_a_forecast_fills_the_uplink(flight: Flight) -> None:
-    """10 kB/s leave edge-a, whose uplink has room for 50 kB/s; 60 kB/s are forecast."""
+    """10 kB/s leave edge-a, whose uplink has room for 45 kB/s; 60 kB/s are forecast."""
     body = {**site_body("edge-a"), "uplink_mbps": 0.4}
     flight.service.sites.put(site_from_data(body))
     flight.service.autopilots.put("c", Settings(True, min_gain=0.99, looks=1))
