@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 
 from bench.arrivals import Arrivals
-from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
+from bench.cameras import WINDOW_MS, camera, composition, laid_out, sites
 from bench.common import Api, is_quick, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
 from bench.moved import GLOBAL, Watch, bins, compare_drained, span
-from speck.fog.paths import edge_jar
-from speck.fog.service import serving
+from bench.placing import (
+    analyse,
+    await_change,
+    first_entry,
+    measured_fog,
+    monotonic_of,
+    place,
+    summarise_prediction,
+)
 from speck.fog.sites import Fog
-from speck.fog.wan import Uplink, Wan
+from speck.fog.wan import Uplink
 from speck.model.values import JsonObject
 
 NAME = "traffic"
@@ -29,8 +33,6 @@ SENSORS = 2
 METRICS_S = 4.0
 CHECKPOINT_S = 10.0
 """Each second, of 17 jobs, was most of what the machine did."""
-ANALYSIS_S = 600.0
-"""That an analysis may take: the machine is busy with what is analysed."""
 FRESH_MS = 2000
 """A result that is younger is of now."""
 
@@ -142,11 +144,10 @@ class Bench:
         since = run.mark("measure")
         _wait(times.before_s)
         until = run.mark("analyse")
-        analysis = self._analysis(since, until)
+        analysis = analyse(self.api, NAME, since, until)
         run.mark("place")
-        request = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
-        placement = self.api.call("POST", "/placements", request)
-        run.facts["predicted"] = summarise_prediction(placement, analysis)
+        placement = place(self.api, NAME, "milp", analysis)
+        run.facts["predicted"] = summarise_prediction(placement)
         for move in placement["proposed"]["moves"]:
             say(f"    {move['job_name']}: {move['from']} -> {move['to']}")
         run.mark("apply")
@@ -162,19 +163,6 @@ class Bench:
             change = self.api.call("GET", f"/changes/{answer['change']}")
             raise RuntimeError(f"the placement was not applied: {change}")
 
-    def _analysis(self, since: float, until: float) -> JsonObject:
-        request = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
-        started = self.api.call("POST", "/analyses", request)
-        over = ("done", "failed", "cancelled")
-        deadline = time.monotonic() + ANALYSIS_S
-        while (analysis := self.api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {analysis}")
-            _wait(0.3)
-        if analysis["state"] != "done":
-            raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
-        return analysis
-
     # -- by itself ------------------------------------------------------------------------
 
     def by_itself(self, run: Series, times: Course) -> None:
@@ -189,30 +177,22 @@ class Bench:
         run.facts["autopilot"] = [acted["message"]]
         placement = self.api.call("GET", f"/placements/{acted['placement']}")
         analysis = self.api.call("GET", f"/analyses/{placement['analysis']}")
-        run.facts["predicted"] = summarise_prediction(placement, analysis)
+        run.facts["predicted"] = summarise_prediction(placement)
         for name in ("analyse", "place"):
             at = analysis["started" if name == "analyse" else "ended"]
-            run.moments[name] = _monotonic(at)
-        self._await_change(acted["change"])
+            run.moments[name] = monotonic_of(at)
+        await_change(self.api, acted["change"])
         run.mark("applied")
 
     def _entry(self, kind: str, timeout_s: float) -> JsonObject:
         """The first entry of that kind in the autopilot's log."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
-            log: list[JsonObject] = self.api.call("GET", f"/compositions/{NAME}/autopilot")["log"]
-            entries = [entry for entry in log if entry["kind"] == kind]
-            if entries:
-                return entries[0]
+            if (entry := first_entry(self.api, NAME, kind)) is not None:
+                return entry
             _wait(0.3)
-        raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {log}")
-
-    def _await_change(self, change: str) -> None:
-        until = time.monotonic() + 300.0
-        while (state := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
-            if time.monotonic() > until or state["state"] == "failed":
-                raise RuntimeError(f"the autopilot's change is {state['state']}: {state}")
-            _wait(0.2)
+        state = self.api.call("GET", f"/compositions/{NAME}/autopilot")
+        raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {state}")
 
     # -- what was found -------------------------------------------------------------------
 
@@ -238,73 +218,20 @@ class Bench:
         }
 
 
-def summarise_prediction(placement: JsonObject, analysis: JsonObject) -> JsonObject:
-    """The placement's prediction of bytes between sites, and the rate of records that it is for."""
-    records_per_s = sum(
-        job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")
-    )
-    return {
-        "moves": {move["job_name"]: move["to"] for move in placement["proposed"]["moves"]},
-        "records_per_s": records_per_s,
-        "today_bytes_per_s": placement["today"]["wan_bytes_per_s"],
-        "proposed_bytes_per_s": placement["proposed"]["wan_bytes_per_s"],
-        "today_latency_ms": placement["today"]["latency_ms"],
-        "proposed_latency_ms": placement["proposed"]["latency_ms"],
-        "today_cloud_engine_cores": placement["today"]["cores"][CLOUD],
-        "proposed_cloud_engine_cores": placement["proposed"]["cores"][CLOUD],
-        "today_max_rate": placement["today"]["max_rate"],
-        "proposed_max_rate": placement["proposed"]["max_rate"],
-        "today_violations": placement["today"]["violations"],
-        "violations": placement["violations"],
-        "notes": placement["notes"],
-        "unmeasured": placement["unmeasured"],
-    }
-
-
 def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
-
-
-def _moment(at: float) -> str:
-    """A moment of time.monotonic as the API wants it."""
-    text = datetime.fromtimestamp(at - time.monotonic() + time.time(), UTC)
-    return text.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _monotonic(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp() - time.time() + time.monotonic()
 
 
 @contextmanager
 def prepared(times: Course) -> Iterator[Bench]:
     """The fog across its WAN, its sites registered with their uplinks, and calibrated."""
-    with tempfile.TemporaryDirectory(prefix="speck-in-action-") as folder, ExitStack() as stack:
-        fog = Fog(Path(folder) / "fog")
-        stack.callback(fog.down)
-        say("bringing up edges and a cloud across a WAN")
-        edges = [edge_of(site) for site in sites()]
-        uplink = Uplink(times.up_mbps, DOWN_MBPS, LATENCY_MS)
-        wan = Wan({CLOUD: Uplink(None, None), **dict.fromkeys(edges, uplink)})
-        fog.up(
-            edges=len(edges),
-            clouds=1,
-            slots=6,
-            cloud_slots=18,
-            checkpoint_interval_s=CHECKPOINT_S,
-            wan=wan,
-            wan_mode="namespaces",
-        )
-        jars = edge_jar("speck-jobs.jar").parent
-        more = {"SPECK_METRICS_S": f"{METRICS_S:g}"}
-        server = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
-        api = Api(server.url)
-        for body in fog.site_bodies():
-            if body["name"] in edges:
-                body["uplink_mbps"] = times.up_mbps
-                body["labels"] = {**body["labels"], "latency_ms": str(LATENCY_MS)}
-            api.call("POST", "/sites", body)
-        if not is_quick():  # a placement that knows no site's speed is of low confidence
-            for site in (CLOUD, *edges):  # paces are told against the cloud's
-                say(f"calibrating {site}")
-                api.call("POST", f"/sites/{site}/calibration")
+    edges = [edge_of(site) for site in sites()]
+    uplink = Uplink(times.up_mbps, DOWN_MBPS, LATENCY_MS)
+    with measured_fog(
+        edges,
+        uplink,
+        metrics_s=METRICS_S,
+        checkpoint_s=CHECKPOINT_S,
+        calibrates=not is_quick(),
+    ) as (fog, api):
         yield Bench(fog, api)

@@ -23,6 +23,7 @@ class Prediction:
     By site: `utilisation` (share of its capacity, including `busy`; None without capacity), `cores`
     (of its own that its engine uses, including `busy`; None without capacity), `sent` (bytes per
     second that leave it), `slots` and `memory` (bytes; used by these jobs).
+    `in_rate`: records per second that enter the composition, for which all this is predicted.
     `latency_ms`: of the longest `path`; None if no job was measured. `max_rate`: records per second
     that the composition could take in if only capacity, subtasks and uplinks limited it, and
     `held_by` the first of them to do so; None if no limit is known. `moves`: jobs that change their
@@ -36,6 +37,7 @@ class Prediction:
     sent: Mapping[str, float] = field(default_factory=dict)
     slots: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
+    in_rate: float = 0.0
     latency_ms: float | None = None
     path: tuple[str, ...] = ()
     max_rate: float | None = None
@@ -84,6 +86,7 @@ def predict(instance: Instance, sites: Mapping[str, str]) -> Prediction:
         sent=totals.sent,
         slots=totals.slots,
         memory=totals.memory,
+        in_rate=instance.intake,
         latency_ms=latency if measured else None,
         path=path if measured else (),
         max_rate=max_rate,

@@ -338,6 +338,7 @@ def _render(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
         "utilisation": dict(predicted.utilisation),
         "cores": dict(predicted.cores),
         "memory_bytes": dict(predicted.memory),
+        "in_rate": predicted.in_rate,
         "latency_ms": latency if latency is not None and math.isfinite(latency) else None,
         "max_rate": predicted.max_rate,
         "held_by": predicted.held_by,

@@ -47,6 +47,7 @@ class LayoutShape(Shape):
         values=fields.Float(),
         metadata={"description": "heap that the composition's jobs need at each site"},
     )
+    in_rate = number("records per second that enter, for which the figures are predicted")
     latency_ms = number("latency of the slowest path through the composition", allow_none=True)
     max_rate = number("highest sustainable input rate, in records per second", allow_none=True)
     held_by = nullable_text("what limits max_rate")
