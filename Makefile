@@ -94,6 +94,12 @@ bench-edge-server: setup ## a filter at the edge and at the server, across a WAN
 bench-in-action: setup ## the traffic application moved out of the cloud while data flows (root, Linux)
 	@$(PY) -m bench.in_action
 
+bench-policies: setup ## placement policies compared for real: measured beside predicted (root, Linux)
+	@$(PY) -m bench.policies
+
+bench-ramp: setup ## a ramp that fills an uplink, moved with and without a forecast (root, Linux)
+	@$(PY) -m bench.ramp
+
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
 

@@ -75,6 +75,17 @@ class Arrivals:
         """How many have come."""
         return len(self._arrivals)
 
+    def await_count(self, count: int, limit_s: float = 180.0, quiet_s: float = 20.0) -> None:
+        """Wait until so many have come, or none has come for `quiet_s`, or `limit_s` are over."""
+        began = since = time.monotonic()
+        before = self.count()
+        while before < count and time.monotonic() - began < limit_s:
+            threading.Event().wait(0.1)
+            if (now_count := self.count()) != before:
+                before, since = now_count, time.monotonic()
+            elif time.monotonic() - since > quiet_s:
+                return
+
     def since(self, first: int) -> list[Arrival]:
         """The records that have arrived, except the first `first`."""
         with self._lock:

@@ -78,13 +78,12 @@ def plan() -> tuple[Sequence[Limit], Sequence[float], int]:
     return LIMITS, (0.3, 0.7), 3
 
 
-def pair(place: str, selectivity: float) -> list[JsonObject]:
-    """A filter at a place, and its sink job at the server."""
-    name = f"{place}{round(selectivity * 10)}"
+def pair(name: str, site: str, selectivity: float) -> list[JsonObject]:
+    """A filter at a site, and its sink job at the server."""
     return [
         {
             "job_name": f"filter-{name}",
-            "site": EDGE if place == "edge" else CLOUD,
+            "site": site,
             "source_site": EDGE,
             "source_topic": f"in/{name}",
             "sink_site": CLOUD,
@@ -106,10 +105,15 @@ def pair(place: str, selectivity: float) -> list[JsonObject]:
 
 def composition(selectivities: Sequence[float]) -> JsonObject:
     """A filter at the edge and one at the server for each selectivity."""
-    names = [f"{place}{round(s * 10)}" for s in selectivities for place in PLACES]
+    pairs = {f"{place}{round(s * 10)}": (place, s) for s in selectivities for place in PLACES}
+    names = list(pairs)
     return {
         "name": "edge-server",
-        "jobs": [job for s in selectivities for place in PLACES for job in pair(place, s)],
+        "jobs": [
+            job
+            for name, (place, share) in pairs.items()
+            for job in pair(name, EDGE if place == "edge" else CLOUD, share)
+        ],
         "inputs": [{"site": EDGE, "topic": f"in/{name}"} for name in names],
         "outputs": [
             {"site": CLOUD, "topic": f"out/{name}", "client_id": f"end-{name}"} for name in names

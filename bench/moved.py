@@ -67,10 +67,14 @@ class Watch:
             self.polls.append(Poll(time.monotonic(), up, machine.used(), engine_cpu_s))
             machine, due = Machine(), due + 1.0
 
-    def close(self) -> None:
-        """Raise the error that ended the polls early, if any."""
+    def rest(self) -> None:
+        """Poll no more: what comes is not to be measured."""
         self._over.set()
         self._thread.join()
+
+    def close(self) -> None:
+        """Raise the error that ended the polls early, if any."""
+        self.rest()
         if self._failure is not None:
             raise self._failure
 

@@ -27,6 +27,8 @@ NAMES = (
     "fig8",
     "edge_server",
     "in_action",
+    "policies",
+    "ramp",
     "link_batching",
     "fig6",
     "scale",

@@ -285,6 +285,75 @@ def fig8() -> JsonObject:
     return {"runs": runs, "highest_per_s": 1000.0, "steps": [step]}
 
 
+def policies() -> JsonObject:
+    def outcome(policy: str, sink: float, *violations: str) -> JsonObject:
+        keeps_up = sink > 100
+        return {
+            "policy": policy,
+            "within_limits": not violations,
+            "violations": list(violations),
+            "moves": 2,
+            "sites": {"filter": "edge-a"},
+            "predicted": {
+                "sink_per_s": sink * 1.05,
+                "latency_ms": 20.0 if keeps_up else None,
+                "wan_bytes_per_s": 170_000.0,
+                "cloud_engine_cores": 0.4,
+                "keeps_up": keeps_up,
+                "held_by": "the uplink of edge-a",
+            },
+            "measured": {
+                "sink_per_s": sink,
+                "keeps_up": keeps_up,
+                "p50_ms": 20.0,
+                "p95_ms": 30.0,
+                "wan_bytes_per_s": 180_000.0,
+                "cloud_engine_cores": 0.45,
+            },
+            "offered_per_s": 300.0,
+            "machine_cpu": 0.5,
+            "lost": 0,
+            "repeated": 0,
+            "different": 0,
+        }
+
+    outcomes = [outcome("all-cloud", 90.0, "uplink: full"), outcome("milp", 160.0)]
+    return {
+        "cells": [
+            {"application": name, "idle_cloud_cores": 0.1, "policies": outcomes}
+            for name in ("edge-server", "traffic")
+        ]
+    }
+
+
+def ramp() -> JsonObject:
+    def case(applied: float, full: float | None) -> JsonObject:
+        span = {"input_per_s": 90.0, "uplink_share": 0.5, "p95_s": 0.1, "max_s": 0.2, "queue": 3}
+        moments = {"decided": applied - 5, "applied": applied}
+        bins = [
+            {
+                "t_s": second,
+                "input_per_s": 50.0 + second,
+                "uplink_share": 0.5,
+                "queue": 4,
+                "latency_p50_s": 0.1,
+                "latency_max_s": None if second == 9 else 0.2,
+            }
+            for second in range(1, 20)
+        ]
+        return {
+            "moments_s": moments if full is None else {**moments, "full": full},
+            "before": span,
+            "meanwhile": span,
+            "after": {**span, "uplink_share": None},
+            "reason": "the autopilot moves pack to edge-a",
+            "lost": 0,
+            "bins": bins,
+        }
+
+    return {"cases": {"forecast": case(600.0, None), "today": case(1000.0, 900.0)}}
+
+
 SETTINGS = {
     "seconds": 12.0,
     "window_ms": 500,
@@ -296,5 +365,5 @@ SETTINGS = {
 """What sections tell of an experiment's settings."""
 SUMMARIES = {
     each.__name__: each
-    for each in (fig6, fig8, edge_server, in_action, scale, traffic, link_batching)
+    for each in (fig6, fig8, edge_server, in_action, policies, ramp, scale, traffic, link_batching)
 }
