@@ -22,10 +22,10 @@ is written. Figures 7 and 8 of the paper follow from the variance of servers alo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
 from typing import Literal
 
 from speck.errors import PermanentError
@@ -35,8 +35,8 @@ Objective = Literal["nodes", "both", "joint"]
 """What has the least variance: the servers' occupancies (`nodes`), those of servers plus those of
 links (`both`), or all together (`joint`)."""
 MOST_ASSIGNMENTS = 3_000_000
-"""Maximum that `assign_as_published` enumerates for one service: takes some seconds, or minutes
-if branches differ."""
+"""Maximum that `assign_as_published` enumerates for one service: takes minutes if branches differ.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Assignment:
     """`counts[service][server]`: number of branches of a service on a server.
 
     `places[service][branch]`: the branch's server, where it was chosen branch by branch. `tried`:
-    number of assignments tried. `optimal`: no assignment is more even, and no equally even one
-    separates fewer pairs.
+    number of assignments enumerated, or of states searched by `assign_exactly`. `optimal`: no
+    assignment is more even, and no equally even one separates fewer pairs.
     """
 
     servers: tuple[Server, ...]
@@ -227,19 +227,24 @@ class _State:
 
     def choose(self, service: Service, tie: Tie) -> tuple[int, ...] | None:
         """The server of each branch; None if no assignment keeps slots, memory and bandwidth."""
-        values: dict[tuple[int, ...], Fraction | None] = {}
         best: Fraction | None = None
         chosen: tuple[int, ...] | None = None
-        for assignment in product(range(len(self.servers)), repeat=service.branches):
-            key = tuple(sorted(assignment)) if service.is_uniform else assignment
-            if key not in values:
-                values[key] = self._evaluate(service, assignment)
-            value = values[key]
+        for assignment in self._list_assignments(service, tie):
+            value = self._evaluate(service, assignment)
             if value is None:
                 continue
             if best is None or value < best or (value == best and tie == "last"):
                 best, chosen = value, assignment
         return chosen
+
+    def _list_assignments(self, service: Service, tie: Tie) -> Iterable[tuple[int, ...]]:
+        """All assignments in the order of the enumeration. Of those that differ only in which of
+        the equal branches is where, the one that counts by the rule for ties."""
+        indexes = range(len(self.servers))
+        if not service.is_uniform:
+            return product(indexes, repeat=service.branches)
+        ascending = combinations_with_replacement(indexes, service.branches)
+        return ascending if tie == "first" else sorted(each[::-1] for each in ascending)
 
     def _evaluate(self, service: Service, assignment: tuple[int, ...]) -> Fraction | None:
         """The objective after this assignment; None if it exceeds a limit."""

@@ -40,7 +40,9 @@ def assign_exactly(servers: Sequence[Server], services: Sequence[int]) -> Assign
     best: tuple[int, tuple[tuple[int, ...], ...]] | None = None
     shapes: set[tuple[int, ...]] = set()
     is_complete = True
-    for row in _list_even_rows(servers, total):
+    unit = math.lcm(*(server.slots for server in servers))
+    layers = _balance(servers, total, unit)
+    for row in _list_even_rows(servers, layers, total, unit):
         shape = tuple(sorted(row))
         if shape in shapes:
             continue  # which server has which share does not matter for separated pairs
@@ -55,17 +57,21 @@ def assign_exactly(servers: Sequence[Server], services: Sequence[int]) -> Assign
             break
     if best is None:
         raise PermanentError("cannot place services on no servers")
-    return Assignment(servers, best[1], packing.tried, is_complete and packing.is_complete)
+    tried = sum(map(len, layers)) + packing.tried
+    return Assignment(servers, best[1], tried, is_complete and packing.is_complete)
 
 
-def _list_even_rows(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
-    """All distributions of `total` branches with the least variance of the servers' shares."""
-    unit = math.lcm(*(server.slots for server in servers))
+_Layer = dict[tuple[int, int], int]
+"""(branches placed, sum of shares) -> the least sum of squared shares."""
+
+
+def _balance(servers: tuple[Server, ...], total: int, unit: int) -> list[_Layer]:
+    """The states after no server, the first, the first two, and so on; shares in `1 / unit`."""
     size = len(servers)
     spread_bound = _bound_spread(servers, total, unit)
-    layers: list[dict[tuple[int, int], int]] = [{(0, 0): 0}]
+    layers: list[_Layer] = [{(0, 0): 0}]
     for number, server in enumerate(servers, 1):
-        layer: dict[tuple[int, int], int] = {}
+        layer: _Layer = {}
         for (placed, shares), squares in layers[-1].items():
             for added in range(min(server.slots - server.used, total - placed) + 1):
                 share = (server.used + added) * unit // server.slots
@@ -76,6 +82,14 @@ def _list_even_rows(servers: tuple[Server, ...], total: int) -> Iterator[tuple[i
                 if value < layer.get(key, value + 1):
                     layer[key] = value
         layers.append(layer)
+    return layers
+
+
+def _list_even_rows(
+    servers: tuple[Server, ...], layers: list[_Layer], total: int, unit: int
+) -> Iterator[tuple[int, ...]]:
+    """All distributions of `total` branches with the least variance of the servers' shares."""
+    size = len(servers)
     spreads = {
         key: size * value - key[1] ** 2 for key, value in layers[-1].items() if key[0] == total
     }
@@ -99,7 +113,7 @@ def _bound_spread(servers: tuple[Server, ...], total: int, unit: int) -> int:
 
 def _trace_back(
     servers: tuple[Server, ...],
-    layers: list[dict[tuple[int, int], int]],
+    layers: list[_Layer],
     unit: int,
     key: tuple[int, int],
 ) -> Iterator[tuple[int, ...]]:

@@ -37,12 +37,6 @@ def test_figures_7_and_8_come_out_with_ties_to_the_last() -> None:
     assert round(assignment.sd_links, 2) == 3.57
 
 
-def test_as_written_the_servers_come_in_another_order() -> None:
-    assignment = assign_as_published(SERVERS, ARRIVALS)
-    assert assignment.used == (10, 9, 9)
-    assert sum(assignment.pairs.values()) == 45
-
-
 @pytest.mark.parametrize(
     ("objective", "tie", "used", "pairs"),
     [
@@ -62,14 +56,6 @@ def test_with_links_in_the_objective_as_in_equation_4(
     assert tuple(assignment.pairs.values()) == pairs
 
 
-def test_with_links_in_the_objective_the_published_links_do_not_come_out() -> None:
-    """Of the published prefixes (2, 1, 3, 5, 6), 4, 7; the page says so of all orders."""
-    for objective in ("both", "joint"):
-        for tie in ("first", "last"):
-            found = assign_as_published(SERVERS, ARRIVALS, tie=tie, objective=objective)  # type: ignore[arg-type]
-            assert sorted(found.pairs.values()) != [13, 15, 17]
-
-
 def test_assignments_without_memory_are_dropped() -> None:
     """Equation 5: the rates of a server's branches are at most its memory."""
     service = Service((3.0, 2.0, 1.0))
@@ -81,7 +67,7 @@ def test_assignments_without_memory_are_dropped() -> None:
 
 
 def test_assignments_without_bandwidth_are_dropped() -> None:
-    """Equation 6. Evenly split, two pairs of branches of 2 + 2 would load the link with 4."""
+    """Equation 6. Four branches, two at each server, load the link with four pairs."""
     servers = [Server("a", 4), Server("b", 4)]
     assert assign_as_published(servers, (4,)).used == (2, 2)
     assert sorted(assign_as_published(servers, (4,), link_capacity=3).used) == [1, 3]
