@@ -16,7 +16,8 @@ from speck.metrics.dataset.schema import ALONE
 from speck.model.values import JsonObject
 
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
-_INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
+INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
+"""Columns of JOBS that the analysis does not show."""
 
 
 def render_jobs(frame: DataFrame) -> list[JsonObject]:
@@ -29,7 +30,7 @@ def render_jobs(frame: DataFrame) -> list[JsonObject]:
             end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
             for end in ("source", "sink")
         }
-        rendered.append({k: v for k, v in row.items() if k not in _INTERNAL} | ends)
+        rendered.append({k: v for k, v in row.items() if k not in INTERNAL} | ends)
     return rendered
 
 

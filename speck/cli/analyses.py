@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from speck.cli.output import Grid, moment
 from speck.model.values import JsonObject
@@ -26,6 +27,8 @@ def render(analysis: JsonObject) -> Iterator[object]:
         f"{samples['rows']} samples from {moment(window['from'])} to {moment(window['to'])}"
         + (f" ({faults})" if faults else "")
     )
+    if analysis.get("ended"):
+        yield _describe_run(analysis)
     for file in samples.get("damaged_files", ()):
         yield f"damaged and ignored: {file}"
     yield ""
@@ -44,6 +47,12 @@ def render(analysis: JsonObject) -> Iterator[object]:
         yield ""
         yield "Insufficient evidence"
         yield from (f"  {job['job_name']}: {'; '.join(job['why'])}" for job in unsupported)
+
+
+def _describe_run(analysis: JsonObject) -> str:
+    started, ended = (datetime.fromisoformat(analysis[name]) for name in ("started", "ended"))
+    how = "Spark was warm" if analysis["warm"] else "Spark was started for it"
+    return f"analysed in {(ended - started).total_seconds():.1f} s ({how})"
 
 
 def _ranking(ranking: list[JsonObject]) -> Grid:
@@ -74,8 +83,10 @@ def _ranking(ranking: list[JsonObject]) -> Grid:
 
 
 def _render_move(job: JsonObject) -> str:
-    edge = job["edge"]
-    return str(job["site"]) if edge in (None, job["site"]) else f"{job['site']} -> {edge}"
+    """The site, and the edge at which the job would save bytes if it is elsewhere."""
+    site, edge = job["site"], job["edge"]
+    saves = job["score"] is not None and job["score"] > 0
+    return f"{site} -> {edge}" if saves and edge != site else str(site)
 
 
 def _jobs(jobs: list[JsonObject]) -> Grid:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from speck.model.values import JsonObject
 
 _POLL_S = 0.1
+_WAITING_POLLS = 10
+"""An analysis without progress for so long waits for another one."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -130,13 +132,17 @@ def await_analysis(service: Client, analysis_id: str) -> JsonObject:
     from speck.cli.messages import say
     from speck.errors import PermanentError
 
-    step = None
+    step: str | None = None
+    polls = 0
     try:
         while (analysis := service.analysis(analysis_id))["state"] == "running":
+            polls += 1
             progress = analysis.get("progress")
             if progress and progress["step"] != step:
                 step = progress["step"]
                 say(f"{step} ({progress['done'] + 1} of {progress['of']})")
+            elif step is None and polls == _WAITING_POLLS:
+                say("waiting for another analysis to end")
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)

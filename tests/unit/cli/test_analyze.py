@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from speck.cli.analyses import render
+from speck.cli.commands import analyze
+from speck.client import Client
+from speck.model.values import JsonObject
+from tests.analyses import analysis
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.unit.cli.conftest import Run, Server
 
@@ -55,3 +61,39 @@ def test_a_folder_is_analysed_without_a_service(alone: Run, tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(result.stdout)["jobs"]}
     assert costs == {"A": pytest.approx(0.002), "lazy": None}
+
+
+def test_it_says_how_long_it_took_and_whether_spark_was_warm() -> None:
+    assert "analysed in 20.0 s (Spark was warm)" in list(render(analysis([])))
+    assert "analysed in 20.0 s (Spark was started for it)" in list(render(analysis([], warm=False)))
+
+
+def rank(name: str, score: float | None) -> JsonObject:
+    row = {"job_name": name, "site": "cloud", "edge": "edge-a", "score": score, "rank": 1}
+    row |= {"wan_bytes_saved_per_s": score, "edge_core_s_per_s": 0.1}
+    return {**row, "confidence": "high", "against": []}
+
+
+def test_a_move_is_shown_only_where_it_saves_bytes() -> None:
+    ranking = [rank("filter", 5.0), rank("grow", -5.0), rank("new", None)]
+    text = "\n".join(map(str, render(analysis([], ranking=ranking))))
+    assert text.count("cloud -> edge-a") == 1
+
+
+def test_what_waits_for_another_analysis_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer() -> Iterator[JsonObject]:
+        for _ in range(30):
+            yield {"state": "running"}
+        yield {"state": "running", "progress": {"step": "reading samples", "done": 0, "of": 3}}
+        yield analysis([])
+
+    answers = answer()
+    monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
+    monkeypatch.setattr(analyze, "_POLL_S", 0.0)
+    assert analyze.await_analysis(Client(), "a1")["state"] == "done"
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for another analysis to end",
+        "reading samples (1 of 3)",
+    ]
