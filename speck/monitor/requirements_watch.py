@@ -12,7 +12,7 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
 from speck.periodic import PeriodicTask
-from speck.placement.problem import LATENCY as LABEL
+from speck.placement.places import LATENCY as LABEL
 from speck.store.records import Records
 from speck.store.tables import Batch
 

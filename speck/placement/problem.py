@@ -1,48 +1,21 @@
 """Builds the placement problem from an analysis, a composition and its sites. Pure.
 
-Rates are propagated through the composition by topic: a job's input rate is what its producers send
-(their own input rate times their selectivity), not what it consumes; so a job that lags shows its
-real load. Unmeasured figures are not guessed: such a job stays where it is, and an unmeasured flow
-is left out of the sums, before and after alike, and reported.
+Unmeasured figures are not guessed: such a job stays where it is, and an unmeasured flow is left out
+of the sums, before and after alike, and reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.heaps import Heaps
-from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Problem
-from speck.placement.wiring import At, WiredJob, Wiring
-
-_MEGABIT = 1e6 / 8
-UPLINK_SHARE = 0.9
-"""The share of an uplink that MQTT packets may take. The rest is for the headers of TCP, IP and
-Ethernet, and for acknowledgements, which are not measured. An uplink on which more is measured is
-full: producers outside may send more than crosses it, and how much they send is not known."""
-LATENCY = "latency_ms"
-"""The label of a site with its one-way latency to the core of the network."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """The current state of a site.
-
-    `free`: its free slots; `held`: slots that the composition's own jobs use; `cores` and
-    `core_speed`: from the calibration. None: unknown.
-    """
-
-    answers: bool = True
-    free: int | None = None
-    held: int = 0
-    cores: float | None = None
-    core_speed: float | None = None
-
-
-_SILENT = Condition(answers=False)
+from speck.placement.measurements import Measurements, load_name_of
+from speck.placement.model import Candidate, Kind, Limits, Load, Problem
+from speck.placement.places import SILENT, Condition, make_places
+from speck.placement.wiring import At, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +40,6 @@ class Question:
         return {load.name: load.site for load in self.whole.loads if load.site is not None}
 
 
-def feeder_name_of(link: At) -> str:
-    """The name of the load that represents the outside producers of a link."""
-    return f"outside:{link.site}/{link.topic}"
-
-
-def load_name_of(link: At) -> str:
-    """The name of a link's load; no job's name contains a colon."""
-    return f"topic:{link.site}/{link.topic}"
-
-
 def pose_question(
     wiring: Wiring,
     composition: str,
@@ -90,16 +53,16 @@ def pose_question(
 
     `others`: the site of each running job outside the composition.
     """
-    silent = {name for name in sites if not conditions.get(name, _SILENT).answers}
+    silent = {name for name in sites if not conditions.get(name, SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
     heaps = Heaps(analysis)
-    measurements = _Measurements(wiring, composition, analysis, heaps)
+    measurements = Measurements(wiring, composition, analysis, heaps)
     flows, unmeasured = measurements.flows()
     fixed_names = {end for flow in unmeasured for end in flow[:2]}
     loads = [*map(measurements.load, wiring.jobs), *map(measurements.link_load, wiring.links)]
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
-    places, site_notes = _make_places(composition, analysis, sites, conditions, others or {})
+    places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
     own_jobs = [load for load in loads if load.kind is Kind.JOB and load.slots]
     places = tuple(
         replace(place, memory_bytes=heaps.count_available(composition, own_jobs, place.name))
@@ -155,191 +118,6 @@ def _contract_links(whole: Problem, names: set[str]) -> Problem:
     return replace(whole, loads=loads, flows=flows)
 
 
-class _Measurements:
-    """The analysis of the composition's jobs, and the link rates that follow from it."""
-
-    def __init__(self, wiring: Wiring, composition: str, analysis: JsonObject, heaps: Heaps):
-        self._wiring = wiring
-        self._composition = composition
-        self._heaps = heaps
-        self._jobs: dict[str, JsonObject] = {
-            job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
-        }
-        self._outside_rates = _sum_outside_rates(composition, analysis)
-        self._queues = _list_growing_queues(analysis)
-        self._forecasts = _list_forecasts(analysis)
-        self.rates: dict[At, float] = {}
-        self._fed_rates: dict[At, float] = {}
-        self._outputs: dict[str, float | None] = {}
-        for job in wiring.order:
-            rate = self._compute_rate(job.source)
-            self._outputs[job.name] = self._compute_output(job, rate)
-        for link in wiring.links:
-            self._compute_rate(link)
-
-    def doubts(self) -> dict[str, str]:
-        """Why a job's figures are unreliable, by job."""
-        doubts = {}
-        for job in self._wiring.jobs:
-            report = self._jobs.get(job.name)
-            if job.stopped:
-                continue
-            if report is None:
-                doubts[job.name] = "it is not in the analysis"
-            elif report["evidence"] != "sufficient":
-                doubts[job.name] = "; ".join(report["why"]) or "the evidence is insufficient"
-            elif (report["contended"] or 0.0) > _CONTENDED:
-                share = report["contended"]
-                doubts[job.name] = f"{share:.0%} of its samples are from a busy machine"
-        return doubts
-
-    def load(self, job: WiredJob) -> Load:
-        """The job as a load; without figures if it is stopped or its evidence is insufficient."""
-        cost = self._figure_of(job, "reference_core_s_per_record")
-        rate = self.rates.get(job.source)
-        report = self._jobs.get(job.name, {})
-        is_sufficient = not job.stopped and report.get("evidence") == "sufficient"
-        is_known = is_sufficient and cost is not None and rate is not None
-        state = report.get("state_bytes")
-        return Load(
-            name=job.name,
-            core_s_per_record=cost if is_known else None,
-            rate=rate if is_known else None,
-            slots=job.slots,
-            site=job.site,
-            pinned=job.site if job.pinned else None,
-            stateful=report.get("stateful"),
-            state_bytes=None if state is None else int(state),
-            true_output_rate=report.get("trueOutputProcessingRate"),
-            memory_bytes=self._heaps.foresee(self._composition, job.name, job.slots),
-        )
-
-    def link_load(self, link: At) -> Load:
-        """The link as a load, pinned if something outside the composition uses it."""
-        is_movable = self._wiring.is_movable(link)
-        return Load(
-            name=load_name_of(link),
-            kind=Kind.TOPIC,
-            core_s_per_record=0.0,
-            rate=self.rates.get(link, 0.0),
-            slots=0,
-            site=link.site,
-            pinned=None if is_movable else link.site,
-            stateful=False,
-        )
-
-    def feeders(self) -> list[Load]:
-        """The outside producers of links, as loads."""
-        return [
-            Load(
-                name=feeder_name_of(link),
-                kind=Kind.END,
-                core_s_per_record=0.0,
-                rate=rate,
-                slots=0,
-                site=link.site,
-                pinned=link.site,
-                stateful=False,
-            )
-            for link, rate in sorted(self._fed_rates.items())
-        ]
-
-    def flows(self) -> tuple[list[Flow], list[tuple[str, str]]]:
-        """Flows between jobs and links, and (start, end) of the unmeasured ones."""
-        flows = [
-            Flow(feeder_name_of(link), load_name_of(link), rate, 0.0)
-            for link, rate in sorted(self._fed_rates.items())
-        ]
-        unmeasured: list[tuple[str, str]] = []
-        for start, end, rate, size in self._list_ends():
-            if rate is None or (size is None and rate > 0):
-                unmeasured.append((start, end))
-            else:
-                flows.append(Flow(start, end, rate, rate * (size or 0.0)))
-        return flows, unmeasured
-
-    def _list_ends(self) -> Iterable[tuple[str, str, float | None, float | None]]:
-        """(start, end, records per second, bytes per record) for each job's two ends."""
-        for job in self._wiring.jobs:
-            if job.stopped:
-                continue
-            source, sink = job.source, job.sink
-            writers = self._wiring.writers.get(source, ())
-            size = _pick_known(
-                self._figure_of(job, "bytes_in_per_record"), self._mean_bytes_of(writers, "out")
-            )
-            yield load_name_of(source), job.name, self.rates.get(source), size
-            readers = self._wiring.readers.get(sink, ())
-            size = _pick_known(
-                self._figure_of(job, "bytes_out_per_record"), self._mean_bytes_of(readers, "in")
-            )
-            yield job.name, load_name_of(sink), self._outputs[job.name], size
-
-    def _mean_bytes_of(self, jobs: Iterable[WiredJob], side: str) -> float | None:
-        """The mean bytes per record that these jobs measured at their end of a link."""
-        sizes = [self._figure_of(job, f"bytes_{side}_per_record") for job in jobs]
-        known_sizes = [size for size in sizes if size is not None]
-        return sum(known_sizes) / len(known_sizes) if known_sizes else None
-
-    def _compute_rate(self, link: At) -> float | None:
-        """Compute a link's records per second, from those of its writers where they are known."""
-        writers = [w for w in self._wiring.writers.get(link, ()) if not w.stopped]
-        sent_rates = [rate for w in writers if (rate := self._outputs.get(w.name)) is not None]
-        taken_rates = [
-            rate + self._queues.get((link, reader.name), 0.0)
-            for reader in self._wiring.readers.get(link, ())
-            if (rate := self._figure_of(reader, "in_rate")) is not None
-        ]
-        if len(sent_rates) < len(writers):  # the readers' rates are the best estimate
-            if not taken_rates:
-                return None
-            self.rates[link] = max(sum(sent_rates), *taken_rates)
-            return self.rates[link]
-        outside = self._estimate_outside_rate(link, writers, taken_rates)
-        if outside is None and not writers:
-            return None
-        if outside:
-            self._fed_rates[link] = outside
-        self.rates[link] = sum(sent_rates) + (outside or 0.0)
-        return self.rates[link]
-
-    def _estimate_outside_rate(
-        self, link: At, writers: list[WiredJob], taken_rates: list[float]
-    ) -> float | None:
-        """Records per second that producers outside the composition send; None: unknown."""
-        reported = self._outside_rates.get(link)
-        if not writers:
-            known_rates = [rate for rate in (reported, *taken_rates) if rate is not None]
-            expected = self._forecasts.get(link)
-            # rates are not planned to fall: what is there now has to be carried, too
-            return max((*known_rates, expected or 0.0)) if known_rates else None
-        if reported is not None or link not in self._wiring.fixed_links:
-            return reported
-        own_rate = sum(self._figure_of(writer, "out_rate") or 0.0 for writer in writers)
-        excess = max(taken_rates, default=0.0) - own_rate
-        return excess if excess > _NOISE * own_rate else None
-
-    def _compute_output(self, job: WiredJob, rate: float | None) -> float | None:
-        selectivity = self._figure_of(job, "selectivity")
-        if job.stopped:
-            return 0.0
-        if rate is None or selectivity is None:
-            return self._figure_of(job, "out_rate")
-        return rate * selectivity
-
-    def _figure_of(self, job: WiredJob, name: str) -> float | None:
-        report = self._jobs.get(job.name)
-        return None if report is None or report.get(name) is None else float(report[name])
-
-
-_CONTENDED = 0.5
-"""A job with a larger share of samples from a busy machine is not trusted."""
-_QUEUE_FIT = 0.5
-"""A queue grows if a line fits its length over the window at least this well (r squared)."""
-_NOISE = 0.05
-"""A link has an outside producer if its readers take this share more than its writers send."""
-
-
 def _find_links_used_outside(analysis: JsonObject) -> set[At]:
     """Links that a client outside speck feeds or reads, declared or not."""
     return {
@@ -349,33 +127,6 @@ def _find_links_used_outside(analysis: JsonObject) -> set[At]:
     }
 
 
-def _sum_outside_rates(composition: str, analysis: JsonObject) -> dict[At, float]:
-    """Records per second from producers outside speck, by link, where all of them report a rate."""
-    rates: dict[At, float] = {}
-    for link in analysis["links"]:
-        outside = [p for p in link["producers"] if p["job_name"] is None]
-        if outside and all(p["records_per_s"] is not None for p in outside):
-            at = At(link["broker_site"], link["topic"])
-            rate = sum(float(p["records_per_s"]) for p in outside)
-            rates[at] = max(rate, rates.get(at, 0.0))
-    return rates
-
-
-def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
-    """Growth of growing queues in records per second, by link and reading job.
-
-    The input rate of such a job is its consumption plus this growth.
-    """
-    growths: dict[tuple[At, str], float] = {}
-    for link in analysis["links"]:
-        at = At(link["broker_site"], link["topic"])
-        for reader in link["readers"]:
-            growth, fit = reader.get("lag_per_s") or 0.0, reader.get("lag_fit") or 0.0
-            if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
-                growths[at, reader["job_name"]] = float(growth)
-    return growths
-
-
 def _list_candidates(composition: str, analysis: JsonObject) -> list[Candidate]:
     """The composition's jobs in the order of the analyzer's ranking."""
     return [
@@ -383,14 +134,6 @@ def _list_candidates(composition: str, analysis: JsonObject) -> list[Candidate]:
         for row in analysis["ranking"]
         if row["composition"] == composition
     ]
-
-
-def _list_forecasts(analysis: JsonObject) -> dict[At, float]:
-    """The upper bound of each link's forecast, in records per second; none without a forecast."""
-    return {
-        At(each["site"], each["topic"]): float(each["high"])
-        for each in analysis.get("forecast") or ()
-    }
 
 
 def _describe_forecasts(analysis: JsonObject, rates: Mapping[At, float]) -> list[str]:
@@ -403,91 +146,3 @@ def _describe_forecasts(analysis: JsonObject, rates: Mapping[At, float]) -> list
         for each in analysis.get("forecast") or ()
         if rates.get(At(each["site"], each["topic"])) == each["high"] > 0
     ]
-
-
-def _make_places(
-    composition: str,
-    analysis: JsonObject,
-    sites: Mapping[str, Site],
-    conditions: Mapping[str, Condition],
-    others: Mapping[str, str],
-) -> tuple[tuple[Place, ...], list[str]]:
-    """Build the places, and notes about missing information."""
-    reports: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-    busy, sent_bytes, unmeasured = _sum_other_jobs(composition, analysis, others)
-    places, notes = [], []
-    for name, site in sorted(sites.items()):
-        condition = conditions.get(name, _SILENT)
-        cores = _pick_known(condition.cores, reports.get(name, {}).get("cores"))
-        core_speed = _pick_known(condition.core_speed, reports.get(name, {}).get("pace"))
-        if not condition.answers:
-            notes.append(f"site {name} does not answer: no job is moved to or from it")
-        if cores is None:
-            notes.append(f"the number of cores of site {name} is unknown: 1 is assumed")
-        if core_speed is None:
-            notes.append(
-                f"site {name} is not calibrated: its cores are assumed as fast as the reference's"
-            )
-        if unmeasured.get(name):
-            names = ", ".join(unmeasured[name])
-            notes.append(f"the load of other jobs on site {name} was not measured: {names}")
-        slots = None if condition.free is None else condition.free + condition.held
-        places.append(
-            Place(
-                name=name,
-                tier=str(site.tier),
-                cores=1.0 if cores is None else cores,
-                core_speed=1.0 if core_speed is None else core_speed,
-                slots=slots if condition.answers else condition.held,
-                uplink=None
-                if site.uplink_mbps is None
-                else max(
-                    0.0, site.uplink_mbps * _MEGABIT * UPLINK_SHARE - sent_bytes.get(name, 0.0)
-                ),
-                latency_ms=float(site.labels.get(LATENCY, 0.0)),
-                busy=busy.get(name, 0.0),
-            )
-        )
-    return tuple(places), notes
-
-
-def _sum_other_jobs(
-    composition: str, analysis: JsonObject, others: Mapping[str, str]
-) -> tuple[dict[str, float], dict[str, float], dict[str, list[str]]]:
-    """Sum up the jobs outside the composition, by site.
-
-    Returns the reference core-seconds per second that they use, the bytes per second that leave the
-    site for them, and the names of unmeasured jobs.
-    """
-    busy: dict[str, float] = {}
-    sent_bytes: dict[str, float] = {}
-    unmeasured: dict[str, list[str]] = {}
-    reports = {
-        job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition
-    }
-    sites_of_jobs = {name: job["site"] for name, job in reports.items() if not job.get("ended")}
-    for name, site in sorted({**sites_of_jobs, **others}.items()):
-        job = reports.get(name, {})
-        rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
-        if rate is None or cost is None:
-            unmeasured.setdefault(site, []).append(name)
-        else:
-            busy[site] = busy.get(site, 0.0) + rate * cost
-        for start, end, carried, size in (
-            (_site_of_end(job, "source"), site, rate, job.get("bytes_in_per_record")),
-            (site, _site_of_end(job, "sink"), job.get("out_rate"), job.get("bytes_out_per_record")),
-        ):
-            if start is not None and end not in (None, start):
-                sent_bytes[start] = sent_bytes.get(start, 0.0) + (carried or 0.0) * (size or 0.0)
-    return busy, sent_bytes, unmeasured
-
-
-def _site_of_end(job: JsonObject, side: str) -> str | None:
-    """The site of the broker of a job's source or sink link."""
-    site: str | None = (job.get(side) or {}).get("site")
-    return site
-
-
-def _pick_known(*values: Any) -> float | None:
-    """The first value that is not None."""
-    return next((float(value) for value in values if value is not None), None)

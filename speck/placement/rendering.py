@@ -13,7 +13,8 @@ from speck.model.composition import CompositionDescription
 from speck.model.job import JobDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.placement.problem import Question, load_name_of
+from speck.placement.measurements import load_name_of
+from speck.placement.problem import Question
 from speck.placement.wiring import At, WiredJob, Wiring
 from speck.spec.options import DEFAULTS
 from speck.spec.schema import dump_composition

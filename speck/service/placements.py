@@ -19,7 +19,8 @@ from speck.model.values import JsonObject
 from speck.placement.differences import explain_differences
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
-from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.places import Condition
+from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import Layout, lay_out, render, render_yaml
 from speck.placement.scaling import Scale, apply_scales, propose_scales
 from speck.placement.wiring import At, Wiring, wire

@@ -16,8 +16,9 @@ from speck.fog.sites import Fog
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.model import Limits, Placement
+from speck.placement.places import Condition
 from speck.placement.policies import find_policy
-from speck.placement.problem import Condition, pose_question
+from speck.placement.problem import pose_question
 from speck.placement.wiring import wire
 from speck.spec.schema import composition_from_data, site_from_data
 from tests.e2e.harness import Speck, change_job, composition, flowing, job

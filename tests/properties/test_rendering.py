@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.evaluate import evaluate
+from speck.placement.measurements import load_name_of
 from speck.placement.model import Limits
-from speck.placement.problem import Condition, Question, load_name_of, pose_question
+from speck.placement.places import Condition
+from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data

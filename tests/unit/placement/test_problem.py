@@ -8,7 +8,8 @@ import pytest
 
 from speck.model.values import JsonObject
 from speck.placement.model import Candidate, Flow, Kind, Limits
-from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.places import Condition
+from speck.placement.problem import Question, pose_question
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, site_from_data
 from tests.analyses import analysis, describe_measured, describe_unmeasured, site_told

@@ -7,7 +7,8 @@ from typing import Any
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.model import Limits
-from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.places import Condition
+from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
