@@ -16,7 +16,6 @@ from speck.deploy.changes import Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import NotFoundError, SpeckError
 from speck.model.values import JsonObject
-from speck.monitor.requirements import LATENCY, RATE
 from speck.periodic import PeriodicTask
 from speck.placement.autopilot import (
     Advice,
@@ -28,6 +27,7 @@ from speck.placement.autopilot import (
     decide,
 )
 from speck.placement.scaling import count_subtasks
+from speck.service.advice import advice_of, list_scaled, wan_of
 from speck.service.compositions import Compositions, Request
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
@@ -223,8 +223,7 @@ class Autopilots:
         """Store that it acts, then act: a stop of the service in between costs a delay only."""
         moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])
         scaled = ", ".join(
-            f"{each['job_name']} to {count_subtasks(each['to'])}"
-            for each in _list_scaled(placement)
+            f"{each['job_name']} to {count_subtasks(each['to'])}" for each in list_scaled(placement)
         )
         verbs = [f"moves {moves}"] if moves else []
         verbs += [f"scales {scaled}"] if scaled else []
@@ -353,71 +352,6 @@ class Autopilots:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
-    """A placement as `speck.placement.autopilot` weighs it. `broken`: requirements that are not
-    met, as measured; they count where the placement predicts an improvement of them."""
-    missed = [f"{name} is not kept" for name in broken if _improves(placement, name)]
-    moving = {move["job_name"] for move in placement["proposed"]["moves"]}
-    scaled = _list_scaled(placement)
-    sentences = {
-        up: tuple(_describe_scale(s) for s in scaled if (s["to"] > s["from"]) is up)
-        for up in (True, False)
-    }
-    doubts = [f"{name}: {why}" for name, why in placement["doubts"].items() if name in moving]
-    doubts += [f"{flow} was not measured" for flow in placement["unmeasured"]]
-    doubts += [
-        f"{ranked['job_name']}: the confidence is low"
-        for ranked in analysis["ranking"]
-        if ranked["job_name"] in moving
-        and ranked["score"] is not None  # one without an edge of its own has none
-        and ranked["confidence"] == "low"
-    ]
-    return Advice(
-        analysis=analysis["id"],
-        placement=placement["id"],
-        today={
-            **placement["today"]["sites"],
-            **placement["today"]["links"],
-            **{f"parallelism of {s['job_name']}": str(s["from"]) for s in scaled},
-        },
-        sites={
-            **placement["proposed"]["sites"],
-            **placement["proposed"]["links"],
-            **{f"parallelism of {s['job_name']}": str(s["to"]) for s in scaled},
-        },
-        gain=placement["gain"]["share"],
-        broken=(*placement["today"]["violations"], *missed),
-        violations=tuple(placement["violations"]),
-        doubts=tuple(doubts),
-        scaled_up=sentences[True],
-        scaled_down=sentences[False],
-    )
-
-
-def _list_scaled(placement: JsonObject) -> list[JsonObject]:
-    return [each for each in placement["scales"] if each["from"] != each["to"]]
-
-
-def _describe_scale(scale: JsonObject) -> str:
-    subtasks = count_subtasks(scale["to"])
-    return f"{scale['job_name']} gets {subtasks}, not {scale['from']}: {scale['reason']}"
-
-
-def _improves(placement: JsonObject, requirement: str) -> bool:
-    """Whether a placement predicts an improvement of a requirement."""
-    figure, sign = {RATE: ("max_rate", 1), LATENCY: ("latency_ms", -1)}[requirement]
-    before, after = placement["today"][figure], placement["proposed"][figure]
-    return None not in (before, after) and sign * (after - before) > 0
-
-
-def wan_of(analysis: JsonObject, composition: str) -> float | None:
-    """Bytes per second measured between sites; None when a link was not measured."""
-    measured = [
-        link["wan_bytes_per_s"] for link in analysis["links"] if link["composition"] == composition
-    ]
-    return None if None in measured or not measured else float(sum(measured))
 
 
 def memory_from_json(data: JsonObject) -> Memory:
