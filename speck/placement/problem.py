@@ -6,14 +6,14 @@ of the sums, before and after alike, and reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.heaps import Heaps
 from speck.placement.measurements import Measurements, load_name_of
-from speck.placement.model import Candidate, Kind, Limits, Load, Problem
+from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
 from speck.placement.places import SILENT, Condition, make_places
 from speck.placement.wiring import At, Wiring
 
@@ -63,21 +63,16 @@ def pose_question(
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
-    own_jobs = [load for load in loads if load.kind is Kind.JOB and load.slots]
-    places = tuple(
-        replace(place, memory_bytes=heaps.count_available(composition, own_jobs, place.name))
-        for place in places
-    )
     whole = Problem(
-        tuple(loads), tuple(flows), places, limits, tuple(_list_candidates(composition, analysis))
+        tuple(loads),
+        tuple(flows),
+        tuple(_limit_memory(places, composition, loads, heaps)),
+        limits,
+        tuple(_list_candidates(composition, analysis)),
     )
-    single_reader_links = [
-        link
-        for link in wiring.links
-        if _has_single_reader(wiring, link) and load_name_of(link) not in fixed_names
-    ]
+    links = {load_name_of(link) for link in wiring.links if _has_single_reader(wiring, link)}
     return Question(
-        problem=_contract_links(whole, {load_name_of(link) for link in single_reader_links}),
+        problem=_contract_links(whole, links - fixed_names),
         whole=whole,
         wiring=wiring,
         rates=measurements.rates,
@@ -89,6 +84,16 @@ def pose_question(
         doubts=measurements.doubts(),
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
     )
+
+
+def _limit_memory(
+    places: Iterable[Place], composition: str, loads: Iterable[Load], heaps: Heaps
+) -> Iterator[Place]:
+    """The places with the memory that is available to the composition."""
+    own_jobs = [load for load in loads if load.kind is Kind.JOB and load.slots]
+    for place in places:
+        available = heaps.count_available(composition, own_jobs, place.name)
+        yield replace(place, memory_bytes=available)
 
 
 def _describe_unmeasured(start: str, end: str) -> str:
