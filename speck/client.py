@@ -352,10 +352,13 @@ class Client:
         limits: Mapping[str, float] | None = None,
         *,
         scale: bool = False,
+        move_unmeasured: bool = False,
     ) -> JsonObject:
         """Compute a new placement of the composition, without applying it. `analysis` defaults to
-        the newest one; `scale`: choose each job's parallelism, too."""
+        the newest one; `scale`: choose each job's parallelism, too; `move_unmeasured`: move jobs
+        that were not measured, too (policy all-cloud)."""
         body: JsonObject = {"composition": composition, "policy": policy, "scale": scale}
+        body["move_unmeasured"] = move_unmeasured
         body |= {"analysis": analysis} if analysis else {}
         body |= {"limits": dict(limits)} if limits else {}
         return self._json("POST", "/placements", json=body)

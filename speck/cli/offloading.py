@@ -75,6 +75,10 @@ def compare(
     predicted = {
         "between sites": placement["proposed"]["wan_bytes_per_s"],
         "jobs at edges": _count_edge_jobs(after, placement["proposed"]["sites"]),
+        **{
+            figure: _shift(first[figure], placement, _sites_of(before, cloud=cloud))
+            for figure, cloud in (("CPU of cloud engines", True), ("CPU of edge engines", False))
+        },
     }
     return [
         {
@@ -86,6 +90,16 @@ def compare(
         }
         for figure, unit in _UNITS.items()
     ]
+
+
+def _shift(cores: float | None, placement: JsonObject, sites: Sequence[JsonObject]) -> float | None:
+    """What engines used, and what the placement changes of it: what an engine uses besides its
+    jobs is in no prediction."""
+    today, proposed = placement["today"]["cores"], placement["proposed"]["cores"]
+    changes = [(today.get(site["name"]), proposed.get(site["name"])) for site in sites]
+    if cores is None or any(None in change for change in changes):
+        return None
+    return max(0.0, cores + sum(float(after) - float(before) for before, after in changes))
 
 
 _UNITS = {

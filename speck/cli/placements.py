@@ -25,8 +25,7 @@ def render(placement: JsonObject) -> list[object]:
                 (name, site, _now(site, proposed["sites"][name]), _why(placement, name))
                 for name, site in today["sites"].items()
             ],
-            f"{placement['composition']} by {placement['policy']}"
-            f" (analysis {placement['analysis']})",
+            f"{placement['composition']} by {placement['policy']} ({_name_analysis(placement)})",
         ),
         "",
         Grid(
@@ -44,6 +43,11 @@ def render(placement: JsonObject) -> list[object]:
         "",
         *_lines(placement),
     ]
+
+
+def _name_analysis(placement: JsonObject) -> str:
+    analysis = placement["analysis"]
+    return "nothing was measured" if analysis is None else f"analysis {analysis}"
 
 
 def render_scales(placement: JsonObject) -> list[object]:

@@ -75,6 +75,8 @@ class Instance:
                 )
             self._fix_at(load, load.site, "it is outside speck")
         elif load.kind is Kind.JOB and load.work is None:
+            if self.problem.moves_unmeasured and load.slots:
+                return
             if load.site is not None:
                 self._fix_at(load, load.site, "it was not measured well enough")
             else:

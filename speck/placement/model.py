@@ -131,6 +131,7 @@ class Problem:
     """A placement problem: which of these sites for each of these loads?
 
     `ranking`: the jobs for edges, best candidate first, from the analysis; empty without one.
+    `moves_unmeasured`: jobs that run but were not measured may move like others.
     """
 
     loads: tuple[Load, ...]
@@ -138,6 +139,7 @@ class Problem:
     places: tuple[Place, ...]
     limits: Limits = Limits()
     ranking: tuple[Candidate, ...] = ()
+    moves_unmeasured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

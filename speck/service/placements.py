@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
-from speck.errors import ConflictError, NotFoundError
+from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
@@ -55,6 +55,16 @@ class Analyses(Protocol):
         """Start an analysis of the last seconds of all jobs (jobs that share a site with a
         composition count, too), with a forecast for `ahead_s`; returns its id. Raises
         SpeckError."""
+
+
+WITHOUT_EVIDENCE = ("all-cloud",)
+"""Policies that may place jobs that were not measured."""
+_NOTHING_MEASURED: JsonObject = {
+    "id": None,
+    "window": {"to": None, "seconds": 0.0},
+    "ended": None,
+    **{name: [] for name in ("jobs", "links", "sites", "ranking")},
+}
 
 
 class Placements:
@@ -103,17 +113,24 @@ class Placements:
         limits: Mapping[str, float] | None = None,
         *,
         scale: bool = False,
+        move_unmeasured: bool = False,
     ) -> Answer:
         """Have a policy place the newest revision of a composition, and store its answer; with
-        `scale`, after each job has got as many subtasks as its rates need.
+        `scale`, after each job has got as many subtasks as its rates need. `move_unmeasured`: jobs
+        that were not measured move, too, and nothing need have been measured.
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
+        if move_unmeasured and policy not in WITHOUT_EVIDENCE:
+            raise InvalidError(
+                f"cannot move unmeasured jobs by policy {policy}: it goes by measurements;"
+                f" use {' or '.join(WITHOUT_EVIDENCE)}"
+            )
         chosen = load_policy(policy)
         revision = self._compositions.revision(composition)
         stored = self._compositions.description(composition, revision)
         description = composition_as_stored(stored)
-        analysis = self._analysis(composition, analysis_id)
+        analysis = self._analysis(composition, analysis_id, needed=not move_unmeasured)
         scales: list[Scale] = []
         unscaled: Question | None = None
         if scale:
@@ -121,7 +138,9 @@ class Placements:
             scales = propose_scales(unscaled, composition, analysis)
             proposed = {each.job_name: each.proposed for each in scales}
             description = apply_scales(description, proposed)
-        posed, answer, layout = self._place(chosen, description, analysis, limits)
+        posed, answer, layout = self._place(
+            chosen, description, analysis, limits, move_unmeasured=move_unmeasured
+        )
         sites = self._records.sites()
         rendered = render(description, posed.wiring, layout, sites)
         now = self._clock.now()
@@ -182,6 +201,8 @@ class Placements:
         description: CompositionDescription,
         analysis: JsonObject,
         limits: Mapping[str, float] | None,
+        *,
+        move_unmeasured: bool,
     ) -> tuple[Question, Placement, Layout]:
         """The question, the policy's answer, and the layout that follows from it. A link that
         cannot go where the answer puts it costs more than predicted: the policy is then called
@@ -190,7 +211,7 @@ class Placements:
         notes: list[str] = []
         while True:
             posed = self.question(description, analysis, limits, staying)
-            answer = policy.place(posed.problem)
+            answer = policy.place(replace(posed.problem, moves_unmeasured=move_unmeasured))
             layout = lay_out(posed, answer.sites, self._foreign(description.name))
             notes += layout.notes
             if not layout.kept_away or len(staying) >= _MOST_RETRIES:
@@ -199,9 +220,11 @@ class Placements:
 
     # -- parts ----------------------------------------------------------------------------
 
-    def _analysis(self, composition: str, analysis_id: str | None) -> JsonObject:
+    def _analysis(self, composition: str, analysis_id: str | None, *, needed: bool) -> JsonObject:
         if analysis_id is None:
             newest = self.analyses.newest(composition)
+            if newest is None and not needed:
+                return _NOTHING_MEASURED
             if newest is None:
                 raise ConflictError(
                     f"cannot place composition {composition!r}: nothing was measured of it yet;"
@@ -281,6 +304,8 @@ def load_policy(name: str) -> Policy:
 def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
     """A note on the age of an analysis that is not fresh."""
     until = analysis["window"]["to"] or analysis["ended"]
+    if until is None:
+        return ()
     hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600
     if hours < OLD_H:
         return ()

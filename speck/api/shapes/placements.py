@@ -103,7 +103,7 @@ class PlacementHeadShape(Shape):
     composition = text()
     revision = integer("the revision that it was computed for")
     policy = text()
-    analysis = text()
+    analysis = nullable_text("null where nothing was measured")
     gain = fields.Nested(GainShape, required=True)
     violations = list_of(fields.String(metadata={"description": "a limit that it exceeds"}))
 
@@ -169,6 +169,13 @@ class PlacementRequestShape(StrictSchema):
     scale = Flag(
         load_default=False,
         metadata={"description": "also choose each measured job's parallelism, by DS2's rule"},
+    )
+    move_unmeasured = Flag(
+        load_default=False,
+        metadata={
+            "description": "also move jobs that were not measured, and do without an analysis if"
+            " there is none; with all-cloud only"
+        },
     )
 
 

@@ -91,7 +91,8 @@ def _move(
     from speck.cli import offloading, placements, proposals
     from speck.cli.messages import say
 
-    placement = service.place(composition, policy, analysis)
+    # the first move needs no evidence: it makes measurements comparable
+    placement = service.place(composition, policy, analysis, move_unmeasured=analysis is None)
     if placements.changes_anything(placement):
         steps = printer if printer.table else offloading.Quiet(printer.form)
         proposals.carry_out_placement(service, steps, placement, yes=yes)

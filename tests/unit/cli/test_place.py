@@ -201,6 +201,20 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     assert sites == {"clean": "edge-a", "keep": "cloud"}
 
 
+def test_an_offload_predicts_what_engines_use_besides_their_jobs() -> None:
+    """0.3 cores are measured of which a job needs 0.2; it moves to an engine that needs 0.05."""
+    sites = [{"name": "cloud", "tier": "cloud"}, {"name": "edge-a", "tier": "edge"}]
+    before = {"jobs": [], "links": [], "sites": [{**site, "cpu": None} for site in sites]}
+    before["sites"][0]["cpu"], before["sites"][1]["cpu"] = 0.3, 0.05
+    placement = {
+        "today": {"cores": {"cloud": 0.2, "edge-a": 0.0}},
+        "proposed": {"cores": {"cloud": 0.0, "edge-a": 0.4}, "sites": {}, "wan_bytes_per_s": 1.0},
+    }
+    rows = {row["figure"]: row for row in offloading.compare("c", before, before, placement)}
+    assert rows["CPU of cloud engines"]["predicted"] == pytest.approx(0.1)
+    assert rows["CPU of edge engines"]["predicted"] == pytest.approx(0.45)
+
+
 @pytest.mark.parametrize(
     ("rates", "steady"),
     [

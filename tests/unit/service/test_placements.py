@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from speck.clock import rfc3339
-from speck.errors import ConflictError, NotFoundError, StaleRevisionError
+from speck.errors import ConflictError, InvalidError, NotFoundError, StaleRevisionError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -106,6 +106,23 @@ def test_without_an_analysis_it_says_what_to_run(placed: Service) -> None:
     placed.placements.analyses = Given()
     with pytest.raises(ConflictError, match="run `speck analyze c`"):
         placed.placements.make("c")
+
+
+def test_jobs_that_were_never_measured_move_to_the_cloud_when_asked(placed: Service) -> None:
+    at_edge = {**CLEAN, "site": "edge-a", "sink_site": "cloud"}
+    placed.compositions.apply(composition(at_edge, MERGE, **ENDS), DONE)
+    placed.placements.analyses = Given()
+    placement = placed.placements.make("c", "all-cloud", move_unmeasured=True).body
+    assert placement["analysis"] is None
+    assert placement["proposed"]["sites"] == {"clean": "cloud", "merge": "cloud"}
+    assert placed.placements.apply(placement["id"], DONE).body["state"] == "done"
+    (clean, _) = load_composition(placement["yaml"].encode(), None).jobs
+    assert (clean.site, clean.source_site) == ("cloud", "edge-a")
+    assert {job["site"] for job in placed.jobs.all()} == {"cloud"}
+    with pytest.raises(
+        InvalidError, match="by policy milp: it goes by measurements; use all-cloud"
+    ):
+        placed.placements.make("c", "milp", move_unmeasured=True)
 
 
 def test_an_analysis_of_another_composition_or_not_done_is_refused(placed: Service) -> None:
