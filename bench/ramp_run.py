@@ -184,23 +184,21 @@ class Seen:
             if before.at >= begin
         ]
 
-    def bins(self) -> list[JsonObject]:
-        """Second by second: the input rate, the share of the uplink in use, records that were
-        published and have not arrived, latency (s; null where nothing arrived)."""
+    def bins(self) -> dict[str, list[float | None]]:
+        """Second by second, a list of each figure: the input rate, the share of the uplink in use,
+        records that were published and have not arrived, latency (s; null where none arrived)."""
         late: dict[int, list[float]] = defaultdict(list)
         for at, number in self._came:
             late[int(at)].append(at - self._ramp.due(number))
-        return [
-            {
-                "t_s": round(at, 2),
-                "input_per_s": round(self._ramp.rate(at), 1),
-                "uplink_share": round(use, 4),
-                "queue": self._queue(at),
-                "latency_p50_s": _rounded(percentile(late[int(at)], 0.5)),
-                "latency_max_s": _rounded(max(late[int(at)], default=None)),
-            }
-            for at, use in self._use
-        ]
+        seconds = [late[int(at)] for at, _ in self._use]
+        return {
+            "t_s": [round(at, 2) for at, _ in self._use],
+            "input_per_s": [round(self._ramp.rate(at), 1) for at, _ in self._use],
+            "uplink_share": [round(use, 4) for _, use in self._use],
+            "queue": [self._queue(at) for at, _ in self._use],
+            "latency_p50_s": [_rounded(percentile(each, 0.5)) for each in seconds],
+            "latency_max_s": [_rounded(max(each, default=None)) for each in seconds],
+        }
 
     def full_s(self) -> float | None:
         """When the uplink was full for the first time, in seconds since the ramp began."""

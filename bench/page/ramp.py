@@ -23,7 +23,7 @@ def _figures(result: Result) -> str:
             (
                 _NAMES[name],
                 *(number(case["moments_s"].get(key)) for key in ("decided", "applied", "full")),
-                max(it["queue"] for it in case["bins"]),
+                max(case["bins"]["queue"]),
                 case["lost"],
             )
             for name, case in cases.items()
@@ -74,10 +74,10 @@ def _draw(result: Result) -> Any:
     names = []
     for name, case in result["summary"]["cases"].items():
         bins, color = case["bins"], _COLORS[name]
-        at = [it["t_s"] / 60 for it in bins]
-        handles += axes[0].plot(at, [100 * it["uplink_share"] for it in bins], color=color, lw=1.2)
-        axes[1].plot(at, [it["queue"] for it in bins], color=color)
-        late = [math.nan if it["latency_max_s"] is None else it["latency_max_s"] for it in bins]
+        at = [second / 60 for second in bins["t_s"]]
+        handles += axes[0].plot(at, [100 * it for it in bins["uplink_share"]], color=color, lw=1.2)
+        axes[1].plot(at, bins["queue"], color=color)
+        late = [math.nan if it is None else it for it in bins["latency_max_s"]]
         axes[2].plot(at, late, color=color, lw=1.2)
         names.append(_NAMES[name])
         for each in axes:
@@ -100,7 +100,7 @@ def _headline(result: Result) -> list[tuple[str, str]]:
     cases = result["summary"]["cases"]
     rows = []
     for name, case in cases.items():
-        queued = max(it["queue"] for it in case["bins"])
+        queued = max(case["bins"]["queue"])
         applied = case["moments_s"].get("applied")
         when = "not moved" if applied is None else f"moved after {number(applied / 60)} min"
         rows.append(f"{_NAMES[name]} {when}, {queued:,} records queued at most")

@@ -330,17 +330,14 @@ def ramp() -> JsonObject:
     def case(applied: float, full: float | None) -> JsonObject:
         span = {"input_per_s": 90.0, "uplink_share": 0.5, "p95_s": 0.1, "max_s": 0.2, "queue": 3}
         moments = {"decided": applied - 5, "applied": applied}
-        bins = [
-            {
-                "t_s": second,
-                "input_per_s": 50.0 + second,
-                "uplink_share": 0.5,
-                "queue": 4,
-                "latency_p50_s": 0.1,
-                "latency_max_s": None if second == 9 else 0.2,
-            }
-            for second in range(1, 20)
-        ]
+        bins = {
+            "t_s": [1.0, 2.0, 3.0],
+            "input_per_s": [51.0, 52.0, 53.0],
+            "uplink_share": [0.5, 0.6, 0.7],
+            "queue": [4, 4, 5],
+            "latency_p50_s": [0.1, 0.1, 0.1],
+            "latency_max_s": [0.2, None, 0.2],
+        }
         return {
             "moments_s": moments if full is None else {**moments, "full": full},
             "before": span,
