@@ -11,6 +11,7 @@ jobs is planned, applied and applied again.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import math
@@ -28,7 +29,7 @@ from pathlib import Path
 import psutil
 import requests
 
-from bench.common import say
+from bench.common import RESULTS, say
 from bench.experiment import Check, Experiment, is_quick, percentile
 from bench.flink_latencies import measure as measure_latencies
 from bench.simulated_flink import addresses
@@ -70,6 +71,13 @@ BUSY = 0.9
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="the control plane at many simulated sites")
+    parser.add_argument("--sites", type=int, help="measure this size only, and write no result")
+    parser.add_argument("--whole", action="store_true", help="as one composition")
+    options = parser.parse_args()
+    if options.sites:
+        print(json.dumps(measure_alone(options.sites, whole=options.whole), indent=1))
+        return
     experiment = Experiment(
         "scale",
         {
@@ -110,6 +118,13 @@ def main() -> None:
     rows = [row for row in experiment.rows if "reads" in row]
     result = {**summary(rows, whole, latencies), "broke": broke or None}
     sys.exit(experiment.finish(result, checks(rows, latencies, broke)))
+
+
+def measure_alone(sites: int, *, whole: bool) -> JsonObject:
+    """One size, to find out what is slow; with the latencies of the last result."""
+    rows = json.loads((RESULTS / "scale.json").read_text())["rows"]
+    latencies = next(row["seconds"] for row in rows if row["key"] == "latencies")
+    return measure_size(sites, latencies, whole=whole)
 
 
 # -- one size -----------------------------------------------------------------------------

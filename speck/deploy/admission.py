@@ -206,14 +206,13 @@ class Admission:
     def _refuse_readers_of_others(self, scope: str, composition: Composition) -> None:
         """A client id has one session on a broker: if one composition released it, the other's
         reader would lose its messages."""
-        holders = self._records.readers_outside({scope})
         for reader in composition.readers:
-            holder = holders.get((reader.link.broker, reader.client_id))
-            if holder is not None:
-                raise ConflictError(
-                    f"cannot reserve a session for client id {reader.client_id!r} at"
-                    f" {reader.site}: {title(holder)} has it; give another client_id"
-                )
+            for holder, session in self._records.holders(reader.client_id):
+                if holder != scope and session.link.broker == reader.link.broker:
+                    raise ConflictError(
+                        f"cannot reserve a session for client id {reader.client_id!r} at"
+                        f" {reader.site}: {title(holder)} has it; give another client_id"
+                    )
 
     def refuse_foreign_clients(
         self, description: CompositionDescription, composition: Composition, line_of: LineOf | None

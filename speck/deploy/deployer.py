@@ -17,6 +17,7 @@ from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Inventory, StartState
+from speck.model.link import Link
 from speck.model.observation import Observation, RunState
 from speck.model.plan import Plan
 from speck.model.site import Site
@@ -183,6 +184,7 @@ class Deployer:
         stopped: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted_jobs)}
+        links = _find_links(composition, inventory)
         site_names = self._records.sites().keys()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names
         engines |= {job.site for job in composition.jobs}
@@ -191,8 +193,8 @@ class Deployer:
             inventory,
             observation,
             self._records.installation,
-            self._records.links_read_outside(scopes),
-            self._records.sinks_outside(scopes),
+            self._records.links_read_outside(links, scopes),
+            self._records.sinks_outside(links, scopes),
             drain=drain,
             leave=leave,
             stopped=stopped,
@@ -247,6 +249,22 @@ class Deployer:
             for home in incarnation.homes
             if not self._keeper.shares_storage(home, job.site)
         )
+
+
+def _find_links(composition: Composition, inventory: Inventory) -> set[Link]:
+    """All links that a plan may be about."""
+    links = {session.link for session in inventory.sessions}
+    links.update(reader.link for reader in composition.readers)
+    links.update(composition.inputs)
+    for job in composition.jobs:
+        links.update((job.source, job.sink))
+    for incarnation in inventory.jobs.values():
+        former: Incarnation | None = incarnation
+        while former is not None:
+            links.update((former.job.source, former.job.sink))
+            links.update(stale.link for stale in former.stale)
+            former = former.base
+    return links
 
 
 def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:

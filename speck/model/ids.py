@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from speck.model.link import Link
 
 
+@lru_cache(1 << 16)
 def link_hash(link: Link) -> str:
     """The 8 hex digits that stand for a link in a client id."""
     return hashlib.sha256(f"{link.broker}|{link.topic}".encode()).hexdigest()[:8]

@@ -93,10 +93,10 @@ class Watched:
     repair: bool = True
     busy: bool = False
     since: str = ""
+    key: Key = field(init=False, compare=False)
 
-    @property
-    def key(self) -> Key:
-        return self.scope, self.job_name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.scope, self.job_name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class _Standstill:
     def update(self, value: int | None, now: float) -> _Standstill:
         if value != self.value:
             return _Standstill(value, now, 1)
-        return replace(self, polls=self.polls + 1)
+        return _Standstill(value, self.since, self.polls + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +265,18 @@ def _find_due_repairs(
     """The broken jobs to repair now: their wait is over and there are slots for them. In order of
     names."""
     slots_given: Counter[str] = Counter()
-    slots = {job.engine_job_id: job.slots for job in jobs}
-    for job in sorted(jobs, key=lambda job: job.key):
-        memory, view = memories.get(job.key), sites.get(job.site)
-        if memory is None or view is None or not job.repair or job.busy:
-            continue
-        if not memory.health.broken:
+    broken = [
+        job
+        for job in jobs
+        if job.repair
+        and not job.busy
+        and (memory := memories.get(job.key)) is not None
+        and memory.health.broken
+    ]
+    slots = {job.engine_job_id: job.slots for job in jobs} if broken else {}
+    for job in sorted(broken, key=lambda job: job.key):
+        memory, view = memories[job.key], sites.get(job.site)
+        if view is None:
             continue
         ready = memory.not_before
         if memory.health is Health.LOST:
@@ -315,12 +321,21 @@ def _judge(
 ) -> JobMemory:
     """The memory of a job after this poll."""
     same = old is not None and old.engine_job_id == job.engine_job_id
+    health = _judge_health(job, view)
+    if (
+        old is not None
+        and same
+        and progress is None
+        and health is old.health is Health.RUNNING
+        and not (old.reason or old.waits or old.repairs)
+        and _explain_stall(old, now, limits) is None
+    ):
+        return old  # as nearly all are at nearly every poll
     memory = old if old is not None else JobMemory(job.engine_job_id, Health.RUNNING, now)
     if not same:
         memory = JobMemory(
             job.engine_job_id, memory.health, now, None, memory.repairs, memory.not_before
         )
-    health = _judge_health(job, view)
     reason = None
     if health is Health.RUNNING:
         memory = _note_progress(memory, progress, now)
@@ -330,8 +345,10 @@ def _judge(
         memory = replace(memory, checkpoint=None, taken=None, feed=None)
     if not same or old is None or health is not old.health:
         memory = replace(memory, health=health, since=now)
-    if health is Health.RUNNING and now - memory.since >= limits.steady:
+    if memory.repairs and health is Health.RUNNING and now - memory.since >= limits.steady:
         memory = replace(memory, repairs=0, not_before=float("-inf"))
+    if memory.reason == reason and memory.waits is None:
+        return memory
     return replace(memory, reason=reason, waits=None)
 
 

@@ -59,14 +59,20 @@ class HealthEvents:
         self._clock = clock
         self._causes: dict[Key, _Cause] = {}
         self._amiss_since: dict[Key, float] = {}
+        self._shown: dict[Key, tuple[JobMemory, _Cause | None, JobHealth]] = {}
 
     def health_of(self, key: Key, memory: JobMemory) -> JobHealth:
         """The health of a job as users see it."""
         cause = self._causes.get(key)
+        shown = self._shown.get(key)
+        if shown is not None and shown[0] is memory and shown[1] is cause:
+            return shown[2]
         reason = memory.reason or (str(cause) if cause else None) or memory.waits
         loops = cause is not None and cause.loops and memory.health is Health.RUNNING
         health = Health.RESTARTING if loops else memory.health
-        return JobHealth(memory.engine_job_id, health, reason)
+        result = JobHealth(memory.engine_job_id, health, reason)
+        self._shown[key] = memory, cause, result
+        return result
 
     def report_sites(
         self, before: Memory, after: Memory, engines: Mapping[str, Poll[EngineView]], now: float
@@ -98,7 +104,7 @@ class HealthEvents:
         batches: list[Batch] = []
         for job in jobs:
             new, old = decision.memory.jobs.get(job.key), before.jobs.get(job.key)
-            if new is None or job.busy:
+            if new is None or job.busy or (new is old and job.key not in self._causes):
                 continue
             if self._is_calm(job, new):
                 self._causes.pop(job.key, None)
@@ -122,6 +128,8 @@ class HealthEvents:
         self._amiss_since = {
             key: since for key, since in self._amiss_since.items() if key in memories
         }
+        for key in self._shown.keys() - memories.keys():
+            del self._shown[key]
         if batches:
             self._records.write(*batches)
 

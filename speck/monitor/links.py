@@ -168,7 +168,8 @@ def judge(
     differ from `QUEUE_LIMIT`.
     """
     news: list[News] = []
-    brokers, silent, holes = dict(before.brokers), dict(before.silent), dict(before.holes)
+    brokers, silent = dict(before.brokers), dict(before.silent)
+    holes = {key: hole for key, hole in before.holes.items() if views.get(key[0]) is None}
     filling = set(before.filling)
     for site, view in sorted(views.items()):
         if view is None:
@@ -181,7 +182,6 @@ def judge(
             news.append(News("back", site, round(now - since)))
         poll = _BrokerPoll(site, now, view, site not in brokers, news)
         brokers[site] = poll.compare(brokers.get(site), was_silent=since is not None)
-        holes = {key: hole for key, hole in holes.items() if key[0] != site}
         ours = readers.get(site, [])
         poll.report_unread(ours)
         for reader in ours:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from speck.binding import Checkpointing, EnginePoll
@@ -11,7 +11,6 @@ from speck.model.ids import source_client_id
 from speck.model.job import Job
 from speck.model.observation import BrokerView
 from speck.monitor.health import Key, Progress, Watched
-from speck.monitor.sessions import sinks_of
 from speck.sites.poll_cache import Poll, PollCache
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
@@ -70,7 +69,7 @@ class ProgressPolls:
             self.checkpoints.poll(jobs_by_site, within_s=self._within_s, at_once=at_once),
         )
         incarnations = self._records.all_incarnations()
-        sinks = sinks_of(incarnations.values(), self._records.installation)
+        sinks = self._records.sinks()
         views = {site: poll.answer for site, poll in numbers.items() if poll.answer is not None}
         progress = {}
         for site, some in jobs_by_site.items():
@@ -87,21 +86,21 @@ class ProgressPolls:
         self,
         job: Job,
         checkpointing: Checkpointing,
-        sinks: list[str],
+        sinks: Sequence[str],
         views: Mapping[str, BrokerView],
     ) -> Progress:
         view = views.get(job.source_site)
         if view is None:
             return Progress(checkpointing.interval_s, checkpointing.completed_id)
         reader = source_client_id(self._records.installation, job.job_name, job.source)
-        sinks = view.sinks_of(job.source.topic, sinks)
+        reporting = view.sinks_of(job.source.topic, sinks)
         taken = view.taken.get(reader)
         return Progress(
             checkpointing.interval_s,
             checkpointing.completed_id,
             taken.messages if taken else None,
-            sum(view.sent[sink].number for sink in sinks) if sinks else None,
-            view.lag(reader, sinks),
+            sum(view.sent[sink].number for sink in reporting) if reporting else None,
+            view.lag(reader, reporting),
         )
 
     def _select_new(self, kind: str, polls: Mapping[str, Poll[T]]) -> dict[str, Poll[T]]:

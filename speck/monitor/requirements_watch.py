@@ -35,6 +35,8 @@ class Requirements:
         self._measure = measured
         self._lags: dict[str, deque[tuple[float, int]]] = {}
         self._verdicts: dict[str, list[Verdict]] = {}
+        self._read: dict[str, tuple[int, Mapping[str, float]]] = {}
+        """The requirements of the newest revision of each composition, which is read once."""
         self._polls: dict[tuple[str, str], int] = {}
         self._task = PeriodicTask("requirements", self.poll, EVERY_S, clock, waits_first=True)
 
@@ -84,11 +86,13 @@ class Requirements:
     def _read_requirements(self, head: JsonObject) -> Mapping[str, float]:
         if head.get("deleted"):
             return {}
-        record = self._records.revisions.get(head["name"], head["revision"])
-        requirements: Mapping[str, float] = (
-            record["description"].get("requirements", {}) if record else {}
-        )
-        return requirements
+        name, revision = head["name"], head["revision"]
+        known = self._read.get(name)
+        if known is None or known[0] != revision:
+            record = self._records.revisions.get(name, revision)
+            requirements = record["description"].get("requirements", {}) if record else {}
+            known = self._read[name] = revision, requirements
+        return known[1]
 
     def _judge(
         self,

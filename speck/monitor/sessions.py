@@ -7,15 +7,13 @@ start: connecting under a client id that is in use disconnects its holder.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from speck.deploy.changes import Changes
 from speck.errors import SpeckError
 from speck.model.composition import visible_name
-from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
-from speck.model.link import Link
 from speck.model.observation import BrokerView
 from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
 from speck.sites.connections import Connections
@@ -43,6 +41,7 @@ class Sessions:
         self._under_way: dict[str, Future[None]] = {}
         self._unread_at: dict[str, float] = {}
         self._pending: dict[str, set[tuple[str, str]]] = {}
+        self._readers: tuple[tuple[int, int], dict[str, list[ReaderOf]]] = ((-1, -1), {})
         self.memory = LinkMemory()
 
     def close(self) -> None:
@@ -107,15 +106,18 @@ class Sessions:
 
     def _list_readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
-        sinks = sinks_of(self._records.all_incarnations().values(), self._records.installation)
-        readers: dict[str, list[ReaderOf]] = {}
-        for scope, session in self._records.all_sessions():
-            feeding = tuple(sinks.get(session.link, ()))
-            reader = ReaderOf(
-                session.client_id, session.link.topic, session.job_name, scope, feeding
-            )
-            readers.setdefault(session.site, []).append(reader)
-        return readers
+        writes = self._records.deployed.writes
+        if self._readers[0] != writes:
+            sinks = self._records.sinks()
+            readers: dict[str, list[ReaderOf]] = {}
+            for scope, session in self._records.all_sessions():
+                feeding = tuple(sinks.get(session.link, ()))
+                reader = ReaderOf(
+                    session.client_id, session.link.topic, session.job_name, scope, feeding
+                )
+                readers.setdefault(session.site, []).append(reader)
+            self._readers = writes, readers
+        return self._readers[1]
 
     def _describe_news(
         self, item: News, polls: Mapping[str, Poll[BrokerView]], limits: Mapping[str, int]
@@ -227,15 +229,6 @@ class Sessions:
                 composition=_composition(scope),
             )
         )
-
-
-def sinks_of(incarnations: Iterable[Incarnation], installation: str) -> dict[Link, list[str]]:
-    """Link -> client ids of the sinks that fed it, former ones too."""
-    sinks: dict[Link, list[str]] = {}
-    for incarnation in incarnations:
-        own = sink_client_id(installation, incarnation.job.job_name, incarnation.job.source)
-        sinks.setdefault(incarnation.job.sink, []).extend((own, *incarnation.former_sinks))
-    return sinks
 
 
 def _may_run(incarnation: Incarnation | None) -> bool:

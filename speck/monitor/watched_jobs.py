@@ -24,6 +24,7 @@ class WatchedJobs:
         self._desired_jobs = desired
         self._changes = changes
         self._repairs = repairs
+        self._watched: dict[Key, tuple[Incarnation, Watched]] = {}
         self._settled_since: dict[Key, tuple[str, float]] = {}
 
     def settle(self, now: float) -> None:
@@ -47,7 +48,8 @@ class WatchedJobs:
     def at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
         """All jobs that should run, at this poll of the engines."""
         watched_jobs = []
-        incarnations = self._records.all_incarnations().items()
+        incarnations_by_key = self._records.all_incarnations()
+        incarnations = incarnations_by_key.items()
         at_work = self._find_at_work()  # read second, see `settle`
         scopes = {scope for (scope, _), _ in incarnations}
         policies = {scope: self._desired_jobs.jobs(scope) for scope in scopes}
@@ -59,18 +61,29 @@ class WatchedJobs:
             current = self._is_current(
                 (scope, name), incarnation, engines.get(incarnation.job.site)
             )
-            watched_jobs.append(
-                Watched(
-                    scope,
-                    name,
-                    incarnation.job.site,
-                    incarnation.engine_job_id,
-                    incarnation.job.parallelism,
-                    repair=policy.repair and reasons[scope] is None,
-                    busy=not current or at_work(scope, name),
-                    since=reasons[scope] or "its composition says drift: report",
-                )
+            reason = reasons[scope] or "its composition says drift: report"
+            repair = policy.repair and reasons[scope] is None
+            busy = not current or at_work(scope, name)
+            known = self._watched.get((scope, name))
+            if known is not None and known[0] is incarnation:
+                job = known[1]
+                if job.repair is repair and job.busy is busy and job.since == reason:
+                    watched_jobs.append(job)
+                    continue
+            job = Watched(
+                scope,
+                name,
+                incarnation.job.site,
+                incarnation.engine_job_id,
+                incarnation.job.parallelism,
+                repair=repair,
+                busy=busy,
+                since=reason,
             )
+            self._watched[scope, name] = incarnation, job
+            watched_jobs.append(job)
+        for key in self._watched.keys() - incarnations_by_key.keys():
+            del self._watched[key]
         return watched_jobs
 
     def _is_current(

@@ -327,10 +327,9 @@ class Reach:
 
     def _refuse_taken_client_ids(self, description: CompositionDescription) -> None:
         wanted = {port.client_id for port in description.outputs if port.client_id}
-        if not wanted:
-            return
-        for (_, client_id), holder in self._records.readers_outside({description.name}).items():
-            if client_id in wanted and not self.has_composition(holder):
+        for client_id in sorted(wanted):
+            holders = {scope for scope, _ in self._records.holders(client_id)}
+            if not all(map(self.has_composition, holders - {description.name})):
                 raise ConflictError(
                     f"cannot use the client id {client_id!r}: it is taken; choose another"
                 )

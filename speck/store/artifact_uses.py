@@ -29,6 +29,16 @@ def find_uses(records: Records) -> Mapping[str, list[JsonObject]]:
     return uses
 
 
+def is_used(records: Records, sha256: str) -> bool:
+    """Whether `find_uses` would list any use of an artifact."""
+    if records.deployed.uses_jar(sha256):
+        return True
+    for (scope, _), jars in records.jars_of_revisions().items():
+        if sha256 in jars and not (records.heads.get(scope) or {"deleted": True}).get("deleted"):
+            return True
+    return False
+
+
 def find_in_changes(records: Records, sha256s: Collection[str]) -> set[str]:
     """Those artifacts that an operation of a change under way names."""
     under_way = [

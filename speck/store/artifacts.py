@@ -27,7 +27,7 @@ from speck.errors import (
 )
 from speck.model.values import LOCAL, SPECK, JsonObject
 from speck.spec.artifacts import artifact_fault
-from speck.store.artifact_uses import describe_use, find_in_changes, find_uses
+from speck.store.artifact_uses import describe_use, find_in_changes, find_uses, is_used
 from speck.store.leveldb import measure_room
 from speck.store.records import Records
 
@@ -99,7 +99,7 @@ class Artifacts:
         Raises NotFoundError when the file is gone.
         """
         with self._lock:
-            if sha256 not in find_uses(self._records):
+            if not is_used(self._records, sha256):
                 writes = self._records.jar_writes[sha256]
                 self._adopted[sha256] = self._clock.monotonic(), writes
             is_there = self.find(sha256) is not None

@@ -14,7 +14,6 @@ missing, and an empty store would look as if nothing were deployed.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import plyvel
 
 from speck.errors import StoreError, StoreFullError, StoreHeldError, StoreWriteError
@@ -200,7 +200,7 @@ class Store:
             options = {"start": start, "stop": _successor(start), **_CHECKED}
             rows = self._read(lambda: snapshot.iterator(**options))
             while (row := self._read(lambda: next(rows, None))) is not None:
-                yield row[0].decode(), json.loads(row[1])
+                yield row[0].decode(), orjson.loads(row[1])
 
         with snapshot:
             yield scan
@@ -244,7 +244,8 @@ class Store:
         finally:
             with self._idle:
                 self._users -= 1
-                self._idle.notify_all()
+                if self._closed:
+                    self._idle.notify_all()
 
     def _check_all(self) -> None:
         """Read everything once, to detect damage now rather than when a record is needed."""
@@ -377,11 +378,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _encode(record: JsonObject) -> bytes:
-    return json.dumps({"v": VERSION, **record}, separators=(",", ":"), ensure_ascii=False).encode()
+    return orjson.dumps({"v": VERSION, **record})
 
 
 def _decode(value: bytes) -> JsonObject:
-    record: JsonObject = json.loads(value)
+    record: JsonObject = orjson.loads(value)
     record.pop("v", None)
     return record
 

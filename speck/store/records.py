@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from speck.clock import Clock, new_installation, rfc3339
 from speck.errors import ConflictError
@@ -27,9 +27,21 @@ from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex, read_links, write_links
 from speck.store.place import Place
 from speck.store.retention import Retention
-from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
+from speck.store.tables import INSTALLATION, RESTORED, Batch, KeptTable, Table, Tables
 
 _UNNUMBERED = "event?"
+
+
+class _Typed(dict[str, Any]):
+    """A record beside what it was made of, which need not be parsed again."""
+
+    value: Incarnation | Session
+
+    @classmethod
+    def of(cls, value: Incarnation | Session) -> _Typed:
+        record = cls(to_json(value))
+        record.value = value
+        return record
 
 
 class Records(Tables):
@@ -46,20 +58,27 @@ class Records(Tables):
         self._retention = Retention(self, clock)
         self._marks = itertools.count()
         self.deployed = DeployedIndex()
+        self._sinks: tuple[int, Mapping[Link, Sequence[str]]] = (-1, {})
         self._sites: dict[str, Site] = {}
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
         self.jar_writes: Counter[str] = Counter()
         """SHA-256 of a jar -> how many revisions that name it were written or read."""
         self.links = LinkIndex()
-        for table in (
-            self.session_records,
-            self.incarnation_records,
-            self.site_records,
-            self.link_records,
-            self.revisions,
-        ):
+        notes: dict[Table, Callable[[str, JsonObject | None], None]] = {
+            self.session_records: self._note_session,
+            self.incarnation_records: self._note_incarnation,
+            self.site_records: self._note_site,
+            self.link_records: self._note_links,
+            self.revisions: self._note_revision,
+        }
+        for table, note in notes.items():
             for identity, record in table.items():
-                self._note(table.key(identity), record)
+                note(identity, record)
+        for table in vars(self).values():
+            if isinstance(table, KeptTable):
+                notes[table] = table.note
+        self._notes = {table.noun: note for table, note in notes.items()}
+        """By the first part of a key: what takes note of a write."""
 
     @classmethod
     def at(
@@ -143,25 +162,35 @@ class Records(Tables):
             self._note(key, record)
 
     def _note(self, key: str, record: JsonObject | None) -> None:
-        """Update the cache with the record that is now stored at a key."""
-        if (site := self.site_records.id_of(key)) is not None:
-            sites = self._sites.copy()
-            _keep(sites, site, from_json(record, Site) if record else None)
-            self._sites = dict(sorted(sites.items()))
-        elif (session := self.session_records.id_of(key)) is not None:
-            parsed = from_json(record, Session) if record else None
-            self.deployed.put_session(session.partition("/")[0], key, parsed)
-        elif (linked := self.link_records.id_of(key)) is not None:
-            self.links.put(linked, read_links(record) if record else ())
-        elif (job := self.incarnation_records.id_of(key)) is not None:
-            name, _, job_name = job.partition("/")
-            incarnation = from_json(record, Incarnation) if record else None
-            self.deployed.put_incarnation(name, job_name, incarnation)
-        elif (revision := self.revisions.id_of(key)) is not None:
-            scope_name, _, number = revision.rpartition("/")
-            jars = frozenset(record.get("jars", {}).values()) if record else None
-            self.jar_writes.update(jars or ())
-            _keep(self._jars, (scope_name, int(number)), jars)
+        """Update what is kept in memory with the record that is now stored at a key."""
+        noun, _, identity = key.partition("/")
+        note = self._notes.get(noun)
+        if note is not None:
+            note(identity, record)
+
+    def _note_site(self, name: str, record: JsonObject | None) -> None:
+        sites = self._sites.copy()
+        _keep(sites, name, from_json(record, Site) if record else None)
+        self._sites = dict(sorted(sites.items()))
+
+    def _note_session(self, identity: str, record: JsonObject | None) -> None:
+        scope = identity.partition("/")[0]
+        session = _typed(record, Session) if record else None
+        self.deployed.put_session(scope, self.session_records.key(identity), session)
+
+    def _note_incarnation(self, identity: str, record: JsonObject | None) -> None:
+        scope, _, job_name = identity.partition("/")
+        incarnation = _typed(record, Incarnation) if record else None
+        self.deployed.put_incarnation(scope, job_name, incarnation)
+
+    def _note_links(self, scope: str, record: JsonObject | None) -> None:
+        self.links.put(scope, read_links(record) if record else ())
+
+    def _note_revision(self, identity: str, record: JsonObject | None) -> None:
+        scope, _, number = identity.rpartition("/")
+        jars = frozenset(record.get("jars", {}).values()) if record else None
+        self.jar_writes.update(jars or ())
+        _keep(self._jars, (scope, int(number)), jars)
 
     def jars_of_revisions(self) -> Mapping[tuple[str, int], frozenset[str]]:
         """(scope, revision) -> the SHA-256 of the jars that it names."""
@@ -184,7 +213,7 @@ class Records(Tables):
     def inventory(self, scope: str) -> Inventory:
         jobs = self.deployed.incarnations(scope)
         sessions = tuple(self.sessions(scope))
-        attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
+        attempts = {name: record["n"] for name, record in self.attempt_records.items(scope)}
         return Inventory(jobs, sessions, attempts, self.generation)
 
     def attempts(self, scope: str, job_name: str) -> int:
@@ -213,28 +242,43 @@ class Records(Tables):
             )
         }
 
-    def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
-        """Return the links on which a scope other than `scopes` has a session."""
-        return frozenset(session.link for scope, session in self._sessions_outside(scopes))
+    def links_read_outside(self, links: Iterable[Link], scopes: Collection[str]) -> frozenset[Link]:
+        """Return those of the links on which a scope other than `scopes` has a session."""
+        return frozenset(
+            link
+            for link in links
+            if any(scope not in scopes for scope, _ in self.deployed.sessions_of(link))
+        )
 
-    def sinks_outside(self, scopes: Collection[str]) -> dict[Link, list[str]]:
-        """Return link -> client ids of the sinks that write to it, in scopes except `scopes`."""
+    def sinks_outside(
+        self, links: Iterable[Link], scopes: Collection[str]
+    ) -> dict[Link, list[str]]:
+        """Return link -> client ids of the sinks that write to it, in scopes except `scopes`; of
+        those of the links to which any does."""
         sinks: defaultdict[Link, list[str]] = defaultdict(list)
-        for (scope, job_name), incarnation in self.all_incarnations().items():
-            if scope not in scopes:
-                job = incarnation.job
-                sinks[job.sink].append(sink_client_id(self.installation, job_name, job.source))
+        for link in links:
+            for (scope, job_name), incarnation in self.deployed.writing(link):
+                if scope not in scopes:
+                    source = incarnation.job.source
+                    sinks[link].append(sink_client_id(self.installation, job_name, source))
         return dict(sinks)
 
-    def readers_outside(self, scopes: Collection[str]) -> dict[tuple[str, str], str]:
-        """Return (broker, client id) -> scope, of the sessions of scopes other than `scopes`."""
-        return {
-            (session.link.broker, session.client_id): scope
-            for scope, session in self._sessions_outside(scopes)
-        }
+    def sinks(self) -> Mapping[Link, Sequence[str]]:
+        """Link -> client ids of the sinks that fed it, in all scopes, former ones too; not a
+        copy."""
+        writes = self.deployed.writes[0]
+        if self._sinks[0] != writes:
+            sinks: defaultdict[Link, list[str]] = defaultdict(list)
+            for incarnation in self.all_incarnations().values():
+                job = incarnation.job
+                own = sink_client_id(self.installation, job.job_name, job.source)
+                sinks[job.sink] += (own, *incarnation.former_sinks)
+            self._sinks = writes, sinks
+        return self._sinks[1]
 
-    def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
-        return [each for each in self.deployed.all_sessions() if each[0] not in scopes]
+    def holders(self, client_id: str) -> list[tuple[str, Session]]:
+        """(scope, session) of every session of a client id, one for each broker and scope."""
+        return self.deployed.sessions_of(client_id)
 
     def put_incarnation(self, scope: str, incarnation: Incarnation) -> Batch:
         """Store an incarnation and the highest attempt of its job. The attempt of an adopted one
@@ -242,7 +286,7 @@ class Records(Tables):
         name = incarnation.job.job_name
         highest = max(incarnation.attempt, self.attempts(scope, name))
         return {
-            self.incarnation_records.key(scope, name): to_json(incarnation),
+            self.incarnation_records.key(scope, name): _Typed.of(incarnation),
             **self.put_attempts(scope, name, highest),
         }
 
@@ -259,6 +303,10 @@ class Records(Tables):
         """The sessions of one scope, in order of their keys."""
         return self.deployed.sessions(scope)
 
+    def sessions_on_link(self, scope: str, link: Link) -> list[Session]:
+        """The sessions of one scope on a link."""
+        return [session for at, session in self.deployed.sessions_of(link) if at == scope]
+
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
         return list(self.deployed.all_sessions())
@@ -268,7 +316,7 @@ class Records(Tables):
         return self.deployed.sessions_on(site)
 
     def put_session(self, scope: str, session: Session) -> Batch:
-        record = to_json(session)
+        record = _Typed.of(session)
         return self.session_records.put(record, scope, session.client_id, session.site)
 
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
@@ -335,9 +383,13 @@ class Records(Tables):
 
 
 _K = TypeVar("_K")
-
-
 _T = TypeVar("_T")
+
+
+def _typed(record: JsonObject, of: type[_T]) -> _T:
+    if isinstance(record, _Typed) and isinstance(record.value, of):
+        return record.value
+    return from_json(record, of)
 
 
 def _keep(cache: dict[_K, _T], key: _K, value: _T | None) -> None:

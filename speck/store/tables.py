@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 
 from speck.model.values import JsonObject
 from speck.store.leveldb import Store
@@ -35,18 +36,19 @@ class Table:
 
     def __init__(self, store: Store, noun: str, digits: int = 0):
         self._store = store
-        self._noun = noun
+        self.noun = noun
+        """What all its keys begin with."""
         self._digits = digits
 
     def key(self, *identity: str | int) -> str:
         """The key of a record in a batch."""
         parts = (f"{part:0{self._digits}d}" if isinstance(part, int) else part for part in identity)
-        return "/".join((self._noun, *parts))
+        return "/".join((self.noun, *parts))
 
     def id_of(self, key: str) -> str | None:
         """The id in a key; None if the key does not belong to this table."""
         noun, _, identity = key.partition("/")
-        return identity if noun == self._noun else None
+        return identity if noun == self.noun else None
 
     def get(self, *identity: str | int) -> JsonObject | None:
         """The record, if there is one."""
@@ -80,8 +82,58 @@ class Table:
 
     def last_id(self) -> str | None:
         """The highest id."""
-        last = self._store.last(f"{self._noun}/")
-        return None if last is None else last[0].removeprefix(f"{self._noun}/")
+        last = self._store.last(f"{self.noun}/")
+        return None if last is None else last[0].removeprefix(f"{self.noun}/")
+
+
+class KeptTable(Table):
+    """A table that is kept in memory, too, since nearly every request and poll reads it. Records
+    are flat. One thread at a time writes (`note`), any reads."""
+
+    def __init__(self, store: Store, noun: str):
+        super().__init__(store, noun)
+        self._kept = dict(super().items())
+        self._writes = 0
+        self._sorted: tuple[int, Sequence[str]] = (-1, ())
+
+    def note(self, identity: str, record: JsonObject | None) -> None:
+        """Note the record that is stored now; None: it was deleted."""
+        if record is None:
+            self._kept.pop(identity, None)
+        else:
+            self._kept[identity] = record
+        self._writes += 1
+
+    def get(self, *identity: str | int) -> JsonObject | None:
+        record = self._kept.get("/".join(map(str, identity)))
+        return None if record is None else record.copy()
+
+    def has(self, *identity: str | int) -> bool:
+        return "/".join(map(str, identity)) in self._kept
+
+    def items(
+        self, *first: str | int, starting: str = "", after: str | int | None = None
+    ) -> Iterator[tuple[str, JsonObject]]:
+        parts = tuple(map(str, first))
+        before = "/".join((*parts, ""))
+        identities = self._identities()
+        begin = bisect_left(identities, before + starting)
+        if after is not None:
+            begin = max(begin, bisect_right(identities, "/".join((*parts, str(after)))))
+        for identity in identities[begin:]:
+            if not identity.startswith(before + starting):
+                return
+            record = self._kept.get(identity)
+            if record is not None:
+                yield identity.removeprefix(before), record.copy()
+
+    def _identities(self) -> Sequence[str]:
+        """All, in order."""
+        writes, identities = self._sorted
+        if writes != (now := self._writes):
+            identities = sorted(self._kept.copy())
+            self._sorted = now, identities
+        return identities
 
 
 class Tables:
@@ -93,22 +145,22 @@ class Tables:
         "place": where the store was served last."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
-        self.heads = Table(store, "head")
+        self.heads = KeptTable(store, "head")
         """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)
         """<composition>/<revision>: a description as it was accepted."""
         self.link_records = Table(store, "links")
         """<composition>: the links of its jobs, of the newest revision and of those that may still
         run."""
-        self.owners = Table(store, "own")
+        self.owners = KeptTable(store, "own")
         """<job>: the composition that names it."""
         self.incarnation_records = Table(store, "inv")
         """<scope>/<job>: the newest incarnation."""
-        self.attempt_records = Table(store, "att")
+        self.attempt_records = KeptTable(store, "att")
         """<scope>/<job>: the highest attempt ever used."""
         self.session_records = Table(store, "ses")
         """<scope>/<client id>/<site>: a reader's session; the site is that of the broker."""
-        self.kept_sessions = Table(store, "kept")
+        self.kept_sessions = KeptTable(store, "kept")
         """<client id>/<site>: a session that an adoption left at a broker for the next job of its
         name that reads its link."""
         self.change_heads = Table(store, "change")
@@ -121,15 +173,15 @@ class Tables:
         """<hash of an Idempotency-Key>: the first answer."""
         self.event_records = Table(store, "event", digits=12)
         """<number>: an event, oldest first."""
-        self.requirements = Table(store, "required")
+        self.requirements = KeptTable(store, "required")
         """<composition>: which of its requirements were violated, and when."""
         self.tokens = Table(store, "token")
         """<name>: role and hash of a token."""
         self.artifacts = Table(store, "artifact")
         """<sha256>: size and time of a stored jar."""
-        self.heartbeats = Table(store, "beat")
+        self.heartbeats = KeptTable(store, "beat")
         """<site>: the last report of its agent."""
-        self.calibrations = Table(store, "calibration")
+        self.calibrations = KeptTable(store, "calibration")
         """<site>: how fast it is."""
         self.analyses = Table(store, "analysis")
         """<id>: an analysis; its result is a file of its own."""

@@ -62,8 +62,7 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
         if old.job.source == job.source and not old.void:
             return
         old = old.base
-    others = [s for s in records.sessions(scope) if s.link == job.source]
-    others = [s for s in others if s.client_id != client_id]
+    others = [s for s in records.sessions_on_link(scope, job.source) if s.client_id != client_id]
     if session is None or not others:
         return
     broker = context.connections.broker(job.source_site)

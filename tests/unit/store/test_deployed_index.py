@@ -67,3 +67,22 @@ def test_sessions_are_found_on_the_site_of_their_broker() -> None:
     index.put_session("c", "s/1", None)
     assert index.sessions_on("a") == []
     assert index.session("c", "s/2") is two
+
+
+def test_what_concerns_a_link_a_client_id_or_a_jar_is_found_by_it() -> None:
+    index = DeployedIndex()
+    index.put_session("d", "s/1", Session("x", LINK, "a", "A"))
+    index.put_session("c", "s/2", Session("x", LINK, "b", "A"))
+    index.put_incarnation("c", "A", Incarnation(JOB, 1, "1"))
+    assert [scope for scope, _ in index.sessions_of(LINK)] == ["c", "d"]
+    assert [scope for scope, _ in index.sessions_of("x")] == ["c", "d"]
+    assert [key for key, _ in index.writing(JOB.sink)] == [("c", "A")]
+    assert index.uses_jar(JOB.jar)
+    before = index.writes
+    index.put_incarnation("c", "A", Incarnation(replace(JOB, sink=LINK, jar="0" * 64), 2, "2"))
+    assert index.writes != before
+    assert index.writing(JOB.sink) == []
+    assert [key for key, _ in index.writing(LINK)] == [("c", "A")]
+    assert not index.uses_jar(JOB.jar)
+    index.put_session("d", "s/1", None)
+    assert [scope for scope, _ in index.sessions_of(LINK)] == ["c"]

@@ -108,12 +108,13 @@ def test_links_read_outside_are_those_of_other_scopes(records: Records, path: Pa
         records.put_session("c", session("r-1")),
         records.put_session("d", session("r-2", other)),
     )
-    assert records.links_read_outside({"c"}) == {other}
-    assert records.links_read_outside({"c", "d"}) == frozenset()
+    assert records.links_read_outside([LINK, other], {"c"}) == {other}
+    assert records.links_read_outside([LINK], {"c"}) == frozenset()
+    assert records.links_read_outside([LINK, other], {"c", "d"}) == frozenset()
     again = reopened(records, path)
-    assert again.links_read_outside({"d"}) == {LINK}
+    assert again.links_read_outside([LINK, other], {"d"}) == {LINK}
     again.write(again.drop_session("c", "r-1", "a"))
-    assert again.links_read_outside({"d"}) == frozenset()
+    assert again.links_read_outside([LINK, other], {"d"}) == frozenset()
     again.store.close()
 
 
@@ -128,13 +129,13 @@ def test_sinks_outside_are_those_of_other_scopes_by_the_link_that_they_feed(
     ours, theirs = (
         sink_client_id(records.installation, j.job_name, j.source) for j in (JOB, other)
     )
-    assert records.sinks_outside({"c"}) == {JOB.sink: [theirs]}
-    assert records.sinks_outside({"d"}) == {JOB.sink: [ours]}
-    assert records.sinks_outside({"c", "d"}) == {}
+    assert records.sinks_outside([JOB.sink, JOB.source], {"c"}) == {JOB.sink: [theirs]}
+    assert records.sinks_outside([JOB.sink, JOB.source], {"d"}) == {JOB.sink: [ours]}
+    assert records.sinks_outside([JOB.sink, JOB.source], {"c", "d"}) == {}
     again = reopened(records, path)
-    assert again.sinks_outside(()) == {JOB.sink: [ours, theirs]}
+    assert again.sinks_outside([JOB.sink, JOB.source], ()) == {JOB.sink: [ours, theirs]}
     again.write(again.drop_incarnation("c", "A"))
-    assert again.sinks_outside(()) == {JOB.sink: [theirs]}
+    assert again.sinks_outside([JOB.sink, JOB.source], ()) == {JOB.sink: [theirs]}
     again.store.close()
 
 
@@ -154,11 +155,8 @@ def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> No
     records.write(records.put_session("c", here), records.put_session("c", there))
     assert records.inventory("c").sessions == (here, there)
     assert records.session("c", "dashboard", "b") == there
-    assert records.readers_outside({"d"}) == {
-        ("tcp://a:1883", "dashboard"): "c",
-        ("tcp://b:1883", "dashboard"): "c",
-    }
-    assert records.readers_outside({"c"}) == {}
+    assert records.holders("dashboard") == [("c", here), ("c", there)]
+    assert records.holders("display") == []
 
 
 def test_a_change_is_kept_with_its_operations_in_order(records: Records) -> None:

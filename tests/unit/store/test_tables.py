@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from speck.store.leveldb import Store
-from speck.store.tables import Table
+from speck.store.tables import KeptTable, Table
 
 ROOT = Path(__file__).parents[3]
 HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
@@ -39,6 +39,34 @@ def test_a_table_reads_and_writes_the_records_of_its_noun(store: Store) -> None:
     assert revisions.id_of(revisions.key("a", 2)) == "a/00000002"
     assert revisions.id_of(others.key("a")) is None
     assert Table(store, "nothing").last_id() is None
+
+
+def test_a_kept_table_answers_as_the_store_does(store: Store) -> None:
+    store.write({f"att/{key}": {"n": n} for n, key in enumerate(("b/y", "a/x", "a/z", "aa/x"))})
+    kept, table = KeptTable(store, "att"), Table(store, "att")
+    for each in (kept, table):
+        assert each.get("a", "x") == {"n": 1}
+        assert (each.has("a", "z"), each.has("a", "y")) == (True, False)
+        assert [name for name, _ in each.items("a")] == ["x", "z"]
+        assert [name for name, _ in each.items("a", after="x")] == ["z"]
+        assert [name for name, _ in each.items("a", starting="z")] == ["z"]
+        assert [name for name, _ in each.items()] == ["a/x", "a/z", "aa/x", "b/y"]
+
+
+def test_a_kept_table_notes_what_was_written(store: Store) -> None:
+    kept = KeptTable(store, "head")
+    record = {"revision": 1}
+    kept.note("b", record)
+    kept.note("a", {"revision": 2})
+    assert [name for name, _ in kept.items()] == ["a", "b"]
+    newest = kept.get("b")
+    assert newest is not None
+    newest["revision"] = 9
+    assert kept.get("b") == {"revision": 1}
+    kept.note("b", None)
+    kept.note("c", None)
+    assert [name for name, _ in kept.items()] == ["a"]
+    assert kept.get("b") is None
 
 
 @pytest.mark.parametrize(
