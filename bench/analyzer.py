@@ -36,6 +36,7 @@ import psutil
 from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
 from speck.analyzer.request import Request
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.reading import find_newest
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
@@ -181,11 +182,11 @@ def _measure_warm(options: argparse.Namespace) -> tuple[list[JsonObject], float]
 
 def _ask(application: SparkApplication, root: Path, window_s: float, number: int) -> float:
     """Seconds of one answer, of a window that ends some minutes after the first one's."""
-    until = find_newest(root, TASKS)
+    until = find_newest(LocalStorage(root), TASKS)
     assert until is not None
     until -= timedelta(minutes=WARM_UP + ASKED - number)
     out = root.parent / "analysis.json"
-    request = Request(root, out, window_s=window_s, until=until)
+    request = Request(LocalStorage(root), out, window_s=window_s, until=until)
     began = time.perf_counter()
     outcome = application.ask(request, lambda _: None)
     seconds = time.perf_counter() - began

@@ -29,6 +29,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.state import SiteRecord
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TABLES
@@ -156,10 +157,10 @@ def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
 
 def on_disk(root: Path) -> JsonObject:
     """Rows and bytes by table, after compaction."""
-    maintain(root, datetime.now(UTC) + timedelta(days=1), 0)
+    maintain(LocalStorage(root), datetime.now(UTC) + timedelta(days=1), 0)
     sizes: JsonObject = {}
     for name, table in TABLES.items():
-        rows = read(root, table).num_rows
+        rows = read(LocalStorage(root), table).num_rows
         size = sum(file.stat().st_size for file in (root / name).rglob("*.parquet"))
         sizes[name] = {
             "rows": rows,

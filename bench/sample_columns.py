@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from speck.metrics.dataset.files import PART, Disk, Partition, make_file_name, put
+from speck.metrics.dataset.files import PART, Partition, make_file_name
+from speck.metrics.dataset.local import Disk, LocalStorage
 from speck.metrics.dataset.schema import Table
 
 _CHUNK_US = 7_200_000_000
@@ -22,7 +23,7 @@ class RowFiles:
     leaves them during the day; counts them."""
 
     def __init__(self, root: Path, start: datetime, rows: Counter[str]) -> None:
-        self.root = root
+        self.storage = LocalStorage(root, _QuickDisk())
         self.start_us = int(start.timestamp() * 1_000_000)
         self.rows = rows
         self.files = 0
@@ -51,9 +52,10 @@ class RowFiles:
         for chunk in np.unique(chunks):
             ours = rows.filter(pa.array(chunks == chunk))
             first = datetime(1970, 1, 1, tzinfo=UTC) + int(chunk) * timedelta(hours=2)
-            folder = Partition(first.date(), composition).folder(self.root, table)
+            folder = Partition(first.date(), composition).folder(table)
             self.files += 1
-            put(folder, make_file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
+            name = make_file_name(PART, first, f"{self.files:012x}")
+            self.storage.put(f"{folder}/{name}", ours, {})
             self.rows[table.name] += ours.num_rows
 
 

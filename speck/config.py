@@ -25,7 +25,8 @@ class Config:
     of `jar_folders`. `timeout_s` bounds each call to an engine or broker, `main_timeout_s` one
     that runs a job's `main`. The service polls all sites every `watch_s` seconds (0: never, and
     nothing is repaired). It samples their metrics every `collect_s` seconds (0: never) and keeps
-    them for `metrics_days` days (0: for ever). Only if it is for trials, `simulated`, may sites be
+    them for `metrics_days` days (0: for ever) at `metrics_uri` (`file:`, `s3a:` or `hdfs:`; empty:
+    in the home). Only if it is for trials, `simulated`, may sites be
     registered that exist in its memory alone.
 
     With `tls_cert` and `tls_key` (PEM files) the service speaks TLS only; with `client_ca` a
@@ -56,6 +57,7 @@ class Config:
     watch_s: float = 5.0
     collect_s: float = 5.0
     metrics_days: int = 30
+    metrics_uri: str = ""
     simulated: bool = False
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
@@ -101,6 +103,7 @@ class Config:
 
     @property
     def metrics(self) -> Path:
+        """The dataset's folder; of a dataset elsewhere, what this machine keeps for it."""
         return self.home / "metrics"
 
     @property
@@ -112,8 +115,8 @@ class Config:
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
-        SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY,
-        SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS,
+        SPECK_METRICS_DAYS, SPECK_METRICS_URI, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT,
+        SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS,
         SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST,
         SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or with K, M or G,
         SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
@@ -133,6 +136,7 @@ class Config:
             watch_s=_read(env, "SPECK_WATCH_S", float, "5"),
             collect_s=_read(env, "SPECK_METRICS_S", float, "5"),
             metrics_days=_read(env, "SPECK_METRICS_DAYS", int, "30"),
+            metrics_uri=env.get("SPECK_METRICS_URI", ""),
             simulated=env.get("SPECK_SIMULATED", "0") == "1",
             tls_cert=_file(env.get("SPECK_TLS_CERT")),
             tls_key=_file(env.get("SPECK_TLS_KEY")),

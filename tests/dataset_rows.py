@@ -12,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from speck.metrics.dataset.files import Disk
+from speck.metrics.dataset.local import Disk, LocalStorage
+from speck.metrics.dataset.reading import list_files
+from speck.metrics.dataset.schema import Table
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -34,6 +36,11 @@ def task(second: float = 0.0, *, subtask: int = 0, composition: str = "c", **mor
 def site(second: float = 0.0, *, name: str = "edge-a", **more: Any) -> Any:
     """A row of `sites`."""
     return {"at": NOON + timedelta(seconds=second), "site": name, "tier": "edge", **more}
+
+
+def list_paths(root: Path, table: Table, *which: Any, **more: Any) -> list[Path]:
+    """The finished files of a table."""
+    return [root / file.path for file in list_files(LocalStorage(root), table, *which, **more)]
 
 
 class HandClock:
@@ -98,9 +105,9 @@ class MortalDisk(Disk):
         self._step(lambda: path.write_bytes(b"PAR1 and then"))
         super().write(path, rows, metadata)
 
-    def rename(self, path: Path, name: str) -> None:
-        self._step(lambda: path.rename(path.with_name(name)))
-        super().rename(path, name)
+    def rename(self, path: Path, to: Path) -> None:
+        self._step(lambda: path.rename(to))
+        super().rename(path, to)
 
     def remove(self, path: Path) -> None:
         self._step(lambda: path.unlink(missing_ok=True))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
+from speck.metrics.dataset.storage import Storage
 
 Row = dict[str, Any]
+Root = TypeVar("Root", Path, Storage)
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 EVERY_S = 10.0
 LOOKS = 61
@@ -130,29 +132,30 @@ def site(name: str, *, looks: int = LOOKS, cpu: float = 0.3, **more: Any) -> lis
     ]
 
 
-def write(root: Path, table: Table, rows: Iterable[Mapping[str, Any]], part: int = 1) -> None:
+def write(
+    place: Path | Storage, table: Table, rows: Iterable[Mapping[str, Any]], part: int = 1
+) -> None:
     """Rows as one file in each of their partitions."""
-    by_folder: dict[Path, list[Mapping[str, Any]]] = {}
+    storage = LocalStorage(place) if isinstance(place, Path) else place
+    by_folder: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        folder = root / table.name / f"day={row['at']:%Y-%m-%d}"
+        folder = f"{table.name}/day={row['at']:%Y-%m-%d}"
         if "composition" in table.partitions:
-            folder /= f"composition={row['composition']}"
+            folder += f"/composition={row['composition']}"
         by_folder.setdefault(folder, []).append(row)
     for folder, folder_rows in by_folder.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(
-            pa.Table.from_pylist(folder_rows, table.schema), folder / f"part-{part}-0.parquet"
-        )
+        columns = pa.Table.from_pylist(folder_rows, table.schema)
+        storage.put(f"{folder}/part-{part}-0.parquet", columns, {})
 
 
 def dataset(
-    root: Path,
+    root: Root,
     tasks: Iterable[Row],
     plans: Iterable[Row] = (),
     sites: Iterable[Row] = (),
     links: Iterable[Row] = (),
-) -> Path:
-    """A whole dataset below `root`."""
+) -> Root:
+    """A whole dataset in a folder or a storage."""
     for table, rows in ((TASKS, tasks), (PLANS, plans), (SITES, sites), (LINKS, links)):
         write(root, table, rows)
     return root

@@ -7,7 +7,9 @@ requests on standard input instead.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 import traceback
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 from speck.analyzer.application import serve
 from speck.analyzer.request import Request, answer, describe_failure, parse_time
 from speck.errors import SpeckError
+from speck.metrics.dataset.opening import open_storage
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,11 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m speck.analyzer", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--dataset", type=Path, help="folder of the dataset")
+    what.add_argument("--dataset", help="folder or URI (file:, s3a:, hdfs:) of the dataset")
     what.add_argument(
         "--serve",
         action="store_true",
         help="stay, and answer requests on standard input until it is closed",
+    )
+    parser.add_argument(
+        "--local",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / f"speck-dataset-{os.getuid()}",
+        help="folder of this machine for what a dataset elsewhere needs here",
     )
     parser.add_argument("--out", type=Path, help="file for the analysis of --dataset")
     parser.add_argument("--composition", help="analyse only the jobs of this composition")
@@ -84,7 +93,7 @@ def _run(options: argparse.Namespace) -> None:
         answer(
             spark,
             Request(
-                options.dataset,
+                open_storage(options.dataset, options.local),
                 options.out or Path("analysis.json"),
                 options.composition,
                 options.window,

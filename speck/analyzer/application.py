@@ -43,8 +43,9 @@ def serve(start: Callable[[], SparkSession]) -> None:
 
     spark: SparkSession | None = None
     while True:
-        request = Request.from_json(requests.get())
+        message = requests.get()
         try:
+            request = Request.from_json(message)
             if spark is None:
                 report(STARTING)
                 spark = start()

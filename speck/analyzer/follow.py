@@ -19,13 +19,18 @@ from speck.analyzer.contracts import contract_of
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.storage import Storage
 
 EVERY = "2 seconds"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def begin(
-    spark: SparkSession, root: Path, out: Path, window_s: float, composition: str | None = None
+    spark: SparkSession,
+    storage: Storage,
+    out: Path,
+    window_s: float,
+    composition: str | None = None,
 ) -> Any:
     """Start a streaming query that rewrites `out` whenever tasks have newer rows; the caller stops
     it.
@@ -33,14 +38,14 @@ def begin(
     Of the files that exist at its start only the newest matters: the first analysis covers the
     window before it.
     """
-    folder = root / TASKS.name
-    folder.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(TASKS.name)
     # Folders of later days are found too; `day` and `composition` are in their names.
     rows = (
         spark.readStream.schema(contract_of(TASKS).ddl)
         .option("latestFirst", "true")
         .option("ignoreCorruptFiles", "true")  # the analysis reports them
-        .parquet(str(folder))
+        .option("ignoreMissingFiles", "true")  # compaction: their rows are in another file
+        .parquet(storage.uri_of(TASKS.name))
     )
     if composition is not None:
         rows = rows.where(F.col("composition") == composition)
@@ -52,14 +57,18 @@ def begin(
         if latest is None or (until := _EPOCH + timedelta(microseconds=latest)) <= newest:
             return
         span = Span(until - timedelta(seconds=window_s), until)
-        result.write(analyse(spark, root, span, composition), out)
+        result.write(analyse(spark, storage, span, composition), out)
         newest = until
 
     return rows.writeStream.trigger(processingTime=EVERY).foreachBatch(analyse_batch).start()
 
 
 def follow(
-    spark: SparkSession, root: Path, out: Path, window_s: float, composition: str | None = None
+    spark: SparkSession,
+    storage: Storage,
+    out: Path,
+    window_s: float,
+    composition: str | None = None,
 ) -> None:
     """Run `begin` until the process ends; raises the error that stops the stream."""
-    begin(spark, root, out, window_s, composition).awaitTermination()
+    begin(spark, storage, out, window_s, composition).awaitTermination()

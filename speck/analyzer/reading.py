@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,8 +16,10 @@ from pyspark.sql import functions as F
 from speck.analyzer.contracts import contract_of
 from speck.errors import NotFoundError
 from speck.metrics.dataset import reading
+from speck.metrics.dataset.files import Partition, day_of, list_partitions
 from speck.metrics.dataset.reading import read_file
 from speck.metrics.dataset.schema import TABLES, TASKS, Table
+from speck.metrics.dataset.storage import Storage, StoredFile
 
 T = TypeVar("T")
 
@@ -41,11 +42,11 @@ class Span:
 
 def read(
     spark: SparkSession,
-    root: Path,
+    storage: Storage,
     table: Table,
     span: Span,
     composition: str | None = None,
-    without: Collection[Path] = (),
+    without: Collection[str] = (),
 ) -> DataFrame:
     """Read the rows of `table` in the span; an empty frame if there are no files.
 
@@ -53,42 +54,42 @@ def read(
     `find_damaged` lists, and the files `without` are skipped.
     """
     contract = contract_of(table)
-    paths = [str(place) for place in _list_paths(root / table.name, span, composition, without)]
+    paths = _list_paths(storage, table, span, composition, without)
     if not paths:
         return spark.createDataFrame([], contract.ddl)
     frame = (
         spark.read.schema(contract.ddl)
-        .option("basePath", str(root / table.name))
-        .parquet(*paths)
+        .option("basePath", storage.uri_of(table.name))
+        .parquet(*map(storage.uri_of, paths))
         .where(F.col("at").between(_to_column(span.since), _to_column(span.until)))
     )
     return contract.check(frame, f"read {table.name}")
 
 
-def find_newest(root: Path, composition: str | None = None) -> datetime:
+def find_newest(storage: Storage, composition: str | None = None) -> datetime:
     """Find the time of the newest sample of a task. Raises NotFoundError if there is none."""
-    newest = reading.find_newest(root, TASKS, composition)
+    newest = reading.find_newest(storage, TASKS, composition)
     if newest is not None:
         return newest
     of = f" of composition {composition!r}" if composition else ""
     raise NotFoundError(
-        f"cannot analyse {root}: it holds no samples of tasks{of};"
+        f"cannot analyse {storage}: it holds no samples of tasks{of};"
         " let the service collect metrics for a while (SPECK_METRICS_S above 0), or import some"
     )
 
 
-def count_bytes(root: Path, tables: Iterable[Table], span: Span) -> int:
+def count_bytes(storage: Storage, tables: Iterable[Table], span: Span) -> int:
     """Bytes of the files that may hold rows of the span."""
     return sum(
-        file.stat().st_size
+        file.size
         for table in tables
-        for folder in _list_folders(root / table.name, span, None)
-        for file in _list_files(folder)
-        if reading.may_hold(file, span.since, span.until)
+        for _, files in _list_partitions(storage, table, span)
+        for file, holds in _check_files(storage, files, span)
+        if holds
     )
 
 
-def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:
+def retry_without_damaged(work: Callable[[Collection[str]], T], storage: Storage, span: Span) -> T:
     """Call `work` with the files that it must skip, and return its result.
 
     At first there are none. If Spark fails, they are the files with damaged contents, which are
@@ -98,66 +99,80 @@ def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, spa
         return work(())
     except (PySparkException, Py4JJavaError):
         damaged_files = [
-            file
+            file.path
             for table in TABLES.values()
-            for folder in _list_folders(root / table.name, span, None)
-            for file in _list_files(folder)
-            if not _is_readable(file, table)
+            for _, files in _list_partitions(storage, table, span)
+            for file in files
+            if not _is_readable(storage, file, table)
         ]
         if not damaged_files:
             raise
         return work(damaged_files)
 
 
-def _is_readable(file: Path, table: Table) -> bool:
+def _is_readable(storage: Storage, file: StoredFile, table: Table) -> bool:
     try:
-        read_file(file, table)
+        read_file(storage, file.path, table)
     except (OSError, pa.ArrowException):
         return False
     return True
 
 
-def find_damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
+def find_damaged(
+    storage: Storage, table: Table, span: Span, composition: str | None = None
+) -> list[str]:
     """Find truncated files: they do not end as Parquet files do."""
-    folders = _list_folders(root / table.name, span, composition)
-    files = (file for folder in folders for file in _list_files(folder))
+    partitions = _list_partitions(storage, table, span, composition)
     return sorted(
-        str(file.relative_to(root))
-        for file in files
-        if reading.may_hold(file, span.since, span.until) is None
+        file.path
+        for _, files in partitions
+        for file, holds in _check_files(storage, files, span)
+        if holds is None
     )
 
 
 def _list_paths(
-    root: Path, span: Span, composition: str | None, without: Collection[Path]
-) -> list[Path]:
+    storage: Storage,
+    table: Table,
+    span: Span,
+    composition: str | None,
+    without: Collection[str],
+) -> list[str]:
     """Folders to read, or single files of a folder that also has damaged ones or ones without rows
     of the span."""
-    paths: list[Path] = []
-    for folder in _list_folders(root, span, composition):
-        files = _list_files(folder)
+    folders: dict[str, list[StoredFile]] = {}
+    for partition, files in _list_partitions(storage, table, span, composition):
+        folder = (Partition(partition.day) if composition is None else partition).folder(table)
+        folders.setdefault(folder, []).extend(files)
+    paths: list[str] = []
+    for folder, files in folders.items():
         chosen = [
-            file
-            for file in files
-            if file not in without and reading.may_hold(file, span.since, span.until)
+            file.path
+            for file, holds in _check_files(storage, files, span)
+            if holds and file.path not in without
         ]
-        paths += [folder] if files and len(chosen) == len(files) else chosen
+        paths += [folder] if len(chosen) == len(files) else chosen
     return paths
 
 
-def _list_files(folder: Path) -> list[Path]:
-    return list(folder.rglob("[!._]*.parquet"))
+def _check_files(
+    storage: Storage, files: list[StoredFile], span: Span
+) -> list[tuple[StoredFile, bool | None]]:
+    """Whether files can have rows of the span; None for a truncated one."""
+    holds = storage.map(lambda file: reading.may_hold(storage, file, span.since, span.until), files)
+    return list(zip(files, holds, strict=True))
 
 
-def _list_folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
-    day = span.since.astimezone(UTC).date()
-    while day <= span.until.astimezone(UTC).date():
-        folder = root / f"day={day:%Y-%m-%d}"
-        if composition is not None and any(folder.glob("composition=*")):
-            folder = folder / f"composition={composition}"
-        if folder.is_dir():
-            yield folder
-        day += timedelta(days=1)
+def _list_partitions(
+    storage: Storage, table: Table, span: Span, composition: str | None = None
+) -> list[tuple[Partition, list[StoredFile]]]:
+    first, last = day_of(span.since), day_of(span.until)
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    return [
+        (partition, files)
+        for partition, files in list_partitions(storage, table, days)
+        if composition is None or partition.composition in (None, composition)
+    ]
 
 
 def _to_column(at: datetime) -> Column:

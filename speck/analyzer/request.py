@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speck.errors import InvalidError
+from speck.metrics.dataset.opening import open_storage
+from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -28,12 +30,12 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to analyse: the dataset in the folder `dataset` from `since` to `until` (without them:
+    """What to analyse: `dataset` from `since` to `until` (without them:
     the `window_s` seconds before the newest sample), all jobs or those of one composition; with
     `ahead_s`, forecasts of links for so many seconds. `out` is the file for the answer. With
     `follow` the answer is written again whenever there are new samples."""
 
-    dataset: Path
+    dataset: Storage
     out: Path
     composition: str | None = None
     window_s: float = 600.0
@@ -43,20 +45,22 @@ class Request:
     follow: bool = False
 
     def to_json(self) -> JsonObject:
-        """As plain data: paths and times (RFC 3339) are strings."""
-        paths = {name: str(getattr(self, name)) for name in ("dataset", "out")}
+        """As plain data: places and times (RFC 3339) are strings."""
+        places = {"dataset": self.dataset.uri, "local": str(self.dataset.local)}
+        rest = {field.name: getattr(self, field.name) for field in fields(self)}
         times = {
             name: at.isoformat() if (at := getattr(self, name)) else None
             for name in ("since", "until")
         }
-        return {**asdict(self), **paths, **times}
+        return {**rest, **places, "out": str(self.out), **times}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Request:
-        """Read what `to_json` has made."""
-        paths = {name: Path(values[name]) for name in ("dataset", "out")}
+        """Read what `to_json` has made. Raises InvalidError if there is no such dataset."""
+        rest = {name: value for name, value in values.items() if name != "local"}
+        dataset = open_storage(values["dataset"], Path(values["local"]))
         times = {name: parse_time(values[name]) for name in ("since", "until") if values.get(name)}
-        return cls(**{**values, **paths, **times})
+        return cls(**{**rest, "dataset": dataset, "out": Path(values["out"]), **times})
 
 
 def parse_time(text: str) -> datetime:
@@ -69,20 +73,21 @@ def answer(spark: SparkSession, request: Request, report: Report = lambda _: Non
     """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
     from speck.analyzer import follow, reading, result, run
 
+    storage = request.dataset
     if request.follow:
-        follow.follow(spark, request.dataset, request.out, request.window_s, request.composition)
+        follow.follow(spark, storage, request.out, request.window_s, request.composition)
         return
     report(READING)
-    until = request.until or reading.find_newest(request.dataset, request.composition)
+    until = request.until or reading.find_newest(storage, request.composition)
     since = request.since or until - timedelta(seconds=request.window_s)
     if since >= until:
         raise InvalidError("cannot analyse: the window ends before it begins")
     span = reading.Span(since, until)
-    analysis = run.analyse(spark, request.dataset, span, request.composition, report)
+    analysis = run.analyse(spark, storage, span, request.composition, report)
     if request.ahead_s:
         report(FORECASTING)
         ahead = timedelta(seconds=request.ahead_s)
-        analysis["forecast"] = run.forecast_links(spark, request.dataset, until, ahead)
+        analysis["forecast"] = run.forecast_links(spark, storage, until, ahead)
     result.write(analysis, request.out)
 
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +37,7 @@ from speck.analyzer.slicing import Slicing
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS, Table
+from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
 T = TypeVar("T")
@@ -59,14 +59,14 @@ _SMALL = _FEW | {"spark.sql.shuffle.partitions": "2"}
 
 def analyse(
     spark: SparkSession,
-    root: Path,
+    storage: Storage,
     span: Span,
     composition: str | None = None,
     report: Report = lambda _: None,
     *,
     by_units: bool = True,
 ) -> JsonObject:
-    """Analyse the dataset at `root` over `span`.
+    """Analyse the dataset in `storage` over `span`.
 
     Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
     `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
@@ -80,19 +80,21 @@ def analyse(
     span = slicing.span
     plans_span = span.extend(PLANS_EVERY)
 
-    def read_all(without: Collection[Path]) -> list[DataFrame]:
+    def read_all(without: Collection[str]) -> list[DataFrame]:
         def read_rows(table: Table) -> DataFrame:
-            return read(spark, root, table, span, None, without)
+            return read(spark, storage, table, span, None, without)
 
         def read_units_of(kind: units.UnitTable) -> DataFrame:
-            return read_units(spark, root, kind, slicing, without)
+            return read_units(spark, storage, kind, slicing, without)
 
-        left_out.update(str(file.relative_to(root)) for file in without)
+        left_out.update(without)
         steps: list[Callable[[], DataFrame]] = [
             lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
             lambda: sites.sum_polls(read_rows(SITES)),
             lambda: links.rate_ends(read_rows(LINKS)),
-            lambda: state.choose_newest_plans(read(spark, root, PLANS, plans_span, None, without)),
+            lambda: state.choose_newest_plans(
+                read(spark, storage, PLANS, plans_span, None, without)
+            ),
         ]
         if slicing.is_long and by_units:
             steps = [
@@ -100,17 +102,19 @@ def analyse(
                 lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
                 lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
                 lambda: state.choose_newest_plans(
-                    read_units(spark, root, units.PLAN_TABLE, Slicing.of(plans_span), without)
+                    read_units(spark, storage, units.PLAN_TABLE, Slicing.of(plans_span), without)
                 ),
             ]
         return _run_at_once(*(partial(_compute, step) for step in steps))
 
-    with hold_files(root):  # otherwise files that are compacted meanwhile would silently be missing
-        is_small = count_bytes(root, TABLES.values(), plans_span) <= SMALL_BYTES
+    with hold_files(
+        storage
+    ):  # otherwise files that are compacted meanwhile would silently be missing
+        is_small = count_bytes(storage, TABLES.values(), plans_span) <= SMALL_BYTES
         with _configure(spark, _SMALL if is_small else {}):
-            sliced, polled, ends, plans = retry_without_damaged(read_all, root, plans_span)
+            sliced, polled, ends, plans = retry_without_damaged(read_all, storage, plans_span)
         left_out.update(
-            file for table in TABLES.values() for file in find_damaged(root, table, span)
+            file for table in TABLES.values() for file in find_damaged(storage, table, span)
         )
     report(RATING)
     with configure_for_few_rows(spark):
@@ -151,17 +155,17 @@ def analyse(
 
 
 def forecast_links(
-    spark: SparkSession, root: Path, until: datetime, ahead: timedelta
+    spark: SparkSession, storage: Storage, until: datetime, ahead: timedelta
 ) -> list[JsonObject]:
     """Forecast the rates of all links for `ahead` from the samples up to `until`: FORECASTS as
     JSON, `at` as RFC 3339."""
     span = Span(until - forecast.HISTORY, until)
 
-    def read_bins(without: Collection[Path]) -> DataFrame:
-        return _materialise(forecast.bin_rates(read(spark, root, LINKS, span, None, without)))
+    def read_bins(without: Collection[str]) -> DataFrame:
+        return _materialise(forecast.bin_rates(read(spark, storage, LINKS, span, None, without)))
 
-    with hold_files(root):
-        bins = retry_without_damaged(read_bins, root, span)
+    with hold_files(storage):
+        bins = retry_without_damaged(read_bins, storage, span)
     forecasts = forecast.forecast(bins, ahead)
     return sorted(
         (row | {"at": result.format_time(row["at"])} for row in result.render_rows(forecasts)),

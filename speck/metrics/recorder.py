@@ -91,7 +91,7 @@ class Recorder:
 
     def _maintain(self) -> None:
         try:
-            report = maintain(self._writer.root, self._clock.now(), self._days)
+            report = maintain(self._writer.storage, self._clock.now(), self._days)
         except TransientError as error:
             LOG.warning("%s", error)
         except Exception:

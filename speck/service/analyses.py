@@ -28,7 +28,9 @@ from speck.analyzer.request import STEPS, Request
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
+from speck.metrics.dataset.reading import has_composition
 from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
 from speck.service.spark_application import GRACE_S, SparkApplication
@@ -83,8 +85,15 @@ class _Run:
 class Analyses:
     """Runs analyses and keeps their results; `flush` writes waiting samples to the dataset."""
 
-    def __init__(self, config: Config, records: Records, clock: Clock, flush: Callable[[], None]):
-        self._dataset = config.metrics
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        records: Records,
+        clock: Clock,
+        flush: Callable[[], None],
+    ):
+        self._storage = storage
         self._masters = SparkMasters(config.spark_masters)
         self._driver_host = config.spark_driver_host
         self._secret_file = config.spark_secret_file
@@ -201,7 +210,7 @@ class Analyses:
         head = self._records.heads.get(name) if name is not None else None
         if name is None or (head is not None and not head.get("deleted")):
             return
-        if not any((self._dataset / TASKS.name).glob(f"day=*/composition={name}")):
+        if not has_composition(self._storage, TASKS, name):
             raise NotFoundError(
                 f"cannot analyse composition {name!r}: there is no such composition, and there are"
                 " no samples of one"
@@ -369,7 +378,7 @@ class Analyses:
         """The request, as the analyzer takes it."""
         request = run.request
         return Request(
-            self._dataset,
+            self._storage,
             self._result(run.record["id"]),
             request.composition,
             request.window_s,

@@ -14,8 +14,8 @@ from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import SpeckError, StoreFullError, TransientError
 from speck.metrics.dataset.exchange import ImportResult, export, find_table
-from speck.metrics.dataset.files import hidden_name_of
 from speck.metrics.dataset.import_process import import_in_process
+from speck.metrics.dataset.storage import Storage, hidden_name_of
 from speck.model.values import JsonObject
 
 LOG = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ class Export:
 
 
 class Dataset:
-    """Use cases over the dataset at `config.metrics`; `flush` writes what the sampler holds."""
+    """Use cases over the dataset in `storage`; `flush` writes what the sampler holds."""
 
-    def __init__(self, config: Config, clock: Clock, flush: Callable[[], None]):
-        self._root = config.metrics
+    def __init__(self, config: Config, storage: Storage, clock: Clock, flush: Callable[[], None]):
+        self._storage = storage
         self._days = config.metrics_days
         self._clock = clock
         self._flush = flush
@@ -61,7 +61,7 @@ class Dataset:
         path = self._scratch("export")
         try:
             with path.open("wb") as out:
-                exported = export(self._root, schema, out, form, since, until, composition)
+                exported = export(self._storage, schema, out, form, since, until, composition)
             content = path.open("rb")
         except OSError as error:
             raise self._no_room(error, "export metrics") from error
@@ -75,9 +75,7 @@ class Dataset:
             with content:
                 yield from iter(lambda: content.read(_CHUNK), b"")
 
-        return Export(
-            chunks(), size, exported.rows, tuple(str(one.path) for one in exported.damaged)
-        )
+        return Export(chunks(), size, exported.rows, tuple(one.path for one in exported.damaged))
 
     def import_chunks(
         self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None
@@ -95,7 +93,7 @@ class Dataset:
             with path.open("wb") as out:
                 for chunk in chunks:
                     out.write(chunk)
-            imported = import_in_process(self._root, path, name, form, schema)
+            imported = import_in_process(self._storage, path, name, form, schema)
         except OSError as error:
             raise self._no_room(error, f"import {name}") from error
         finally:
@@ -121,12 +119,12 @@ class Dataset:
         ]
 
     def _scratch(self, what: str) -> Path:
-        self._root.mkdir(parents=True, exist_ok=True)
-        return self._root / hidden_name_of(f"{what}-{self._clock.new_id()}")
+        self._storage.local.mkdir(parents=True, exist_ok=True)
+        return self._storage.local / hidden_name_of(f"{what}-{self._clock.new_id()}")
 
     def _no_room(self, error: OSError, doing: str) -> SpeckError:
         kind = StoreFullError if error.errno in _NO_ROOM else TransientError
         return kind(
-            f"cannot {doing}: {error.strerror or error} at {self._root};"
+            f"cannot {doing}: {error.strerror or error} at {self._storage.local};"
             " free space on that disk, then try again"
         )

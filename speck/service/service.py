@@ -21,6 +21,7 @@ from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.errors import TransientError
+from speck.metrics.dataset.opening import open_storage
 from speck.metrics.dataset.writer import Writer
 from speck.metrics.sampler import Sampler
 from speck.monitor.health_board import HealthBoard
@@ -124,20 +125,24 @@ class Service:
 
     def _measure(self) -> None:
         """What samples jobs, and what needs the samples."""
+        place = self.config.metrics_uri or f"file:{self.config.metrics}"
+        self.storage = open_storage(place, self.config.metrics)
         self.sampler = Sampler(
             self.records,
             self.polling,
             self.clock,
-            Writer(self.config.metrics, clock=self.clock),
+            Writer(self.storage, clock=self.clock),
             self.config.collect_s,
             self.config.metrics_days,
             self.agents.last_report,
             self.changes.list_starting_jobs,
             self.changes.await_calm,
         )
-        self.dataset = Dataset(self.config, self.clock, self.sampler.flush)
+        self.dataset = Dataset(self.config, self.storage, self.clock, self.sampler.flush)
         self.requirements = Requirements(self.records, self.clock, self.sampler.rate_job)
-        self.analyses = Analyses(self.config, self.records, self.clock, self.sampler.flush)
+        self.analyses = Analyses(
+            self.config, self.storage, self.records, self.clock, self.sampler.flush
+        )
 
     def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
         """What accepts, plans, carries out and repairs; returns what takes changes up again."""

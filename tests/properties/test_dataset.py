@@ -11,7 +11,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speck.metrics.dataset.files import Disk, Partition
+from speck.metrics.dataset.files import Partition
+from speck.metrics.dataset.local import Disk, LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TASKS
@@ -39,7 +40,7 @@ def row(key: Key) -> dict:
 
 
 def count_rows(root: Path) -> Counter[Key]:
-    rows = read(root, TASKS).to_pylist()
+    rows = read(LocalStorage(root), TASKS).to_pylist()
     assert all(row["records_in"] == (at := row["at"] - NOON).days * 10 + at.seconds for row in rows)
     return Counter(
         ((row["at"] - NOON).days, (row["at"] - NOON).seconds, row["composition"]) for row in rows
@@ -59,13 +60,13 @@ class Model:
         self.start()
 
     def start(self) -> None:
-        self.writer = Writer(self.root, roll_rows=3, clock=self.clock)
+        self.writer = Writer(LocalStorage(self.root), roll_rows=3, clock=self.clock)
         self.maybe |= self.waiting
         self.waiting = set()
 
     def append(self, keys: list[Key], disk: Disk) -> None:
         self.waiting |= set(keys)
-        self.writer._disk = disk
+        self.writer.storage = LocalStorage(self.root, disk)
         self.writer.append(TASKS, [row(key) for key in keys])
 
     def write(self, keys: list[Key], disk: Disk) -> None:
@@ -81,10 +82,10 @@ class Model:
         self.sure -= due
         self.waiting -= due
         self.maybe |= due
-        maintain(self.root, self.clock.now() + timedelta(days=2), days, disk)
+        maintain(LocalStorage(self.root, disk), self.clock.now() + timedelta(days=2), days)
         for day in old_days:
-            folder = Partition((NOON + timedelta(days=day)).date()).folder(self.root, TASKS)
-            assert not folder.exists()
+            folder = Partition((NOON + timedelta(days=day)).date()).folder(TASKS)
+            assert not (self.root / folder).exists()
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 from speck.errors import InvalidError, TransientError
 from speck.metrics.dataset.files import (
     PART,
-    Disk,
     Partition,
     StagedFiles,
     UnfinishedError,
@@ -26,6 +24,7 @@ from speck.metrics.dataset.files import (
 )
 from speck.metrics.dataset.reading import hold_files, select_new
 from speck.metrics.dataset.schema import Table
+from speck.metrics.dataset.storage import Storage
 
 MOST_ROWS = 10_000_000
 """The most rows of one import."""
@@ -37,17 +36,17 @@ be split by time."""
 
 
 class Arrivals:
-    """The rows of one import into `table` at `root`, from a file that its user calls `name`."""
+    """The rows of one import into `table` in `storage`, from a file that its user calls `name`."""
 
-    def __init__(self, root: Path, table: Table, name: str, disk: Disk):
+    def __init__(self, storage: Storage, table: Table, name: str):
         self.rows = self.new = 0
         self.since: datetime | None = None
         self.until: datetime | None = None
-        self._root = root
+        self._storage = storage
         self._table = table
         self._name = name
-        self._files = StagedFiles(root, disk)
-        self._staged: dict[Partition, list[Path]] = {}
+        self._files = StagedFiles(storage)
+        self._staged: dict[Partition, list[str]] = {}
 
     def add(self, rows: pa.Table) -> None:
         """Take those rows that are new. Raises InvalidError for too many, TransientError if the
@@ -62,7 +61,7 @@ class Arrivals:
         for partition, part in _split_by_partition(self._table, rows).items():
             if len(self._staged.setdefault(partition, [])) == 0:
                 self._refuse_too_many_partitions()
-            with hold_files(self._root):
+            with hold_files(self._storage):
                 new_rows = self._select_new(partition, part)
             if new_rows.num_rows:
                 self.new += new_rows.num_rows
@@ -83,7 +82,7 @@ class Arrivals:
             self._files.publish()
         except UnfinishedError as error:
             raise TransientError(
-                f"cannot finish the import below {self._root}: {error.strerror or error};"
+                f"cannot finish the import below {self._storage}: {error.strerror or error};"
                 " the service finishes it at its next start: do not repeat the import"
             ) from error
         except OSError as error:
@@ -103,26 +102,26 @@ class Arrivals:
     def _stage(self, partition: Partition, rows: pa.Table) -> None:
         name = make_file_name(PART, pc.min(rows["at"]).as_py(), secrets.token_hex(6))
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
-            path = self._files.add(partition.folder(self._root, self._table), name, rows)
+            path = self._files.add(f"{partition.folder(self._table)}/{name}", rows)
         except OSError as error:
             raise self._cannot_write(error) from error
         self._staged[partition].append(path)
 
     def _cannot_write(self, error: OSError) -> TransientError:
         return TransientError(
-            f"cannot write the imported rows below {self._root}: {error.strerror or error};"
-            " nothing was imported: check the disk and repeat the import"
+            f"cannot write the imported rows below {self._storage}: {error.strerror or error};"
+            f" nothing was imported: {self._storage.advice} and repeat the import"
         )
 
     def _select_new(self, partition: Partition, rows: pa.Table) -> pa.Table:
         """The rows whose key neither the dataset nor an earlier batch holds, each once."""
         span = pc.min_max(rows["at"]).as_py()
-        files = [*files_of(self._root, self._table, partition), *self._staged[partition]]
+        stored = files_of(self._storage, self._table, partition)
+        files = [*(file.path for file in stored), *self._staged[partition]]
         groups = [
             (file, numbers, count)
             for file in files
-            for numbers, count in [_find_row_groups(file, span["min"], span["max"])]
+            for numbers, count in [_find_row_groups(self._storage, file, span["min"], span["max"])]
             if numbers
         ]
         is_wide = span["max"] > span["min"]
@@ -134,7 +133,7 @@ class Arrivals:
                 parts = [self._select_new(partition, ordered.filter(half)) for half in halves]
                 return pa.concat_tables(parts)
         keys = [
-            _read_keys(self._table, file, numbers, span["min"], span["max"])
+            _read_keys(self._storage, self._table, file, numbers, span["min"], span["max"])
             for file, numbers, _ in groups
         ]
         empty = self._table.schema.empty_table().select(list(self._table.key))
@@ -157,11 +156,14 @@ def _split_by_partition(table: Table, rows: pa.Table) -> dict[Partition, pa.Tabl
     return parts
 
 
-def _find_row_groups(file: Path, since: datetime, until: datetime) -> tuple[list[int], int]:
+def _find_row_groups(
+    storage: Storage, file: str, since: datetime, until: datetime
+) -> tuple[list[int], int]:
     """The row groups of a file that may hold rows of these times, and how many rows they have; a
     file that cannot be read has none."""
     try:
-        metadata = pq.read_metadata(file)
+        with storage.open(file) as source:
+            metadata = pq.read_metadata(source)
     except (OSError, pa.ArrowException):
         return [], 0
     numbers, count = [], 0
@@ -178,14 +180,20 @@ def _find_row_groups(file: Path, since: datetime, until: datetime) -> tuple[list
 
 
 def _read_keys(
-    table: Table, file: Path, numbers: list[int], since: datetime, until: datetime
+    storage: Storage,
+    table: Table,
+    file: str,
+    numbers: list[int],
+    since: datetime,
+    until: datetime,
 ) -> pa.Table:
     """The keys of the rows of these times; none of a file that cannot be read."""
     columns = list(dict.fromkeys(("at", *table.key)))
     schema = pa.schema([table.schema.field(name) for name in columns])
     parts = [schema.empty_table()]
     try:
-        with pq.ParquetFile(file) as parquet:
+        with storage.open(file) as source:
+            parquet = pq.ParquetFile(source)
             for number in numbers:
                 rows = parquet.read_row_group(number, columns, use_threads=False).cast(schema)
                 at = rows["at"]

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 
 from speck.errors import InvalidError
 from speck.metrics.dataset.arrivals import Arrivals
-from speck.metrics.dataset.files import Disk, check_composition
+from speck.metrics.dataset.files import check_composition
 from speck.metrics.dataset.foreign import is_foreign, list_ignored, tasks_of
 from speck.metrics.dataset.parsing import BATCH, FORMATS, Source, parse_columns
 from speck.metrics.dataset.reading import Damaged, make_empty, read_pieces
 from speck.metrics.dataset.schema import ALONE, TABLES, TASKS, Table
+from speck.metrics.dataset.storage import Storage
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ def find_table(name: str) -> Table:
 
 
 def export(
-    root: Path,
+    storage: Storage,
     table: Table,
     out: IO[bytes],
     form: str,
@@ -69,7 +70,7 @@ def export(
     result = ExportResult()
     schema = make_empty(table).schema
     with _Sheet(out, form, schema) as sheet:
-        for piece in read_pieces(root, table, since, until, composition):
+        for piece in read_pieces(storage, table, since, until, composition):
             sheet.write(piece.rows)
             result.rows += piece.rows.num_rows
             result.damaged += [file for file in piece.damaged if file not in result.damaged]
@@ -123,12 +124,11 @@ def _to_text(rows: pa.Table) -> pa.Table:
 
 
 def import_file(
-    root: Path,
+    storage: Storage,
     path: Path,
     name: str,
     form: str,
     table: Table | None = None,
-    disk: Disk | None = None,
 ) -> ImportResult:
     """Import all rows of the file `path`, which its user calls `name`, or none, some thousand rows
     at a time.
@@ -146,7 +146,7 @@ def import_file(
     else:
         table = table or _table_of(header, name)
         batches = _read_own_rows(source, header, table)
-    arrivals = Arrivals(root, table, name, disk or Disk())
+    arrivals = Arrivals(storage, table, name)
     if form == "parquet":  # before any is read
         arrivals.refuse_too_many(pq.read_metadata(path).num_rows)
     try:

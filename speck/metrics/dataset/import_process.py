@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from speck.errors import InvalidError, Problem, SpeckError, TransientError
 from speck.metrics.dataset.schema import TABLES, Table
+from speck.metrics.dataset.storage import Storage
 
 if TYPE_CHECKING:
     from speck.metrics.dataset.exchange import ImportResult
@@ -35,13 +36,20 @@ _log = logging.getLogger(__name__)
 
 
 def import_in_process(
-    root: Path, path: Path, name: str, form: str, table: Table | None
+    storage: Storage, path: Path, name: str, form: str, table: Table | None
 ) -> ImportResult:
     """As `speck.metrics.dataset.exchange.import_file`. Raises InvalidError, also for a file that
     takes too much memory or time to be read, and TransientError."""
     from speck.metrics.dataset.exchange import ImportResult
 
-    arguments = [str(root), str(path), name, form, table.name if table else ""]
+    arguments = [
+        storage.uri,
+        str(storage.local),
+        str(path),
+        name,
+        form,
+        table.name if table else "",
+    ]
     # Arrow's own allocators reserve more address space than they use
     environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -85,13 +93,15 @@ def main(arguments: list[str]) -> int:
     import pyarrow as pa
 
     from speck.metrics.dataset.exchange import import_file
+    from speck.metrics.dataset.opening import open_storage
 
-    root, path, name, form, table = arguments
+    uri, local, path, name, form, table = arguments
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     _limit()
     try:
-        result = import_file(Path(root), Path(path), name, form, TABLES[table] if table else None)
+        storage = open_storage(uri, Path(local))
+        result = import_file(storage, Path(path), name, form, TABLES[table] if table else None)
     except InvalidError as error:
         problems = [asdict(problem) for problem in error.problems]
         print(json.dumps({"error": str(error), "problems": problems}))

@@ -9,28 +9,27 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
+from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from speck.errors import TransientError
 from speck.metrics.dataset.files import (
     COMPACT,
     PART,
-    Disk,
     Partition,
-    files_of,
+    is_finished,
+    list_days,
     list_partitions,
-    put,
 )
+from speck.metrics.dataset.footers import read_footer
 from speck.metrics.dataset.origins import ORIGINS, UNIT_S, UNITS, sum_origins
 from speck.metrics.dataset.reading import LOCK, Damaged, describe_error, drop_duplicates, read_file
 from speck.metrics.dataset.schema import TABLES, Table
+from speck.metrics.dataset.storage import Storage, StoredFile
 from speck.metrics.dataset.writer import sort_rows
 
 TARGET_BYTES = 128 * 2**20
@@ -58,16 +57,17 @@ class MaintenanceReport:
     damaged: list[Damaged] = field(default_factory=list)
 
 
-def maintain(root: Path, now: datetime, days: int, disk: Disk | None = None) -> MaintenanceReport:
+def maintain(storage: Storage, now: datetime, days: int) -> MaintenanceReport:
     """Compact files, and drop days that ended `days` or more before `now` (0: keep all).
 
     Does nothing while a reader holds the files (`hold_files`). Raises TransientError if the disk
     fails; the next run does the rest.
     """
     report = MaintenanceReport()
-    if not root.is_dir():
+    if not storage.list_folders(""):
         return report
-    with (root / LOCK).open("w") as lock:
+    storage.local.mkdir(parents=True, exist_ok=True)
+    with (storage.local / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -77,91 +77,85 @@ def maintain(root: Path, now: datetime, days: int, disk: Disk | None = None) -> 
             for table in TABLES.values():
                 before = now - timedelta(days=days) if days > 0 else None
                 if before is not None:
-                    _drop(root, table, before, disk or Disk(), report)
-                _drop_units(root, table, before)
-                for partition in list(list_partitions(root, table)):
-                    _Compaction(root, table, partition, disk or Disk(), report).run(now)
+                    _drop(storage, table, before, report)
+                _drop_units(storage, table, before)
+                for partition, files in list(list_partitions(storage, table)):
+                    _Compaction(storage, table, partition, report).run(files, now)
         except OSError as error:
             raise TransientError(
-                f"cannot maintain the metrics below {root}: {describe_error(error)}; it is"
-                " retried: check the disk"
+                f"cannot maintain the metrics below {storage}: {describe_error(error)}; it is"
+                f" retried: {storage.advice}"
             ) from error
     return report
 
 
-def _drop(
-    root: Path, table: Table, before: datetime, disk: Disk, report: MaintenanceReport
-) -> None:
-    """Drop whole days: a rename hides a day before its files are removed."""
-    for folder in sorted((root / table.name).glob(".day=*.dropped")):
-        disk.remove_folder(folder)
-    for day in sorted({partition.day for partition in list_partitions(root, table)}):
+def _drop(storage: Storage, table: Table, before: datetime, report: MaintenanceReport) -> None:
+    """Drop whole days: each is hidden before its files are removed."""
+    storage.finish_removals(table.name)
+    for day in list_days(storage, table):
         if _end_of(day) > before:
             break
-        folder = Partition(day).folder(root, table)
-        dropped_name = f".{folder.name}.dropped"
-        disk.rename(folder, dropped_name)
-        disk.remove_folder(folder.with_name(dropped_name))
+        storage.remove_folder(Partition(day).folder(table))
         if day not in report.dropped_days:
             report.dropped_days.append(day)
 
 
-def _drop_units(root: Path, table: Table, before: datetime | None) -> None:
+def _drop_units(storage: Storage, table: Table, before: datetime | None) -> None:
     """Drop sums of units that end before a time, and those that newer ones have replaced."""
-    newest: dict[tuple[str, int], Path] = {}
-    folders = [path for path in (root / UNITS / table.name).glob("*/*-*") if path.is_dir()]
-    for path in sorted(folders, key=lambda path: path.stat().st_mtime_ns):
-        unit = path.parent.name, int(path.name.partition("-")[0])
+    newest: dict[tuple[str, int], StoredFile] = {}
+    outdated: list[StoredFile] = []
+    files = [file for file in storage.list_files(f"{UNITS}/{table.name}") if is_finished(file)]
+    for file in sorted(files, key=lambda file: file.version):
+        unit = file.folder, int(file.name.partition("-")[0])
         if (replaced := newest.get(unit)) is not None:
-            shutil.rmtree(replaced)
-        newest[unit] = path
-    for (_, begin), path in newest.items():
+            outdated.append(replaced)
+        newest[unit] = file
+    for (_, begin), file in newest.items():
         if before is not None and (begin + 1) * UNIT_S <= before.timestamp():
-            shutil.rmtree(path)
+            outdated.append(file)
+    storage.map(lambda file: storage.remove(file.path), outdated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compaction:
-    root: Path
+    storage: Storage
     table: Table
     partition: Partition
-    disk: Disk
     report: MaintenanceReport
     make_suffix: Callable[[], str] = lambda: secrets.token_hex(6)
 
-    def run(self, now: datetime) -> None:
-        """Merge small files that are neighbours in time."""
-        paths = self._drop_merged_sources(files_of(self.root, self.table, self.partition))
+    def run(self, files: list[StoredFile], now: datetime) -> None:
+        """Merge those files that are small and neighbours in time."""
+        files = self._drop_merged_sources(files)
         is_over = now >= _end_of(self.partition.day) + LATE
         if not is_over:
-            paths = [path for path in paths if path.name.startswith(PART)]
-            if len(paths) < OPEN_PARTS:
+            files = [file for file in files if file.name.startswith(PART)]
+            if len(files) < OPEN_PARTS:
                 return
-        for group in list(self._list_groups(paths)):
+        for group in list(self._list_groups(files)):
             self._merge(group)
 
-    def _drop_merged_sources(self, paths: list[Path]) -> list[Path]:
+    def _drop_merged_sources(self, files: list[StoredFile]) -> list[StoredFile]:
         """Remove the sources that a killed run left behind; return the other files."""
-        if len(paths) == 1 or not any(path.name.startswith(COMPACT) for path in paths):
-            return paths
-        merged_names = set()
-        for path in paths:
-            if path.name.startswith(COMPACT):
-                merged_names |= _read_sources(path)
-        for path in paths:
-            if path.name in merged_names:
-                self.disk.remove(path)
-        return [path for path in paths if path.name not in merged_names]
+        compacted = [file for file in files if file.name.startswith(COMPACT)]
+        if len(files) == 1 or not compacted:
+            return files
+        merged_names: set[str] = set()
+        for file in compacted:
+            merged_names |= _read_sources(self.storage, file)
+        merged = [file.path for file in files if file.name in merged_names]
+        self.storage.map(self.storage.remove, merged)
+        return [file for file in files if file.name not in merged_names]
 
-    def _list_groups(self, paths: list[Path]) -> Iterator[list[Path]]:
+    def _list_groups(self, files: list[StoredFile]) -> Iterator[list[StoredFile]]:
         """Groups of two or more neighbours that fit into one file; large files stay."""
-        group: list[Path] = []
+        group: list[StoredFile] = []
         rows = size = 0
-        for path in paths:
+        for file in files:
             try:
-                has_rows, has_bytes = pq.read_metadata(path).num_rows, path.stat().st_size
+                has_rows, has_bytes = read_footer(self.storage, file).num_rows, file.size
             except (OSError, pa.ArrowException) as error:
-                self.report.damaged.append(Damaged(path, describe_error(error)))
+                self._report_damaged(file, error)
                 continue
             full = has_rows * 2 > TARGET_ROWS or has_bytes * 2 > TARGET_BYTES
             if full or rows + has_rows > TARGET_ROWS or size + has_bytes > TARGET_BYTES:
@@ -169,41 +163,45 @@ class _Compaction:
                     yield group
                 group, rows, size = [], 0, 0
             if not full:
-                group.append(path)
+                group.append(file)
                 rows, size = rows + has_rows, size + has_bytes
         if len(group) > 1:
             yield group
 
-    def _merge(self, group: list[Path]) -> None:
+    def _merge(self, group: list[StoredFile]) -> None:
         tables, sources = [], []
-        for path in group:
+        for file in group:
             try:
-                tables.append(read_file(path, self.table))
-                sources.append(path)
+                tables.append(read_file(self.storage, file.path, self.table))
+                sources.append(file)
             except (OSError, pa.ArrowException) as error:
-                self.report.damaged.append(Damaged(path, describe_error(error)))
+                self._report_damaged(file, error)
         if len(sources) < 2:
             return
         rows = sort_rows(self.table, drop_duplicates(self.table, pa.concat_tables(tables)))
         # named after its first source, so that files stay ordered by time
         name = f"{COMPACT}-{group[0].name.split('-')[1]}-{self.make_suffix()}.parquet"
         metadata = {
-            _SOURCES: json.dumps([path.name for path in sources]),
-            ORIGINS: sum_origins(sources),
+            _SOURCES: json.dumps([file.name for file in sources]),
+            ORIGINS: sum_origins(self.storage, sources),
         }
-        put(group[0].parent, name, rows, self.disk, **metadata)
-        for path in sources:
-            self.disk.remove(path)
+        self.storage.put(f"{group[0].folder}/{name}", rows, metadata)
+        self.storage.map(self.storage.remove, [file.path for file in sources])
         self.report.merged += len(sources)
         self.report.written += 1
 
+    def _report_damaged(self, file: StoredFile, error: Exception) -> None:
+        damaged = Damaged(self.storage.name_of(file.path), describe_error(error))
+        self.report.damaged.append(damaged)
 
-def _read_sources(path: Path) -> set[str]:
+
+@lru_cache(10_000)
+def _read_sources(storage: Storage, file: StoredFile) -> frozenset[str]:
     try:
-        metadata = pq.read_metadata(path).metadata or {}
+        metadata = read_footer(storage, file).metadata or {}
     except (OSError, pa.ArrowException):
-        return set()  # reported when its rows are read
-    return set(json.loads(metadata.get(_SOURCES.encode(), b"[]")))
+        return frozenset()  # reported when its rows are read
+    return frozenset(json.loads(metadata.get(_SOURCES.encode(), b"[]")))
 
 
 def _end_of(day: date) -> datetime:

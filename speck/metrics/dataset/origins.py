@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from speck.metrics.dataset.files import day_of, files_of, list_partitions
+from speck.metrics.dataset.files import day_of, list_days, list_partitions
+from speck.metrics.dataset.footers import read_footer
 from speck.metrics.dataset.schema import Table
+from speck.metrics.dataset.storage import Storage, StoredFile
 
 UNIT_S = 600
 """The ten minutes, in seconds; units are numbered from 1970."""
@@ -35,15 +35,15 @@ _REMEMBERED = 200_000
 
 
 def fingerprint_units(
-    root: Path, table: Table, since: datetime, until: datetime
+    storage: Storage, table: Table, since: datetime, until: datetime
 ) -> Mapping[int, str]:
     """Fingerprint the units that have rows in files of the days from `since` to `until`. Damaged
     files have no part in it."""
     sums: Counter[int] = Counter()
-    for partition in list_partitions(root, table):
-        if day_of(since) <= partition.day <= day_of(until):
-            for path in files_of(root, table, partition):
-                sums.update(_read_cached(path))
+    days = [d for d in list_days(storage, table) if day_of(since) <= d <= day_of(until)]
+    files = [file for _, files in list_partitions(storage, table, days) for file in files]
+    for of_file in storage.map(lambda file: _read_cached(storage, file), files):
+        sums.update(of_file)
     return {unit: f"{total % _MODULUS:016x}" for unit, total in sums.items()}
 
 
@@ -60,29 +60,29 @@ def combine_prints(
     return combined
 
 
-def sum_origins(paths: Iterable[Path]) -> str:
+def sum_origins(storage: Storage, files: Iterable[StoredFile]) -> str:
     """What the metadata of a file that replaces these files has to hold."""
     sums: Counter[int] = Counter()
-    for path in paths:
-        sums.update(_read_cached(path))
+    for file in files:
+        sums.update(_read_cached(storage, file))
     return json.dumps({str(unit): total % _MODULUS for unit, total in sorted(sums.items())})
 
 
-def _read_cached(path: Path) -> Mapping[int, int]:
+def _read_cached(storage: Storage, file: StoredFile) -> Mapping[int, int]:
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        return _read(storage, file)
     except (OSError, pa.ArrowException):
         return {}
 
 
 @lru_cache(_REMEMBERED)
-def _read(path: Path, _: int) -> Mapping[int, int]:
+def _read(storage: Storage, file: StoredFile) -> Mapping[int, int]:
     """The sums of a file, by unit; files never change."""
-    metadata = pq.read_metadata(path)
+    metadata = read_footer(storage, file)
     kept = (metadata.metadata or {}).get(ORIGINS.encode())
     if kept is not None:
         return {int(unit): total for unit, total in json.loads(kept).items()}
-    own = int.from_bytes(hashlib.blake2b(path.name.encode(), digest_size=8).digest(), "big")
+    own = int.from_bytes(hashlib.blake2b(file.name.encode(), digest_size=8).digest(), "big")
     units: set[int] = set()
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(0).statistics

@@ -16,15 +16,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speck.metrics.dataset.files import Partition, day_of, files_of, list_partitions
+from speck.metrics.dataset.files import Partition, day_of, list_days, list_partitions
+from speck.metrics.dataset.footers import read_footer
 from speck.metrics.dataset.schema import Table
+from speck.metrics.dataset.storage import Storage, StoredFile
 
 LOCK = ".lock"
 PIECE_ROWS = 1_000_000
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 class Damaged:
     """A file that cannot be read; all of its rows are skipped."""
 
-    path: Path
+    path: str
     why: str
 
     def __str__(self) -> str:
@@ -68,14 +69,18 @@ class ScanResult:
 
 
 @contextmanager
-def hold_files(root: Path) -> Iterator[None]:
+def hold_files(storage: Storage) -> Iterator[None]:
     """Keep compaction and retention from removing files while the context is open.
 
-    A read-only dataset has no maintenance, so nothing is locked there.
+    A read-only dataset has no maintenance, so nothing is locked there. The lock of a dataset
+    elsewhere is in a folder of the service that maintains it: it holds for analyses and exports of
+    that service, and for nobody on another machine.
     """
     with ExitStack() as stack:
         try:
-            lock = stack.enter_context((root / LOCK).open("w"))
+            if not storage.is_local:
+                storage.local.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((storage.local / LOCK).open("w"))
             fcntl.flock(lock, fcntl.LOCK_SH)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
@@ -83,99 +88,109 @@ def hold_files(root: Path) -> Iterator[None]:
         yield
 
 
-def list_paths(
-    root: Path,
+def list_files(
+    storage: Storage,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
-) -> list[Path]:
+) -> list[StoredFile]:
     """List files that may have rows of the time range and composition, without opening any."""
-    partitions = _select_partitions(root, table, since, until, composition)
-    return [path for partition in partitions for path in files_of(root, table, partition)]
+    partitions = _select_partitions(storage, table, since, until, composition)
+    return [file for _, files in partitions for file in files]
 
 
 def read(
-    root: Path,
+    storage: Storage,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
 ) -> pa.Table:
     """Read rows with `since` <= `at` < `until`, each key once; damaged files are logged."""
-    result = scan(root, table, since, until, composition)
+    result = scan(storage, table, since, until, composition)
     for damaged in result.damaged:
         _log.warning("%s", damaged)
     return result.rows
 
 
 def scan(
-    root: Path,
+    storage: Storage,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
 ) -> ScanResult:
     """As `read`, with the damaged files and the number of duplicate rows."""
-    parts = list(read_pieces(root, table, since, until, composition))
+    parts = list(read_pieces(storage, table, since, until, composition))
     rows = [piece.rows for piece in parts] or [make_empty(table)]
     damaged = dict.fromkeys(one for piece in parts for one in piece.damaged)
     duplicates = sum(piece.duplicates for piece in parts)
     return ScanResult(pa.concat_tables(rows), duplicates, tuple(damaged))
 
 
-def find_newest(root: Path, table: Table, composition: str | None = None) -> datetime | None:
+def has_composition(storage: Storage, table: Table, name: str) -> bool:
+    """Whether there are, or were, rows of a composition."""
+    folders = storage.map(
+        lambda day: storage.list_folders(Partition(day).folder(table)), list_days(storage, table)
+    )
+    return any(f"composition={name}" in names for names in folders)
+
+
+def find_newest(storage: Storage, table: Table, composition: str | None = None) -> datetime | None:
     """Find the time of the newest row, from the files' statistics; damaged files are skipped."""
-    partitions = [
-        partition
-        for partition in list_partitions(root, table)
-        if composition is None or partition.composition == composition
-    ]
-    by_day = itertools.groupby(reversed(partitions), lambda partition: partition.day)
-    with hold_files(root):
-        for _, of_day in by_day:
-            files = (path for partition in of_day for path in files_of(root, table, partition))
-            times = [at for path in files for at in _read_newest(path)]
+    with hold_files(storage):
+        for day in reversed(list_days(storage, table)):
+            files = [
+                file
+                for partition, files in list_partitions(storage, table, [day])
+                if composition is None or partition.composition == composition
+                for file in files
+            ]
+            newest = storage.map(lambda file: _read_newest(storage, file), files)
+            times = [at for of_file in newest for at in of_file]
             if times:
                 return max(times)
     return None
 
 
-def _read_newest(path: Path) -> Iterator[datetime]:
+def _read_newest(storage: Storage, file: StoredFile) -> list[datetime]:
     """The newest times of a file's row groups."""
     try:
-        for _, last in _read_bounds(path):
-            yield last if last != _LATEST else pc.max(pq.read_table(path)["at"]).as_py()
+        bounds = _read_bounds(storage, file)
+        if all(last != _LATEST for _, last in bounds):
+            return [last for _, last in bounds]
+        with storage.open(file.path) as source:
+            return [pc.max(pq.read_table(source)["at"]).as_py()]
     except (OSError, pa.ArrowException):
-        return
+        return []
 
 
 def read_pieces(
-    root: Path,
+    storage: Storage,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
 ) -> Iterator[Piece]:
     """Read the rows of a time range, oldest day first, about `PIECE_ROWS` at a time."""
-    with hold_files(root):
-        for partition in _select_partitions(root, table, since, until, composition):
-            files = files_of(root, table, partition)
-            for first, last in _slice_day(partition, files):
+    with hold_files(storage):
+        for partition, files in _select_partitions(storage, table, since, until, composition):
+            for first, last in _slice_day(storage, partition, files):
                 low = first if since is None else max(first, since)
                 high = last if until is None else min(last, until)
                 if low < high:
-                    yield _read_piece(table, partition, files, low, high)
+                    yield _read_piece(storage, table, partition, files, low, high)
 
 
-def read_file(path: Path, table: Table) -> pa.Table:
+def read_file(storage: Storage, path: str, table: Table) -> pa.Table:
     """Read all rows of a file in the table's schema; missing columns are null.
 
     Raises OSError or pyarrow's ArrowException if the file is damaged (checksums are verified) or
     its columns have other types.
     """
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        rows = file.read()
+    with storage.open(path) as source:
+        rows = pq.ParquetFile(source, page_checksum_verification=True).read()
     arrays = []
     for field in table.schema:
         if field.name in rows.schema.names:
@@ -219,27 +234,30 @@ def describe_error(error: Exception) -> str:
 
 
 def _select_partitions(
-    root: Path,
+    storage: Storage,
     table: Table,
     since: datetime | None,
     until: datetime | None,
     composition: str | None,
-) -> list[Partition]:
-    return [
-        partition
-        for partition in list_partitions(root, table)
-        if (since is None or partition.day >= day_of(since))
-        and (until is None or partition.day <= day_of(until))
-        and (composition is None or partition.composition in (None, composition))
+) -> Iterator[tuple[Partition, list[StoredFile]]]:
+    days = [
+        day
+        for day in list_days(storage, table)
+        if (since is None or day >= day_of(since)) and (until is None or day <= day_of(until))
     ]
+    for partition, files in list_partitions(storage, table, days):
+        if composition is None or partition.composition in (None, composition):
+            yield partition, files
 
 
-def _slice_day(partition: Partition, files: list[Path]) -> Iterator[tuple[datetime, datetime]]:
+def _slice_day(
+    storage: Storage, partition: Partition, files: list[StoredFile]
+) -> Iterator[tuple[datetime, datetime]]:
     """Split the day of a partition so that each part has few rows."""
     rows = 0
-    for path in files:
+    for file in files:
         try:
-            rows += pq.read_metadata(path).num_rows
+            rows += read_footer(storage, file).num_rows
         except (OSError, pa.ArrowException):
             continue  # reported when it is read
     count = -(-rows // PIECE_ROWS) or 1
@@ -249,16 +267,21 @@ def _slice_day(partition: Partition, files: list[Path]) -> Iterator[tuple[dateti
 
 
 def _read_piece(
-    table: Table, partition: Partition, files: list[Path], low: datetime, high: datetime
+    storage: Storage,
+    table: Table,
+    partition: Partition,
+    files: list[StoredFile],
+    low: datetime,
+    high: datetime,
 ) -> Piece:
     tables, damaged = [table.schema.empty_table()], []
-    for path in files:
+    for file in files:
         try:
-            if not any(low <= last and first < high for first, last in _read_bounds(path)):
+            if not any(low <= last and first < high for first, last in _read_bounds(storage, file)):
                 continue
-            rows = read_file(path, table)
+            rows = read_file(storage, file.path, table)
         except (OSError, pa.ArrowException) as error:
-            damaged.append(Damaged(path, describe_error(error)))
+            damaged.append(Damaged(storage.name_of(file.path), describe_error(error)))
             continue
         at = rows["at"]
         within = pc.and_(pc.greater_equal(at, pa.scalar(low)), pc.less(at, pa.scalar(high)))
@@ -270,25 +293,21 @@ def _read_piece(
     return Piece(partition, with_composition, duplicates, tuple(damaged))
 
 
-def may_hold(path: Path, low: datetime, high: datetime) -> bool | None:
+def may_hold(storage: Storage, file: StoredFile, low: datetime, high: datetime) -> bool | None:
     """Whether the file can have rows of a time range, both ends included, by its statistics; None
     if it is damaged. One that has just been removed has none."""
     try:
-        return any(low <= last and first <= high for first, last in _read_bounds(path))
+        return any(low <= last and first <= high for first, last in _read_bounds(storage, file))
     except FileNotFoundError:
         return False
     except (OSError, pa.ArrowException):
         return None
 
 
-def _read_bounds(path: Path) -> tuple[tuple[datetime, datetime], ...]:
-    return _read_bounds_of(path, path.stat().st_mtime_ns)
-
-
 @lru_cache(100_000)
-def _read_bounds_of(path: Path, _: int) -> tuple[tuple[datetime, datetime], ...]:
+def _read_bounds(storage: Storage, file: StoredFile) -> tuple[tuple[datetime, datetime], ...]:
     """The first and last time of each row group; a file never changes."""
-    metadata = pq.read_metadata(path)
+    metadata = read_footer(storage, file)
     bounds = []
     for number in range(metadata.num_row_groups):
         column = metadata.row_group(number).column(0)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 import pyarrow as pa
 
 from speck.clock import Clock, SystemClock
 from speck.errors import TransientError
-from speck.metrics.dataset.files import PART, Disk, Partition, make_file_name, put, sweep
+from speck.metrics.dataset.files import PART, Partition, make_file_name, sweep
 from speck.metrics.dataset.rows import Row, partition_rows
 from speck.metrics.dataset.schema import Table
+from speck.metrics.dataset.storage import Storage
+
+_log = logging.getLogger(__name__)
 
 MAX_WAITING_ROWS = 1_000_000
 """Maximum number of rows to keep in memory while the disk fails."""
@@ -36,7 +39,7 @@ class _Buffer:
 
 
 class Writer:
-    """Appends rows to the dataset at `root`; thread-safe, one per writing process.
+    """Appends rows to the dataset in `storage`; thread-safe, one per writing process.
 
     Rows are written once the oldest of their partition has waited `roll_s` seconds (checked at each
     append), or once there are `roll_rows` of them. A kill loses waiting rows. A failed write is
@@ -46,26 +49,26 @@ class Writer:
 
     def __init__(
         self,
-        root: Path,
+        storage: Storage,
         *,
         roll_s: float = 60.0,
         roll_rows: int = 200_000,
         max_waiting_rows: int = MAX_WAITING_ROWS,
         clock: Clock | None = None,
-        disk: Disk | None = None,
     ):
-        self.root = root
+        self.storage = storage
         self.dropped = 0
         self._roll_s = roll_s
         self._roll_rows = roll_rows
         self._max_waiting_rows = max_waiting_rows
         self._clock = clock or SystemClock()
-        self._disk = disk or Disk()
         self._buffers: dict[tuple[str, Partition], _Buffer] = {}
         self._buffering = threading.Lock()
         self._writing = threading.Lock()
-        if root.exists():
-            sweep(root)
+        try:
+            sweep(storage)
+        except OSError as error:
+            _log.warning("cannot tidy %s, the next start does it: %s", storage, error)
 
     def append(self, table: Table, rows: Sequence[Row]) -> None:
         """Append `rows`, with an aware datetime `at`, and `composition` if the table has it.
@@ -111,28 +114,30 @@ class Writer:
 
     def _write(self, keys: Iterable[tuple[str, Partition]]) -> None:
         """Write one file per buffer, trying all of them; appends go on meanwhile."""
-        failure: tuple[Table, OSError] | None = None
-        for key in keys:
-            with self._buffering:
-                buffer = self._buffers.pop(key, None)
-            if buffer is None:
-                continue
-            try:
-                self._put(buffer)
-            except OSError as caught:
-                failure = (buffer.table, caught)
-                self._take_back(key, buffer)
-        if failure is not None:
-            table, error = failure
+        failures = [each for each in self.storage.map(self._write_buffer, keys) if each]
+        if failures:
+            table, error = failures[-1]
             raise TransientError(
-                f"cannot write metrics of {table.name} below {self.root}: "
-                f"{error.strerror or error}; the rows are kept and retried: check the disk"
+                f"cannot write metrics of {table.name} below {self.storage}: "
+                f"{error.strerror or error}; the rows are kept and retried: {self.storage.advice}"
             ) from error
+
+    def _write_buffer(self, key: tuple[str, Partition]) -> tuple[Table, OSError] | None:
+        with self._buffering:
+            buffer = self._buffers.pop(key, None)
+        if buffer is None:
+            return None
+        try:
+            self._put(buffer)
+        except OSError as failure:
+            self._take_back(key, buffer)
+            return buffer.table, failure
+        return None
 
     def _put(self, buffer: _Buffer) -> None:
         rows = sort_rows(buffer.table, pa.concat_tables(buffer.tables))
         name = make_file_name(PART, self._clock.now(), self._clock.new_id()[:12])
-        put(buffer.partition.folder(self.root, buffer.table), name, rows, self._disk)
+        self.storage.put(f"{buffer.partition.folder(buffer.table)}/{name}", rows, {})
 
     def _take_back(self, key: tuple[str, Partition], buffer: _Buffer) -> None:
         with self._buffering:

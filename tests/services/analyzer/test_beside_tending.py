@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from speck.analyzer import state
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.writer import Writer
@@ -25,18 +26,18 @@ class EnoughError(Exception):
 def test_no_file_disappears_while_an_analysis_reads(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     writer.append(TASKS, [task(0), task(5)])
     writer.close()
     later, outcomes = NOON + timedelta(days=40), []
 
     def last_step(_: Any) -> None:
-        outcomes.append(maintain(tmp_path, later, 30))
+        outcomes.append(maintain(LocalStorage(tmp_path), later, 30))
         raise EnoughError
 
     monkeypatch.setattr("speck.analyzer.run._materialise", lambda frame: frame)
     monkeypatch.setattr(state, "choose_newest_plans", last_step)
     with pytest.raises(EnoughError):
-        analyse(spark, tmp_path, Span(NOON, NOON + timedelta(minutes=1)))
+        analyse(spark, LocalStorage(tmp_path), Span(NOON, NOON + timedelta(minutes=1)))
     assert [outcome.busy for outcome in outcomes] == [True]
-    assert maintain(tmp_path, later, 30).dropped_days
+    assert maintain(LocalStorage(tmp_path), later, 30).dropped_days

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.follow import begin
 from speck.analyzer.run import configure_for_few_rows
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, at, dataset, plan, running, site, write
@@ -26,7 +27,7 @@ def test_what_comes_while_it_follows_is_told(spark: SparkSession, tmp_path: Path
         return {job["job_name"]: job for job in analysis["jobs"]}
 
     with configure_for_few_rows(spark):
-        query = begin(spark, root, out, SPAN_S)
+        query = begin(spark, LocalStorage(root), out, SPAN_S)
         try:
             wait_for(lambda: "A" in read_analysis() or query.exception() is not None)
             assert read_analysis()["A"]["core_s_per_record"] == pytest.approx(0.002)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from speck.analyzer.contracts import contract_of
 from speck.analyzer.forecast import BINS, DAMPING, DAY, LEVEL, TREND, bin_rates, forecast
 from speck.analyzer.run import forecast_links
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import LINKS
 from tests.samples_by_hand import write
 
@@ -179,8 +180,8 @@ def test_readers_take_the_same_and_producers_add_up(spark: SparkSession) -> None
 def test_a_dataset_is_forecast_from_the_last_days(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, LINKS, [end(s, 10 * s, lag=2 * s) for s in range(0, 601, 10)])
     until = MONDAY + timedelta(minutes=10)
-    (forecast,) = forecast_links(spark, tmp_path, until, AHEAD)
+    (forecast,) = forecast_links(spark, LocalStorage(tmp_path), until, AHEAD)
     assert (forecast["site"], forecast["topic"]) == ("edge-a", "raw")
     assert forecast["rate"] == pytest.approx(12)
     assert forecast["at"] == "2026-03-02T00:29:00.000Z"
-    assert forecast_links(spark, tmp_path, until - timedelta(days=30), AHEAD) == []
+    assert forecast_links(spark, LocalStorage(tmp_path), until - timedelta(days=30), AHEAD) == []

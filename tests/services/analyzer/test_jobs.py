@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse, configure_for_few_rows
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import ALONE, TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import (
@@ -150,7 +151,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     dataset(root, tasks, plans, sites, _fell_behind())
     write(root, TASKS, running("twice"), part=2)
     with configure_for_few_rows(spark):
-        return analyse(spark, root, SPAN)
+        return analyse(spark, LocalStorage(root), SPAN)
 
 
 def job(analysis: JsonObject, name: str) -> JsonObject:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.exchange import import_file
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, dataset, plan, running, site, write
@@ -27,7 +28,7 @@ def job(analysis: JsonObject, name: str) -> JsonObject:
 def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
-    analysis = analyse(spark, tmp_path, SPAN)
+    analysis = analyse(spark, LocalStorage(tmp_path), SPAN)
 
     row = job(analysis, "A")
     assert row["evidence"] == "sufficient", row["why"]
@@ -74,8 +75,8 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     content[middle : middle + 100] = bytes(255 - byte for byte in content[middle : middle + 100])
     file.write_bytes(content)
 
-    assert find_newest(tmp_path) == moment(SPAN_S)
-    analysis = analyse(spark, tmp_path, SPAN)
+    assert find_newest(LocalStorage(tmp_path)) == moment(SPAN_S)
+    analysis = analyse(spark, LocalStorage(tmp_path), SPAN)
 
     assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
     assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
@@ -90,9 +91,9 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     lines += [f"B,{v},0,{(moment(s)).isoformat()},200,800,0,100,50" for s in (0, 10) for v in "xy"]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(lines))
-    import_file(tmp_path / "metrics", trace, trace.name, "csv")
+    import_file(LocalStorage(tmp_path / "metrics"), trace, trace.name, "csv")
 
-    analysis = analyse(spark, tmp_path / "metrics", SPAN)
+    analysis = analyse(spark, LocalStorage(tmp_path / "metrics"), SPAN)
 
     (imported,) = [job for job in analysis["jobs"] if job["job_name"] == "A"]
     assert (imported["evidence"], imported["site"]) == ("sufficient", None)

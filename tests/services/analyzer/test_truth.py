@@ -16,6 +16,7 @@ from bench.samples import JobTruth, Spec, Truth, generate
 from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.files import COMPACT, PART
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TABLES
 from speck.model.values import JsonObject
 
@@ -42,7 +43,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def analysed(spark: SparkSession, root: Path) -> JsonObject:
-    return analyse(spark, root, Span(SPEC.start, find_newest(root)))
+    return analyse(spark, LocalStorage(root), Span(SPEC.start, find_newest(LocalStorage(root))))
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from speck.analyzer import unit_cache
 from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.analyzer.slicing import LONG, VERY_LONG
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.origins import UNIT_S, UNITS
 from speck.metrics.dataset.schema import TASKS
@@ -64,8 +65,8 @@ def assert_same(one: Any, other: Any, place: str = "") -> None:
 
 def analyse_both(spark: SparkSession, root: Path, span: Span) -> JsonObject:
     """The analysis of units, which is that of the rows."""
-    by_units = analyse(spark, root, span)
-    assert_same(by_units, analyse(spark, root, span, by_units=False))
+    by_units = analyse(spark, LocalStorage(root), span)
+    assert_same(by_units, analyse(spark, LocalStorage(root), span, by_units=False))
     return by_units
 
 
@@ -93,7 +94,7 @@ def test_whatever_is_wrong_with_samples_units_equal_rows(
         span = Span(since, since + length + timedelta(seconds=early))
         once = analyse_both(spark, root, span)
         assert units_of(root)
-        assert_same(analyse(spark, root, span), once)  # all from the cache
+        assert_same(analyse(spark, LocalStorage(root), span), once)  # all from the cache
 
     check()
 
@@ -104,7 +105,7 @@ def test_late_rows_imports_and_compaction_are_seen(spark: SparkSession, tmp_path
     rows = running(looks=_LOOKS)
     late = [rows.pop(number) for number in (400, 401, 402)]
     dataset(tmp_path, rows, [plan()], sites)
-    until = find_newest(tmp_path)
+    until = find_newest(LocalStorage(tmp_path))
     span = Span(until - LONG, until)
     before = analyse_both(spark, tmp_path, span)
     first_units = units_of(tmp_path)
@@ -117,8 +118,8 @@ def test_late_rows_imports_and_compaction_are_seen(spark: SparkSession, tmp_path
     assert len(second_units - first_units) == len(
         {int(row["at"].timestamp()) // 600 for row in late}
     )
-    assert maintain(tmp_path, T0 + timedelta(days=3), 0).merged == 2
-    assert_same(analyse(spark, tmp_path, span), after)
+    assert maintain(LocalStorage(tmp_path), T0 + timedelta(days=3), 0).merged == 2
+    assert_same(analyse(spark, LocalStorage(tmp_path), span), after)
     assert units_of(tmp_path) < second_units | first_units  # replaced ones are gone, none is new
 
 
@@ -126,7 +127,7 @@ def test_only_new_units_are_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset(tmp_path, running(looks=_LOOKS), [plan()], [*site("edge-a"), *site("cloud")])
-    until = find_newest(tmp_path)
+    until = find_newest(LocalStorage(tmp_path))
     spans: list[tuple[datetime, datetime]] = []
     read = unit_cache.read
 
@@ -137,10 +138,10 @@ def test_only_new_units_are_computed(
 
     monkeypatch.setattr(unit_cache, "read", note)
     earlier = Span(until - LONG - timedelta(minutes=20), until - timedelta(minutes=20))
-    analyse(spark, tmp_path, earlier)
+    analyse(spark, LocalStorage(tmp_path), earlier)
     spans.clear()
 
-    analyse(spark, tmp_path, Span(until - LONG, until))
+    analyse(spark, LocalStorage(tmp_path), Span(until - LONG, until))
 
     hours = sum((last - first).total_seconds() for first, last in spans) / 3600
     assert hours == pytest.approx(1 / 3, abs=0.34)  # two units and the ends, of two hours
@@ -150,7 +151,7 @@ def test_a_damaged_file_is_skipped_and_nothing_is_cached(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     dataset(tmp_path, running(looks=_LOOKS), [plan()], [*site("edge-a"), *site("cloud")])
-    until = find_newest(tmp_path)
+    until = find_newest(LocalStorage(tmp_path))
     write(tmp_path, TASKS, [task(LONG.total_seconds(), "B")], part=9)
     (file,) = (tmp_path / TASKS.name).rglob("*-9-*.parquet")
     content = bytearray(file.read_bytes())

@@ -10,17 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.clock import rfc3339
-from speck.metrics.dataset.reading import list_paths, read
+from speck.metrics.dataset.local import LocalStorage
+from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import SITES, TASKS
 from speck.metrics.dataset.writer import Writer
-from tests.dataset_rows import NOON, site, task
+from tests.dataset_rows import NOON, list_paths, site, task
 from tests.unit.cli.conftest import Run, Server
 
 
 @pytest.fixture
 def filled(server: Server) -> Server:
     """A dataset of two compositions."""
-    writer = Writer(server.service.config.metrics)
+    writer = Writer(LocalStorage(server.service.config.metrics))
     writer.append(TASKS, [task(0), task(60), task(0, composition="other")])
     writer.append(SITES, [site(cores=2.0)])
     writer.close()
@@ -59,14 +60,14 @@ def test_all_tables_to_a_folder_and_back(speck: Run, filled: Server, tmp_path: P
     }
     assert pq.read_table(tmp_path / "all" / "tasks.parquet").num_rows == 3
     root = filled.service.config.metrics
-    before = read(root, TASKS).to_pylist()
+    before = read(LocalStorage(root), TASKS).to_pylist()
     for path in list_paths(root, TASKS):
         path.unlink()
     back = speck("metrics", "import", "all", "-o", "json")
     assert back.exit_code == 0, back.stderr
     new = {one["table"]: one["new"] for one in json.loads(back.stdout)["files"]}
     assert new == {"tasks": 3, "links": 0, "plans": 0, "sites": 0, "brokers": 0}
-    assert sorted(map(str, read(root, TASKS).to_pylist())) == sorted(map(str, before))
+    assert sorted(map(str, read(LocalStorage(root), TASKS).to_pylist())) == sorted(map(str, before))
 
 
 def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path
     assert result.exit_code == 0, result.stderr
     assert "trace.csv: ignored columns: load" in result.stderr
     assert "days that ended 30 days ago or earlier are dropped" in result.stderr
-    rows = read(server.service.config.metrics, TASKS)
+    rows = read(LocalStorage(server.service.config.metrics), TASKS)
     assert sorted(rows["back_pressured_ms"].to_pylist()) == [0.0, 1000.0]
 
 

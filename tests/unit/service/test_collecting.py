@@ -14,6 +14,7 @@ import pytest
 
 from speck.clock import SystemClock
 from speck.errors import UnreachableError
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import TABLES
 from speck.metrics.dataset.writer import Writer
@@ -62,7 +63,7 @@ class Collected:
             self.service.records,
             self.service.polling,
             self.time,
-            Writer(self.root, clock=self.time, disk=self.disk),
+            Writer(LocalStorage(self.root, self.disk), clock=self.time),
             0,
             30,
             lambda site: self.beats.get(site, ({}, None)),
@@ -401,7 +402,7 @@ def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collec
         assert sampler._recorder._maintenance is not None
         sampler._recorder._maintenance.result(LIMIT_S)
 
-    with hold_files(collected.root):
+    with hold_files(LocalStorage(collected.root)):
         maintain()
     assert old.exists()
     collected.time.passed += MAINTENANCE_RETRY_S + 1
@@ -431,7 +432,7 @@ def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
 @pytest.mark.parametrize("every_s", [0.0, 0.01])
 def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s: float) -> None:
     with memory_service(tmp_path, [site_body("edge-a")]) as service:
-        writer = Writer(tmp_path / "metrics")
+        writer = Writer(LocalStorage(tmp_path / "metrics"))
         sampler = Sampler(
             service.records,
             service.polling,

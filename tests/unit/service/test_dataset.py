@@ -8,6 +8,7 @@ import pytest
 
 from speck.config import Config
 from speck.errors import InvalidError
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.writer import Writer
 from speck.service.dataset import Dataset
@@ -21,12 +22,12 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def writer(tmp_path: Path, clock: HandClock) -> Writer:
-    return Writer(tmp_path / "metrics", clock=clock)
+    return Writer(LocalStorage(tmp_path / "metrics"), clock=clock)
 
 
 @pytest.fixture
 def dataset(tmp_path: Path, clock: HandClock, writer: Writer) -> Dataset:
-    return Dataset(Config(home=tmp_path, metrics_days=7), clock, writer.flush)
+    return Dataset(Config(home=tmp_path, metrics_days=7), writer.storage, clock, writer.flush)
 
 
 def test_rows_that_wait_are_exported_too(dataset: Dataset, writer: Writer) -> None:
@@ -36,7 +37,7 @@ def test_rows_that_wait_are_exported_too(dataset: Dataset, writer: Writer) -> No
     assert (result.rows, result.damaged) == (2, ())
     assert len(content) == result.size
     assert len(content.splitlines()) == 3
-    assert not list(writer.root.glob(".export*"))
+    assert not list(writer.storage.local.glob(".export*"))
 
 
 def test_only_what_will_be_dropped_is_warned_of(dataset: Dataset, writer: Writer) -> None:
@@ -52,4 +53,4 @@ def test_a_refused_file_leaves_nothing(dataset: Dataset, writer: Writer) -> None
         dataset.import_chunks([b"x"], "x.csv", "csv", "task")
     with pytest.raises(InvalidError, match="fit no table"):
         dataset.import_chunks([b"x"], "x.csv", "csv")
-    assert [path.name for path in writer.root.iterdir()] == []
+    assert [path.name for path in writer.storage.local.iterdir()] == []

@@ -16,7 +16,8 @@ import pytest
 from speck.errors import InvalidError, TransientError
 from speck.metrics.dataset.exchange import ImportResult, export, import_file
 from speck.metrics.dataset.files import sweep
-from speck.metrics.dataset.reading import list_paths, read
+from speck.metrics.dataset.local import LocalStorage
+from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import PLANS, SITES, TASKS, Table
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import (
@@ -26,6 +27,7 @@ from tests.dataset_rows import (
     FullDisk,
     HandClock,
     MortalDisk,
+    list_paths,
     site,
     task,
 )
@@ -38,7 +40,7 @@ PLAN = {"at": NOON, "composition": "c", "engine_job_id": "a1", "vertex": "v"}
 def root(tmp_path: Path) -> Path:
     """Two days of rows, one of them twice, with all that is hard to write as text."""
     folder = tmp_path / "metrics"
-    writer = Writer(folder, clock=HandClock())
+    writer = Writer(LocalStorage(folder), clock=HandClock())
     for _ in range(2):
         writer.append(TASKS, [task(0.000001, busy_ms=0.1, job_name='a "b", c\nd', is_sink=True)])
         writer.flush()
@@ -52,12 +54,12 @@ def root(tmp_path: Path) -> Path:
 
 def exported(root: Path, table: Table, form: str, path: Path, **range_: Any) -> Path:
     with path.open("wb") as out:
-        export(root, table, out, form, **range_)
+        export(LocalStorage(root), table, out, form, **range_)
     return path
 
 
 def list_rows(root: Path, table: Table) -> list[str]:
-    return sorted(str(row) for row in read(root, table).to_pylist())
+    return sorted(str(row) for row in read(LocalStorage(root), table).to_pylist())
 
 
 def write_file(tmp_path: Path, name: str, text: str | bytes) -> Path:
@@ -68,7 +70,9 @@ def write_file(tmp_path: Path, name: str, text: str | bytes) -> Path:
 
 def import_text(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> ImportResult:
     form = name.rpartition(".")[2]
-    return import_file(tmp_path / "in", write_file(tmp_path, name, text), name, form, **more)
+    return import_file(
+        LocalStorage(tmp_path / "in"), write_file(tmp_path, name, text), name, form, **more
+    )
 
 
 @pytest.mark.parametrize("table", [TASKS, SITES, PLANS])
@@ -78,7 +82,7 @@ def test_what_was_exported_is_imported_as_it_was(
 ) -> None:
     path = exported(root, table, form, tmp_path / f"x.{form}")
     into = tmp_path / "other"
-    result = import_file(into, path, path.name, form)
+    result = import_file(LocalStorage(into), path, path.name, form)
     assert result.table == table.name
     assert result.new == result.rows == len(list_rows(root, table))
     assert list_rows(into, table) == list_rows(root, table)
@@ -88,13 +92,13 @@ def test_what_was_exported_is_imported_as_it_was(
 def test_a_second_import_changes_nothing(root: Path, tmp_path: Path, form: str) -> None:
     path = exported(root, TASKS, form, tmp_path / f"x.{form}")
     before = {file: file.read_bytes() for file in root.rglob("*.parquet")}
-    assert import_file(root, path, path.name, form).new == 0
+    assert import_file(LocalStorage(root), path, path.name, form).new == 0
     assert {file: file.read_bytes() for file in root.rglob("*.parquet")} == before
 
 
 def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Path) -> None:
     out = io.BytesIO()
-    result = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
+    result = export(LocalStorage(root), TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert result.rows == len(rows) == 2
     assert {row["composition"] for row in rows} == {"c"}
@@ -104,13 +108,13 @@ def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Pat
 def test_a_damaged_file_is_told_by_the_export(root: Path) -> None:
     bad = list_paths(root, TASKS)[0]
     bad.write_bytes(b"PAR1")
-    result = export(root, TASKS, io.BytesIO(), "csv")
-    assert [damaged.path for damaged in result.damaged] == [bad]
+    result = export(LocalStorage(root), TASKS, io.BytesIO(), "csv")
+    assert [damaged.path for damaged in result.damaged] == [str(bad)]
 
 
 def test_an_empty_export_has_its_columns(tmp_path: Path) -> None:
     out = io.BytesIO()
-    export(tmp_path / "none", SITES, out, "csv")
+    export(LocalStorage(tmp_path / "none"), SITES, out, "csv")
     assert out.getvalue().decode().startswith('"at","site","tier"')
 
 
@@ -183,10 +187,10 @@ def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
     rows = {"at": [1772366400000], "site": ["edge-a"], "tier": ["edge"], "cores": ["x"]}
     pq.write_table(pa.table(rows), path)
     with pytest.raises(InvalidError, match="line 1, column cores: is 'x'; write a number"):
-        import_file(tmp_path / "in", path, "x.parquet", "parquet")
+        import_file(LocalStorage(tmp_path / "in"), path, "x.parquet", "parquet")
     pq.write_table(pa.table({**rows, "cores": [2]}), path)
-    assert import_file(tmp_path / "in", path, "x.parquet", "parquet").new == 1
-    (row,) = read(tmp_path / "in", SITES).to_pylist()
+    assert import_file(LocalStorage(tmp_path / "in"), path, "x.parquet", "parquet").new == 1
+    (row,) = read(LocalStorage(tmp_path / "in"), SITES).to_pylist()
     assert (row["at"], row["cores"]) == (NOON, 2.0)
 
 
@@ -201,7 +205,7 @@ def test_a_full_disk_leaves_nothing_behind(root: Path, tmp_path: Path) -> None:
     disk = FullDisk()
     disk.full = True
     with pytest.raises(TransientError, match="nothing was imported"):
-        import_file(tmp_path / "in", path, "x", "parquet", disk=disk)
+        import_file(LocalStorage(tmp_path / "in", disk), path, "x", "parquet")
     assert [file for file in (tmp_path / "in").rglob("*") if file.is_file()] == []
 
 
@@ -213,10 +217,10 @@ def test_a_kill_during_an_import_leaves_all_or_nothing(
     path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
     into = tmp_path / "in"
     with pytest.raises(DiedError):
-        import_file(into, path, "x", "parquet", disk=MortalDisk(step, half=half))
-    sweep(into)
+        import_file(LocalStorage(into, MortalDisk(step, half=half)), path, "x", "parquet")
+    sweep(LocalStorage(into))
     assert list_rows(into, TASKS) in ([], list_rows(root, TASKS))
-    import_file(into, path, "x", "parquet")
+    import_file(LocalStorage(into), path, "x", "parquet")
     assert list_rows(into, TASKS) == list_rows(root, TASKS)
     assert not [file for file in into.rglob(".*") if file.name != ".lock"]
 
@@ -229,8 +233,8 @@ def test_an_error_during_an_import_says_whether_anything_was_imported(
     path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
     into = tmp_path / "in"
     with pytest.raises(TransientError, match="cannot") as error_info:
-        import_file(into, path, "x", "parquet", disk=ErringDisk(step, half=half))
-    sweep(into)
+        import_file(LocalStorage(into, ErringDisk(step, half=half)), path, "x", "parquet")
+    sweep(LocalStorage(into))
     none = "nothing was imported" in str(error_info.value)
     assert none != ("do not repeat the import" in str(error_info.value))
     assert list_rows(into, TASKS) == ([] if none else list_rows(root, TASKS))
@@ -256,7 +260,7 @@ def test_gauges_become_totals(tmp_path: Path, held: str) -> None:
     )
     result = import_text(tmp_path, "x.csv", text)
     assert (result.table, result.new, result.ignored) == ("tasks", 3, ("load",))
-    rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
+    rows = sorted(read(LocalStorage(tmp_path / "in"), TASKS).to_pylist(), key=lambda row: row["at"])
     totals = [(row["busy_ms"], row["back_pressured_ms"], row["records_in"]) for row in rows]
     assert totals == [(0, 0, 0), (5000, 1000, 200), (6250, 1000, 252)]
     assert {row["engine_job_id"] for row in rows} == {"A@1772366400000"}
@@ -271,7 +275,7 @@ def test_time_that_was_not_seen_is_not_counted_as_nothing(tmp_path: Path) -> Non
     lines.append("A,v,0,1772366720000,NaN,0,1,1")
     lines.append("A,v,0,1772366730000,100,0,1,1")
     import_text(tmp_path, "x.csv", trace(*lines))
-    rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
+    rows = sorted(read(LocalStorage(tmp_path / "in"), TASKS).to_pylist(), key=lambda row: row["at"])
     assert [row["busy_ms"] for row in rows] == [0, 1000, 2000, 0, 1000, 0, 1000]
     incarnations = [row["engine_job_id"] for row in rows]
     assert [incarnations.index(one) for one in incarnations] == [0, 0, 0, 3, 3, 5, 5]
@@ -287,7 +291,7 @@ def test_a_trace_as_json_lines_names_composition_and_site(tmp_path: Path) -> Non
     row = {"job": "A", "vertex": "v", "subtask": 0, "timestamp": 1772366400000}
     text = json.dumps({**row, "site": "edge-a", "composition": "c", "idleTimeMsPerSecond": 5})
     import_text(tmp_path, "x.jsonl", text)
-    (task_row,) = read(tmp_path / "in", TASKS).to_pylist()
+    (task_row,) = read(LocalStorage(tmp_path / "in"), TASKS).to_pylist()
     assert (task_row["composition"], task_row["site"], task_row["idle_ms"]) == ("c", "edge-a", 0)
     assert task_row["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     with pytest.raises(InvalidError, match=r"line 1, column composition: is '\.\./x'"):

@@ -16,6 +16,7 @@ from speck.errors import InvalidError
 from speck.metrics.dataset import arrivals, import_process, parsing
 from speck.metrics.dataset.exchange import import_file
 from speck.metrics.dataset.import_process import import_in_process
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TASKS
 
@@ -41,7 +42,7 @@ def test_texts_that_repeat_are_not_held_again_and_again(tmp_path: Path) -> None:
     write_rows(file, 100_000, "y" * 500_000)  # 50 GB of one column
     assert file.stat().st_size < 1_000_000
     with pytest.raises(InvalidError, match="takes more than 256 MiB of memory"):
-        import_in_process(root, file, "texts", "parquet", None)
+        import_in_process(LocalStorage(root), file, "texts", "parquet", None)
     peak_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert peak_kb < 900_000
     assert not list(root.rglob("*.parquet*")), "nothing half-done stays"
@@ -53,13 +54,15 @@ def test_a_file_of_too_many_rows_is_refused_before_it_is_read(
     monkeypatch.setattr(arrivals, "MOST_ROWS", 999)
     write_rows(tmp_path / "rows.parquet", 1_000)
     with pytest.raises(InvalidError, match="it has more than 999 rows; split it by time"):
-        import_file(tmp_path / "metrics", tmp_path / "rows.parquet", "rows", "parquet")
+        import_file(
+            LocalStorage(tmp_path / "metrics"), tmp_path / "rows.parquet", "rows", "parquet"
+        )
     (tmp_path / "rows.csv").write_text(
         "at,engine_job_id,vertex,subtask,job_name\n"
         + "".join(f"2026-03-01T12:00:00Z,a,v,{n},j\n" for n in range(1_000))
     )
     with pytest.raises(InvalidError, match="it has more than 999 rows"):
-        import_file(tmp_path / "metrics", tmp_path / "rows.csv", "rows", "csv", TASKS)
+        import_file(LocalStorage(tmp_path / "metrics"), tmp_path / "rows.csv", "rows", "csv", TASKS)
 
 
 def test_a_file_of_too_many_days_is_refused(
@@ -72,7 +75,7 @@ def test_a_file_of_too_many_days_is_refused(
         + "".join(f"2026-03-{day:02d}T12:00:00Z,a,v,0,j\n" for day in range(1, 6))
     )
     with pytest.raises(InvalidError, match="are of more than 3 days and compositions"):
-        import_file(tmp_path / "metrics", tmp_path / "rows.csv", "rows", "csv", TASKS)
+        import_file(LocalStorage(tmp_path / "metrics"), tmp_path / "rows.csv", "rows", "csv", TASKS)
     assert not list((tmp_path / "metrics").rglob("*.parquet*"))
 
 
@@ -92,24 +95,26 @@ def test_batches_of_an_import_know_the_rows_of_each_other(
     root = tmp_path / "metrics"
     (tmp_path / "first.csv").write_text("\n".join([head, *lines[100:150]]) + "\n")
     (tmp_path / "all.csv").write_text("\n".join([head, *mixed]) + "\n")
-    assert import_file(root, tmp_path / "first.csv", "first", "csv", TASKS).new == 50
-    result = import_file(root, tmp_path / "all.csv", "all", "csv", TASKS)
+    assert import_file(LocalStorage(root), tmp_path / "first.csv", "first", "csv", TASKS).new == 50
+    result = import_file(LocalStorage(root), tmp_path / "all.csv", "all", "csv", TASKS)
     assert (result.rows, result.new) == (530, 350)
     assert (result.since, result.until) == (moments[0], moments[-1])
-    rows = read(root, TASKS)
+    rows = read(LocalStorage(root), TASKS)
     assert len(set(zip(rows["at"].to_pylist(), rows["subtask"].to_pylist(), strict=True))) == 400
     assert sum(pq.read_metadata(file).num_rows for file in root.rglob("*.parquet")) == 400
-    assert import_file(root, tmp_path / "all.csv", "all", "csv", TASKS).new == 0
+    assert import_file(LocalStorage(root), tmp_path / "all.csv", "all", "csv", TASKS).new == 0
 
 
 def test_an_import_in_its_process_is_like_one_in_ours(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.parquet", 1_000)
-    own = import_file(tmp_path / "a", tmp_path / "rows.parquet", "rows", "parquet")
-    other = import_in_process(tmp_path / "b", tmp_path / "rows.parquet", "rows", "parquet", None)
+    own = import_file(LocalStorage(tmp_path / "a"), tmp_path / "rows.parquet", "rows", "parquet")
+    other = import_in_process(
+        LocalStorage(tmp_path / "b"), tmp_path / "rows.parquet", "rows", "parquet", None
+    )
     assert own == other
     (tmp_path / "bad.csv").write_text("at,engine_job_id,vertex,subtask,job_name\nnever,a,v,0,j\n")
     with pytest.raises(InvalidError) as error:
-        import_in_process(tmp_path / "b", tmp_path / "bad.csv", "bad", "csv", TASKS)
+        import_in_process(LocalStorage(tmp_path / "b"), tmp_path / "bad.csv", "bad", "csv", TASKS)
     (problem,) = error.value.problems
     assert (problem.path, problem.line) == ("at", 2)
 
@@ -120,4 +125,6 @@ def test_an_import_that_takes_too_long_is_ended(
     monkeypatch.setattr(import_process, "LIMIT_S", 0.01)
     write_rows(tmp_path / "rows.parquet", 10)
     with pytest.raises(InvalidError, match="MiB of memory or 600 s"):
-        import_in_process(tmp_path, tmp_path / "rows.parquet", "rows", "parquet", None)
+        import_in_process(
+            LocalStorage(tmp_path), tmp_path / "rows.parquet", "rows", "parquet", None
+        )

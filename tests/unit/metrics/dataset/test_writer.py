@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.errors import InvalidError, TransientError
-from speck.metrics.dataset.files import Disk, sweep
+from speck.metrics.dataset.files import sweep
+from speck.metrics.dataset.local import Disk, LocalStorage
 from speck.metrics.dataset.schema import PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, FullDisk, HandClock, site, task
@@ -29,7 +30,7 @@ def rows_of(root: Path) -> list[dict[str, Any]]:
 
 
 def test_a_file_appears_in_its_partition_when_flushed(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     writer.append(TASKS, [task(busy_ms=1.5), task(composition="_alone")])
     writer.append(SITES, [site(cores=0.25)])
     assert files(tmp_path) == []
@@ -49,7 +50,7 @@ def test_a_file_appears_in_its_partition_when_flushed(tmp_path: Path) -> None:
 
 def test_rows_roll_by_age_and_by_number(tmp_path: Path) -> None:
     clock = HandClock()
-    writer = Writer(tmp_path, roll_s=60, roll_rows=3, clock=clock)
+    writer = Writer(LocalStorage(tmp_path), roll_s=60, roll_rows=3, clock=clock)
     writer.append(TASKS, [task(0)])
     clock.wait(59)
     writer.append(SITES, [])
@@ -65,7 +66,7 @@ def test_rows_roll_by_age_and_by_number(tmp_path: Path) -> None:
 
 
 def test_the_day_is_that_of_utc(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     late = datetime(2026, 3, 1, 23, 30, tzinfo=timezone(timedelta(hours=-2)))
     writer.append(SITES, [{**site(), "at": late}])
     writer.flush()
@@ -75,7 +76,7 @@ def test_the_day_is_that_of_utc(tmp_path: Path) -> None:
 
 
 def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     for second in (2, 0, 1):
         writer.append(TASKS, [task(second, subtask=1), task(second, subtask=0)])
     writer.flush()
@@ -98,7 +99,7 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_value_is_named_and_nothing_is_taken(tmp_path: Path, row: Any, words: str) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     with pytest.raises(InvalidError, match="cannot take a row for ") as error:
         writer.append(TASKS, [task(1), row])
     assert words in str(error.value)
@@ -106,7 +107,7 @@ def test_a_bad_value_is_named_and_nothing_is_taken(tmp_path: Path, row: Any, wor
 
 
 def test_what_was_not_told_is_null_and_not_a_number_stays_one(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     writer.append(TASKS, [task(busy_ms=float("nan"))])
     writer.flush()
     (row,) = rows_of(tmp_path)
@@ -115,7 +116,7 @@ def test_what_was_not_told_is_null_and_not_a_number_stays_one(tmp_path: Path) ->
 
 
 def test_lists_are_kept(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     row = {"at": NOON, "composition": "c", "engine_job_id": "a1", "vertex": "v"}
     writer.append(PLANS, [{**row, "ship_strategies": ["HASH", "FORWARD"], "pinned": False}])
     writer.flush()
@@ -124,7 +125,7 @@ def test_lists_are_kept(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_the_rows_for_later(tmp_path: Path) -> None:
     disk = FullDisk()
-    writer = Writer(tmp_path, clock=HandClock(), disk=disk)
+    writer = Writer(LocalStorage(tmp_path, disk), clock=HandClock())
     writer.append(TASKS, [task(0)])
     disk.full = True
     with pytest.raises(
@@ -141,7 +142,7 @@ def test_a_full_disk_keeps_the_rows_for_later(tmp_path: Path) -> None:
 
 def test_one_table_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
     (tmp_path / "sites").write_text("a file where the folder belongs")
-    writer = Writer(tmp_path, clock=HandClock())
+    writer = Writer(LocalStorage(tmp_path), clock=HandClock())
     writer.append(SITES, [site()])
     writer.append(TASKS, [task()])
     with pytest.raises(TransientError, match="metrics of sites"):
@@ -152,7 +153,7 @@ def test_one_table_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> N
 
 def test_a_disk_that_stays_full_costs_the_oldest_rows_and_they_are_counted(tmp_path: Path) -> None:
     disk = FullDisk()
-    writer = Writer(tmp_path, max_waiting_rows=3, clock=HandClock(), disk=disk)
+    writer = Writer(LocalStorage(tmp_path, disk), max_waiting_rows=3, clock=HandClock())
     disk.full = True
     for second in range(5):
         writer.append(TASKS, [task(second)])
@@ -169,9 +170,9 @@ def test_what_a_kill_left_hidden_is_swept_at_the_next_start(tmp_path: Path) -> N
     (tmp_path / "sites" / ".day=2026-02-01.dropped").mkdir()
     (folder / "part-1-2.parquet").write_bytes(b"whole")
     (tmp_path / ".lock").touch()
-    Writer(tmp_path, clock=HandClock())
+    Writer(LocalStorage(tmp_path), clock=HandClock())
     assert [str(p) for p in files(tmp_path)] == [".lock", "sites/day=2026-03-01/part-1-2.parquet"]
-    assert sweep(tmp_path) == 0
+    assert sweep(LocalStorage(tmp_path)) == 0
 
 
 def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
             assert go_on.wait(20)
             super().write(path, rows, metadata)
 
-    writer = Writer(tmp_path, roll_rows=1, clock=HandClock(), disk=SlowDisk())
+    writer = Writer(LocalStorage(tmp_path, SlowDisk()), roll_rows=1, clock=HandClock())
     first = threading.Thread(target=writer.append, args=(TASKS, [task(0)]))
     first.start()
     assert has_begun.wait(20)
@@ -201,7 +202,7 @@ def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
 
 
 def test_threads_append_and_flush_at_once_and_each_row_is_there_once(tmp_path: Path) -> None:
-    writer = Writer(tmp_path, roll_rows=50)
+    writer = Writer(LocalStorage(tmp_path), roll_rows=50)
 
     def work(subtask: int) -> None:
         for second in range(100):
