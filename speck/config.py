@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -116,10 +117,10 @@ class Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
         SPECK_METRICS_DAYS, SPECK_METRICS_URI, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT,
-        SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS,
-        SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST,
-        SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or with K, M or G,
-        SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
+        SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS,
+        SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS;
+        SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or
+        with K, M or G, SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
         SPECK_ARTIFACT_GRACE_S, SPECK_MAX_JOBS, SPECK_POLLERS, SPECK_POLLER_SITES. Raises
         ValueError if one cannot be read."""
         env = os.environ if env is None else env
@@ -136,7 +137,7 @@ class Config:
             watch_s=_read(env, "SPECK_WATCH_S", float, "5"),
             collect_s=_read(env, "SPECK_METRICS_S", float, "5"),
             metrics_days=_read(env, "SPECK_METRICS_DAYS", int, "30"),
-            metrics_uri=env.get("SPECK_METRICS_URI", ""),
+            metrics_uri=_read(env, "SPECK_METRICS_URI", _read_uri, ""),
             simulated=env.get("SPECK_SIMULATED", "0") == "1",
             tls_cert=_file(env.get("SPECK_TLS_CERT")),
             tls_key=_file(env.get("SPECK_TLS_KEY")),
@@ -178,6 +179,14 @@ def _read_list(env: Mapping[str, str], name: str, kind: Callable[[str], _T]) -> 
         return tuple(kind(part.strip()) for part in value.split(",") if part.strip())
 
     return _read(env, name, read, "")
+
+
+def _read_uri(text: str) -> str:
+    if text and not re.match(r"(file:/|s3a://.|hdfs://.)", text):
+        raise ValueError(
+            f"{text!r} is not file:///folder, s3a://bucket/folder or hdfs://host/folder"
+        )
+    return text
 
 
 def _read_bytes(text: str) -> int:

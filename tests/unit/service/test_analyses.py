@@ -143,7 +143,7 @@ def test_spark_that_cannot_be_started_says_why(service: Service, tmp_path: Path)
     config = replace(
         service.config, spark_masters=(master,), spark_secret_file=tmp_path / "missing"
     )
-    analyses = Analyses(config, service.records, service.clock, lambda: None)
+    analyses = Analyses(config, service.storage, service.records, service.clock, lambda: None)
     body = analyses.start(AnalysisRequest()).body
     assert body is not None
 
@@ -241,6 +241,6 @@ def test_a_cluster_needs_a_secret_and_a_way_to_the_driver(
     service: Service, more: dict[str, Any], says: str
 ) -> None:
     config = replace(service.config, spark_masters=("big=spark://10.0.0.5:7077",), **more)
-    analyses = Analyses(config, service.records, service.clock, lambda: None)
+    analyses = Analyses(config, service.storage, service.records, service.clock, lambda: None)
     with pytest.raises(InvalidError, match=says):
         analyses.start(AnalysisRequest(master="big"))
