@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from time import monotonic, sleep
 from typing import Any
 
 from speck.cli.messages import say, warn
@@ -37,15 +37,15 @@ def measure(service: Client, composition: str, window_s: float, settle_s: float)
     if not _await_steady(service, composition, settle_s):
         warn(f"the rates of {composition} are not steady after {settle_s:g} s")
     say(f"measuring for {window_s:g} s")
-    time.sleep(window_s)
+    sleep(window_s)
     return await_analysis(service, service.analyse(window_s=window_s)["id"])
 
 
 def _await_steady(service: Client, composition: str, limit_s: float) -> bool:
     """False when the rates are not steady within `limit_s`."""
-    until = time.monotonic() + limit_s
+    until = monotonic() + limit_s
     seen: dict[str, list[tuple[str, float]]] = {}
-    while time.monotonic() < until:
+    while monotonic() < until:
         for job in service.rates(composition):
             samples = seen.setdefault(job["job_name"], [])
             is_new = not samples or samples[-1][0] != job["at"]
@@ -53,7 +53,7 @@ def _await_steady(service: Client, composition: str, limit_s: float) -> bool:
                 samples.append((job["at"], job["in_rate"]))
         if seen and all(is_steady([rate for _, rate in samples]) for samples in seen.values()):
             return True
-        time.sleep(POLL_S)
+        sleep(POLL_S)
     return False
 
 

@@ -46,7 +46,7 @@ def finish(
     if file != "-" and (file or (has_changes and not carry and printer.table)):
         _write(file or f"{placement['composition']}.placed.yaml", placement["yaml"])
     elif not has_changes:
-        say("nothing would change: no file was written")
+        say("nothing would change" if file == "-" else "nothing would change: no file was written")
     if carry and has_changes:
         carry_out_placement(service, printer, placement, yes=yes, wait=wait, timeout_s=timeout_s)
     elif carry and not printer.table:

@@ -21,7 +21,7 @@ from speck.spec.schema import dump_composition
 from speck.spec.yaml_writer import to_yaml
 
 HEADING = (
-    "# Written by speck place: comments, anchors and defaults of the file before are not kept."
+    "# Written by speck: comments, anchors and default values of the applied file are left out."
 )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from speck.cli.durations import Duration
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 
 if TYPE_CHECKING:
@@ -18,28 +18,20 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 _WAITING_POLLS = 10
 """An analysis without progress for so long waits for another one."""
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
-    """`90`, `90s`, `10m`, `2h`, `1d` as seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
-    if match is None or float(match[1]) <= 0:
-        raise click.BadParameter(
-            f"{value!r} is not a duration: write 90s, 10m, 2h or 1d", param=param
-        )
-    return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command()
 @click.argument("composition", required=False, shell_complete=names_of("compositions"))
 @click.option(
-    "--window", callback=_seconds, default="10m", metavar="TIME", help="How far to look back (10m)."
+    "--window",
+    type=Duration("1s", "31d"),
+    default="10m",
+    show_default=True,
+    help="How far to look back.",
 )
 @click.option(
     "--ahead",
-    callback=lambda ctx, param, value: value and _seconds(ctx, param, value),
-    metavar="TIME",
+    type=Duration("1m", "12h"),
     help="Also forecast the rates of links for so long, like 20m.",
 )
 @click.option(

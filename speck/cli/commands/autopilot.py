@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from speck.cli.durations import Duration
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
@@ -11,7 +12,6 @@ from speck.placement.names import POLICY_NAMES
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
 _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale", "ahead_s")
-_POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.group(cls=HelpfulGroup)
@@ -26,7 +26,7 @@ def autopilot() -> None:
 
 @autopilot.command("on")
 @_COMPOSITION
-@click.option("--every", type=_POSITIVE, help="Seconds between analyses (initially 300).")
+@click.option("--every", type=Duration(), help="Time between analyses (initially 5m).")
 @click.option(
     "--min-gain",
     type=click.FloatRange(0, 1, min_open=True),
@@ -35,7 +35,7 @@ def autopilot() -> None:
 @click.option(
     "--policy", type=click.Choice(POLICY_NAMES), help="The placement policy (initially milp)."
 )
-@click.option("--settle", type=_POSITIVE, help="Seconds to wait after any change (initially 600).")
+@click.option("--settle", type=Duration(), help="Time to wait after any change (initially 10m).")
 @click.option(
     "--looks",
     type=click.IntRange(1, 100),
@@ -43,8 +43,8 @@ def autopilot() -> None:
 )
 @click.option(
     "--ahead",
-    type=click.FloatRange(min=0, max=43_200),
-    help="Plan for the rates forecast for so many seconds (initially 0: those of today).",
+    type=Duration("0", "12h"),
+    help="Plan for the rates forecast for so long (initially 0: those of today).",
 )
 @click.option("--scale/--no-scale", default=None, help="Whether to change parallelism, too.")
 @add_connection_options

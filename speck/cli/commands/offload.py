@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from speck.cli.durations import Duration
 from speck.cli.options import (
     add_connection_options,
     add_output_option,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from speck.client import Client
     from speck.model.values import JsonObject
 
-_SECONDS = click.FloatRange(min=0, min_open=True)
-
 
 @click.command()
 @click.argument("composition", shell_complete=names_of("compositions"))
@@ -35,18 +34,16 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option(
     "--window",
-    type=_SECONDS,
-    default=60.0,
+    type=Duration(),
+    default="60s",
     show_default=True,
-    metavar="SECONDS",
     help="How long to measure with everything in the cloud, and after the offload.",
 )
 @click.option(
     "--settle",
-    type=_SECONDS,
-    default=300.0,
+    type=Duration(),
+    default="5m",
     show_default=True,
-    metavar="SECONDS",
     help="How long to wait for steady rates after each change.",
 )
 @add_yes_option

@@ -23,11 +23,21 @@ def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path:
     assert result.stderr.startswith("error: cannot analyse: 'yarn' is no master")
 
 
-@pytest.mark.parametrize("window", ["0", "ten", "5x"])
-def test_a_window_that_is_none_is_refused(speck: Run, window: str) -> None:
-    result = speck("analyze", "--window", window)
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("--window", "ten", "write 90s, 10m, 2h or 1d"),
+        ("--window", "0", "'0' must be from 1s to 31d"),
+        ("--ahead", "30s", "'30s' must be from 1m to 12h"),
+    ],
+)
+def test_a_window_that_is_none_is_refused_by_its_option(
+    speck: Run, option: str, value: str, remedy: str
+) -> None:
+    result = speck("analyze", option, value)
     assert result.exit_code != 0
-    assert "write 90s, 10m, 2h or 1d" in result.stderr
+    assert f"Invalid value for '{option}': " in result.stderr
+    assert remedy in result.stderr
 
 
 def test_a_folder_cannot_be_followed(alone: Run, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
         "off",
     ]
     assert placed("autopilot", "log", "chain").stdout == "nothing yet\n"
-    result = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
+    result = placed("autopilot", "on", "chain", "--every", "1m", "--looks", "3", "-o", "json")
     settings = json.loads(result.stdout)
     assert (settings["on"], settings["every_s"], settings["looks"], settings["settle_s"]) == (
         True,
@@ -186,8 +186,8 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     monkeypatch.setattr(Client, "analyse", analyse)
     monkeypatch.setattr(Client, "analysis", lambda _, identity: given.get(identity))
     monkeypatch.setattr(Client, "rates", rates)
-    monkeypatch.setattr(offloading, "POLL_S", 0.0)
-    options = ("--policy", "milp", "--window", "0.01", "--yes")
+    monkeypatch.setattr(offloading, "sleep", lambda _: None)
+    options = ("--policy", "milp", "--window", "1s", "--yes")
     result = placed("offload", "chain", *options)
     assert result.exit_code == 0, result.stderr
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
