@@ -11,7 +11,7 @@ import click
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
     """Seconds within limits; without a unit a number is one of seconds."""
 
     name = "time"
