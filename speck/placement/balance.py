@@ -16,7 +16,7 @@ from speck.placement.filling import Filling
 from speck.placement.instance import TOLERANCE, Instance
 from speck.placement.model import Place, Placement, Problem
 from speck.placement.program import Expression, Program, Solution, find_least_excess
-from speck.placement.rolbts import Tie, compute_variance
+from speck.placement.rolbts import compute_variance
 from speck.placement.simple import place_in_cloud
 
 
@@ -26,8 +26,8 @@ class Rolbts:
     (`rolbts.assign_as_published`) on jobs and sites.
 
     Jobs are placed in the order of the graph. Each goes, with all its slots, to the site that
-    minimises the objective; on ties to the first such site (`tie="last"`: the last). A topic goes
-    to the site that sends most of its bytes. `objective`: the variance of the sites' shares of used
+    minimises the objective; on ties to the first such site. A topic goes to the site that sends
+    most of its bytes. `objective`: the variance of the sites' shares of used
     slots (`nodes`); that plus the variance of the links' shares of used bandwidth (`both`), as in
     the paper's equation 4, without sites whose uplink lacks bandwidth (equation 6). There is a link
     between any two sites; the smaller of their uplinks is its bandwidth (without a limit: all bytes
@@ -35,7 +35,6 @@ class Rolbts:
     """
 
     name: str = "rolbts"
-    tie: Tie = "first"
     objective: Literal["nodes", "both"] = "nodes"
 
     def place(self, problem: Problem) -> Placement:
@@ -56,11 +55,7 @@ class Rolbts:
                     continue
                 if links is not None:
                     variance += links.compute_variance(name, site)
-                if (
-                    best is None
-                    or variance < best[0]
-                    or (variance == best[0] and self.tie == "last")
-                ):
+                if best is None or variance < best[0]:
                     best = (variance, site)
             filling.put(name, best[1] if best is not None else max(slots, key=lambda s: slots[s]))
         return make_placement(self.name, instance, filling.sites)

@@ -30,9 +30,9 @@ class Ranked:
     def place(self, problem: Problem) -> Placement:
         instance = Instance(problem)
         moves = (
-            (each.name, each.edge)
+            (each.name, each.suggested_site)
             for each in rank_loads(instance)
-            if each.edge is not None and each.score is not None and each.score > 0
+            if each.suggested_site is not None
         )
         return make_placement(self.name, instance, _send_down(instance, moves))
 
@@ -54,7 +54,7 @@ class Lightweight:
         origins = find_origins(instance)
         lightest = sorted(
             (load for load in problem.loads if _is_light(instance, load)),
-            key=lambda load: (-(rate_output(instance, load) or 0.0), load.name),
+            key=lambda load: (-(_rate_output(instance, load) or 0.0), load.name),
         )
         moves = (
             (load.name, edge)
@@ -65,7 +65,7 @@ class Lightweight:
         return make_placement(self.name, instance, _send_down(instance, moves))
 
 
-def rate_output(instance: Instance, load: Load) -> float | None:
+def _rate_output(instance: Instance, load: Load) -> float | None:
     """Records that the job sends in a second of useful time: as measured, else by its cost."""
     if load.true_output_rate is not None:
         return load.true_output_rate

@@ -32,9 +32,9 @@ def explain_differences(problem: Problem, sites: Mapping[str, str], policy: str)
 
 
 def _explain(filling: Filling, candidate: Candidate, policy: str) -> str | None:
-    instance, name, edge = filling.instance, candidate.name, candidate.edge
+    instance, name, edge = filling.instance, candidate.name, candidate.suggested_site
     site = filling.sites[name]
-    if edge is not None and candidate.score is not None and candidate.score > 0:
+    if edge is not None:
         if site == edge:
             return None
         suggested = f"the ranking suggests {edge} ({candidate.score:.0f} bytes saved between sites"

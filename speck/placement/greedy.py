@@ -46,9 +46,9 @@ def place_greedily(instance: Instance) -> dict[str, str]:
 def _number_candidates(instance: Instance) -> dict[tuple[str, str], int]:
     """The position in the ranking of each (job, edge) that it suggests."""
     return {
-        (each.name, each.edge): position
+        (each.name, each.suggested_site): position
         for position, each in enumerate(rank_loads(instance))
-        if each.edge is not None and each.score is not None and each.score > 0
+        if each.suggested_site is not None
     }
 
 

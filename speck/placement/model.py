@@ -125,6 +125,11 @@ class Candidate:
     score: float | None
     against: tuple[str, ...] = ()
 
+    @property
+    def suggested_site(self) -> str | None:
+        """The edge, if the job saves bytes there."""
+        return self.edge if self.score is not None and self.score > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -46,6 +46,8 @@ def explain(problem: Problem, sites: dict[str, str], policy: str = "milp") -> di
 def test_nothing_is_said_of_jobs_that_are_where_the_ranking_wants_them() -> None:
     assert explain(chain(), place("edge", "edge")) == {}
     assert explain(replace(chain(), ranking=()), place("cloud", "cloud")) == {}
+    as_good = replace(chain(), ranking=(replace(FILTER, score=0.0),))
+    assert explain(as_good, place("cloud", "cloud")) == {}
 
 
 def test_a_job_whose_input_stays_in_the_cloud_would_send_more() -> None:
