@@ -87,3 +87,13 @@ def test_the_same_analysis_counts_once_and_a_doubtful_one_begins_anew() -> None:
     assert decide(1001.0, SETTINGS, first, replace(QUIET, busy="still")).memory.same == 2
     weak = replace(QUIET, advice=replace(ADVICE, analysis="a3", doubts=("contended",)))
     assert decide(1300.0, SETTINGS, first, weak).memory.same == 0
+
+
+def test_it_scales_up_at_once_but_does_not_go_back_down_at_once() -> None:
+    memory = replace(ONCE, left=(FormerPlacement(300.0, THERE),))
+    up = replace(ADVICE, gain=0.0, scaled_up=("clean gets 2 subtasks, not 1: why",))
+    decision = decide(1000.0, SETTINGS, memory, replace(QUIET, advice=up))
+    assert (decision.act, decision.reason) == (True, "clean gets 2 subtasks, not 1: why")
+    down = replace(ADVICE, gain=0.0, scaled_down=("clean gets 1 subtask, not 2: why",))
+    assert not decide(1000.0, SETTINGS, memory, replace(QUIET, advice=down)).act
+    assert decide(1000.0, SETTINGS, ONCE, replace(QUIET, advice=down)).act

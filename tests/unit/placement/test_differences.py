@@ -101,6 +101,12 @@ def test_a_policy_that_overlooks_a_saving_is_named() -> None:
     )
 
 
+def test_a_job_that_costs_as_much_at_either_site() -> None:
+    flows = tuple(replace(flow, bytes_per_s=5_000.0) for flow in chain().flows)
+    sentence = explain(replace(chain(), flows=flows), place("cloud", "cloud"))["filter"]
+    assert sentence.endswith("as many bytes would cross between sites if it alone were at edge")
+
+
 def test_a_job_at_an_edge_that_the_ranking_objects_to() -> None:
     against = Candidate("filter", "edge", -3.0, ("it sends 3 B/s more than it receives",))
     sentence = explain(replace(chain(), ranking=(against,)), place("edge", "edge"))["filter"]
