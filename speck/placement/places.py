@@ -47,22 +47,15 @@ def make_places(
     """Build the places, and notes about missing information."""
     reports: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
     busy, sent_bytes, unmeasured = _sum_other_jobs(composition, analysis, others)
-    places, notes = [], []
+    places = []
+    silent, without_cores, uncalibrated = [], [], []
     for name, site in sorted(sites.items()):
         condition = conditions.get(name, SILENT)
         cores = pick_known(condition.cores, reports.get(name, {}).get("cores"))
         core_speed = pick_known(condition.core_speed, reports.get(name, {}).get("pace"))
-        if not condition.answers:
-            notes.append(f"site {name} does not answer: no job is moved to or from it")
-        if cores is None:
-            notes.append(f"the number of cores of site {name} is unknown: 1 is assumed")
-        if core_speed is None:
-            notes.append(
-                f"site {name} is not calibrated: its cores are assumed as fast as the reference's"
-            )
-        if unmeasured.get(name):
-            names = ", ".join(unmeasured[name])
-            notes.append(f"the load of other jobs on site {name} was not measured: {names}")
+        silent += [] if condition.answers else [name]
+        without_cores += [name] if cores is None else []
+        uncalibrated += [name] if core_speed is None else []
         slots = None if condition.free is None else condition.free + condition.held
         places.append(
             Place(
@@ -80,7 +73,33 @@ def make_places(
                 busy=busy.get(name, 0.0),
             )
         )
-    return tuple(places), notes
+    return tuple(places), _list_notes(silent, without_cores, uncalibrated, unmeasured)
+
+
+def _list_notes(
+    silent: list[str],
+    without_cores: list[str],
+    uncalibrated: list[str],
+    unmeasured: Mapping[str, list[str]],
+) -> list[str]:
+    """Sentences on sites of which something is unknown; `unmeasured`: other jobs, by site."""
+    notes = [
+        f"{what}: {', '.join(names)}"
+        for what, names in (
+            ("no job is moved to or from sites that do not answer", silent),
+            ("one core is assumed of sites whose number of cores is unknown", without_cores),
+            (
+                "cores are assumed as fast as the reference's at sites that are not calibrated",
+                uncalibrated,
+            ),
+        )
+        if names
+    ]
+    notes += [
+        f"the load of other jobs on site {name} was not measured: {', '.join(names)}"
+        for name, names in sorted(unmeasured.items())
+    ]
+    return notes
 
 
 def _sum_other_jobs(

@@ -239,7 +239,7 @@ def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
     assert (places["cloud"].slots, places["cloud"].capacity) == (5, 2.0)
     assert (places["edge-a"].slots, places["edge-a"].cores) == (None, 4.0)
     assert places["edge-b"].capacity == pytest.approx(0.2)
-    assert "site edge-a is not calibrated" in " ".join(question.notes)
+    assert "at sites that are not calibrated: edge-a" in " ".join(question.notes)
     away = pose(analysis_body, CLEAN, inputs=FEED, conditions={"cloud": Condition(free=3, held=2)})
     assert {p.name: p.slots for p in away.problem.places} == {"cloud": 5, "edge-a": 0, "edge-b": 0}
 
@@ -288,4 +288,4 @@ def test_nothing_moves_away_from_a_site_that_does_not_answer(silent: str) -> Non
     there = {"cloud": "clean", "edge-a": "merge"}
     assert pins == {"clean": None, "merge": None} | {there[silent]: silent}
     assert not question.wiring.is_movable(At("cloud", "tidy"))
-    assert f"site {silent} does not answer: no job is moved to or from it" in question.notes
+    assert f"no job is moved to or from sites that do not answer: {silent}" in question.notes

@@ -163,7 +163,7 @@ def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     placed.changes.touch()
     placement = make_placement(placed)
     assert placement["proposed"]["moves"] == []
-    assert "site edge-a does not answer: no job is moved to or from it" in placement["notes"]
+    assert "no job is moved to or from sites that do not answer: edge-a" in placement["notes"]
 
 
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
