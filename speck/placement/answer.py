@@ -26,11 +26,11 @@ def make_placement(
     false.
     """
     if moves_for_memory:
-        kept = keep_memory(instance, sites)
-        moved = [name for name in instance.movable if kept[name] != sites[name]]
-        if moved:
-            sites, optimal, gap = kept, False, None
-            notes = (*notes, f"moved for lack of memory at their site: {', '.join(moved)}")
+        new_sites = keep_memory(instance, sites)
+        moved_loads = [name for name in instance.movable if new_sites[name] != sites[name]]
+        if moved_loads:
+            sites, optimal, gap = new_sites, False, None
+            notes = (*notes, f"moved for lack of memory at their site: {', '.join(moved_loads)}")
     prediction = predict(instance, sites)
     sites_by_load = {load.name: sites[load.name] for load in instance.problem.loads}
     return Placement(

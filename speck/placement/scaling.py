@@ -152,6 +152,6 @@ class _Room:
         if memory is not None and each > 0:
             bounds.append((memory // each, "memory"))
         most, scarce = min(bounds, default=(math.inf, ""))
-        taken = int(min(wanted, max(0, most)))
-        self._use(site, taken, taken * each)
-        return taken, scarce if taken < wanted else None
+        number = int(min(wanted, max(0, most)))
+        self._use(site, number, number * each)
+        return number, scarce if number < wanted else None

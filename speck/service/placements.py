@@ -5,8 +5,7 @@ Nothing moves by itself: a placement is carried out by an ordinary apply of its 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,15 +15,14 @@ from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.placement.differences import explain_differences
-from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import Layout, lay_out, render, render_yaml
-from speck.placement.scaling import Scale, apply_scales, propose_scales
-from speck.placement.wiring import At, Wiring, wire
+from speck.placement.scaling import apply_scales, propose_scales
+from speck.placement.wiring import At, wire
 from speck.service.answer import Answer
+from speck.service.comparison import compare, render_scale
 from speck.service.compositions import Compositions, Request
 from speck.sites.site_polls import SitePolls
 from speck.spec.schema import composition_as_stored, dump_composition
@@ -131,19 +129,17 @@ class Placements:
         stored = self._compositions.description(composition, revision)
         description = composition_as_stored(stored)
         analysis = self._analysis(composition, analysis_id, needed=not move_unmeasured)
-        scales: list[Scale] = []
-        unscaled: Question | None = None
+        question_today, scales = None, []
         if scale:
-            unscaled = self.question(description, analysis, limits)
-            scales = propose_scales(unscaled, composition, analysis)
-            proposed = {each.job_name: each.proposed for each in scales}
-            description = apply_scales(description, proposed)
-        posed, answer, layout = self._place(
+            question_today = self.question(description, analysis, limits)
+            scales = propose_scales(question_today, composition, analysis)
+            description = apply_scales(description, {s.job_name: s.proposed for s in scales})
+        question, answer, layout = self._place(
             chosen, description, analysis, limits, move_unmeasured=move_unmeasured
         )
-        sites = self._records.sites()
-        rendered = render(description, posed.wiring, layout, sites)
+        new_description = render(description, question.wiring, layout, self._records.sites())
         now = self._clock.now()
+        notes = _note_age(analysis, now)
         placement = {
             "id": f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
             "at": rfc3339(now),
@@ -151,10 +147,10 @@ class Placements:
             "revision": revision,
             "policy": policy,
             "analysis": analysis["id"],
-            **compare(unscaled or posed, posed, answer, layout, _note_age(analysis, now)),
-            "scales": [_render_scale(each) for each in scales],
-            "description": dump_composition(rendered),
-            "yaml": render_yaml(rendered),
+            **compare(question_today or question, question, answer, layout, notes),
+            "scales": [render_scale(each) for each in scales],
+            "description": dump_composition(new_description),
+            "yaml": render_yaml(new_description),
         }
         self._records.write(
             {self._records.placements.key(placement["id"]): placement, **self._drop_oldest()}
@@ -210,12 +206,12 @@ class Placements:
         staying: list[At] = []
         notes: list[str] = []
         while True:
-            posed = self.question(description, analysis, limits, staying)
-            answer = policy.place(replace(posed.problem, moves_unmeasured=move_unmeasured))
-            layout = lay_out(posed, answer.sites, self._foreign(description.name))
+            question = self.question(description, analysis, limits, staying)
+            answer = policy.place(replace(question.problem, moves_unmeasured=move_unmeasured))
+            layout = lay_out(question, answer.sites, self._foreign(description.name))
             notes += layout.notes
             if not layout.kept_away or len(staying) >= _MOST_RETRIES:
-                return posed, answer, replace(layout, notes=tuple(notes))
+                return question, answer, replace(layout, notes=tuple(notes))
             staying += layout.kept_away
 
     # -- parts ----------------------------------------------------------------------------
@@ -310,105 +306,3 @@ def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
     if hours < OLD_H:
         return ()
     return (f"measured {hours:.0f} h ago: `speck place --analyze` measures anew",)
-
-
-def compare(
-    today: Question,
-    posed: Question,
-    answer: Placement,
-    layout: Layout,
-    first_notes: Sequence[str] = (),
-) -> JsonObject:
-    """Today's placement and the proposed one side by side, both predicted in the same way.
-
-    `today` differs from `posed`, the question that was answered, if jobs are scaled. `first_notes`
-    come before the others.
-    """
-    before = evaluate(today.whole, today.today())
-    after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
-    saved = before.wan_bytes_per_s - after.wan_bytes_per_s
-    share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
-    wiring = posed.wiring
-    jobs = {job.name: job.site for job in wiring.jobs}
-    now = {link: link.site for link in wiring.links}
-    moves = _moves(posed, answer, layout)
-    notes = (*first_notes, *posed.notes, *after.notes, *answer.notes, *layout.notes)
-    return {
-        "today": {**_render(before, jobs), "links": _links(wiring, now)},
-        "proposed": {
-            **_render(after, layout.jobs),
-            "links": _links(wiring, layout.links),
-            "moves": moves,
-        },
-        "memory_available_bytes": {place.name: place.memory_bytes for place in posed.whole.places},
-        "rewired": _list_rewired(posed.wiring, layout),
-        "gain": {"wan_bytes_per_s": saved, "share": share},
-        "reasons": {name: answer.reasons[name] for name in jobs if name in answer.reasons},
-        "differences": explain_differences(
-            posed.problem, {**answer.sites, **layout.jobs}, answer.policy
-        ),
-        "notes": list(dict.fromkeys(notes)),
-        "violations": list(after.violations),
-        "doubts": dict(posed.doubts),
-        "unmeasured": list(posed.unmeasured),
-        "optimal": answer.optimal,
-        "gap": answer.gap,
-    }
-
-
-def _render(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
-    latency = predicted.latency_ms
-    return {
-        "sites": dict(jobs),
-        "wan_bytes_per_s": predicted.wan_bytes_per_s,
-        "utilisation": dict(predicted.utilisation),
-        "cores": dict(predicted.cores),
-        "memory_bytes": dict(predicted.memory),
-        "in_rate": predicted.in_rate,
-        "latency_ms": latency if latency is not None and math.isfinite(latency) else None,
-        "max_rate": predicted.max_rate,
-        "held_by": predicted.held_by,
-        "violations": list(predicted.violations),
-    }
-
-
-def _links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
-    """The site of the broker that carries what each job sends, by `job -> topic`."""
-    return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
-
-
-def _moves(posed: Question, answer: Placement, layout: Layout) -> list[JsonObject]:
-    loads = {load.name: load for load in posed.whole.loads}
-    return [
-        {
-            "job_name": job.name,
-            "from": job.site,
-            "to": layout.jobs[job.name],
-            "reason": answer.reasons.get(job.name, ""),
-            "stateful": loads[job.name].stateful,
-            "state_bytes": loads[job.name].state_bytes,
-        }
-        for job in posed.wiring.jobs
-        if layout.jobs[job.name] != job.site
-    ]
-
-
-def _render_scale(scale: Scale) -> JsonObject:
-    return {
-        "job_name": scale.job_name,
-        "site": scale.site,
-        "from": scale.today,
-        "to": scale.proposed,
-        "needed": scale.needed,
-        "in_rate": scale.in_rate,
-        "true_processing_rate": scale.true_processing_rate,
-        "reason": scale.reason,
-    }
-
-
-def _list_rewired(wiring: Wiring, layout: Layout) -> list[JsonObject]:
-    return [
-        {"topic": link.topic, "from": link.site, "to": layout.links[link]}
-        for link in wiring.links
-        if layout.links[link] != link.site
-    ]
