@@ -66,6 +66,12 @@ def test_a_policy_that_wants_one_site_is_corrected_and_says_so() -> None:
     assert (placement.sites["first"], placement.sites["second"]) == ("edge", "cloud")
 
 
+def test_memory_may_be_used_to_the_last_byte() -> None:
+    placement = find_policy("all-cloud").place(fleet(100, cloud_mb=100))
+    assert placement.feasible
+    assert sorted(placement.sites[job] for job in ("first", "second")) == ["cloud", "edge"]
+
+
 def test_memory_comes_before_other_limits() -> None:
     """No slot is free at the edge, but the cloud's memory is enough for one job only."""
     for name in sorted(POLICIES.keys() - {"stay"}):

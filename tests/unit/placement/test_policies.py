@@ -177,6 +177,26 @@ def test_lightweight_takes_the_job_with_the_highest_true_output_rate_first() -> 
     assert (placement.sites["stats-2"], placement.sites["clean-2"]) == ("edge-2", "cloud")
 
 
+def test_without_a_measured_rate_lightweight_goes_by_cost_and_selectivity() -> None:
+    """fine sends 4000 records for each second of useful time, coarse 500, though most of them."""
+    places = (Place("cloud", "cloud", cores=4), Place("edge", "edge", cores=4, slots=1))
+    jobs = {"coarse": (1e-3, 50.0), "fine": (1e-4, 40.0)}
+    loads = (
+        Load("in", Kind.END, site="edge"),
+        *(
+            Load(name, core_s_per_record=cost, rate=100, site="cloud", stateful=False)
+            for name, (cost, _) in jobs.items()
+        ),
+        Load("out", Kind.END, site="cloud"),
+    )
+    flows = (
+        *(Flow("in", name, 100, 1000) for name in jobs),
+        *(Flow(name, "out", sent, 100) for name, (_, sent) in jobs.items()),
+    )
+    placement = find_policy("lightweight").place(Problem(loads, flows, places))
+    assert (placement.sites["fine"], placement.sites["coarse"]) == ("edge", "cloud")
+
+
 def test_ranked_goes_down_the_ranking_that_it_is_given() -> None:
     ranking = tuple(Candidate(name, "edge-2", 1.0) for name in ("stats-2", "clean-2"))
     placement = find_policy("ranked").place(replace(TREE, ranking=ranking))
@@ -250,6 +270,13 @@ def test_rolbts_with_links_keeps_uplinks_and_spreads_what_crosses() -> None:
     linked = find_policy("rolbts-links").place(problem)
     assert linked.feasible
     assert linked.sites["first"] == "b"  # 1000 bytes/s do not fit b's uplink
+
+
+def test_rolbts_exact_fills_sites_to_their_last_slot() -> None:
+    places = tuple(Place(name, "cloud", cores=4, slots=2) for name in "ab")
+    jobs = tuple(Load(f"j{n}", core_s_per_record=1e-4, rate=100) for n in range(4))
+    placement = find_policy("rolbts-exact").place(Problem(jobs, (), places))
+    assert (sorted(placement.sites.values()), placement.optimal) == (["a", "a", "b", "b"], True)
 
 
 def test_fsace_fills_the_site_of_the_greatest_ability() -> None:

@@ -226,6 +226,22 @@ def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
     assert {p.name: p.uplink for p in places} == {"cloud": None, "edge-a": 10_500.0, "edge-b": None}
 
 
+def test_a_reader_without_sizes_gets_the_mean_size_of_its_writers() -> None:
+    second = job_body(
+        "second", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy"
+    )
+    analysis_body = analysis(
+        [
+            describe_measured("clean", "cloud", bytes_out_per_record=100.0),
+            describe_measured("second", "cloud", bytes_out_per_record=300.0),
+            describe_measured("merge", "cloud", 200.0, bytes_in_per_record=None),
+        ]
+    )
+    question = pose(analysis_body, CLEAN, second, MERGE, inputs=FEED)
+    (flow,) = [flow for flow in question.whole.flows if flow.end == "merge"]
+    assert (flow.records_per_s, flow.bytes_per_s) == (200.0, 40_000.0)
+
+
 def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
     analysis_body = analysis([describe_measured("clean", "cloud")], sites=[])
     analysis_body["sites"] = [site_told("edge-a", cores=4.0, pace=None), site_told("cloud")]
