@@ -2,7 +2,7 @@
 
 Memory is unlike other limits: an engine that runs out of it dies, with all jobs of its site, while
 an engine that lacks processor time or an uplink is slow. So a policy's placement that exceeds it is
-changed, as little as possible, before it is returned.
+changed before it is returned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from speck.placement.program import Program
 
 
 def keep_memory(instance: Instance, sites: Mapping[str, str]) -> dict[str, str]:
-    """Sites by load, with as few other sites as it takes to keep memory.
+    """Sites by load, changed so that they keep memory.
 
     First, jobs are moved from the sites that lack memory to where they fit, the cheapest move
     first. If that does not suffice, the result is the exact placement that exceeds the other limits
