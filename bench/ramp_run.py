@@ -125,8 +125,27 @@ class Bench:
             "repeated": len(came) - len({number for _, number in came}),
             **moved,
             **seen.summarise(moved.get("moments_s", {})),
-            "autopilot_log": [{name: each.get(name) for name in _LOGGED} for each in log],
+            "looks": [
+                self._look(entry, begin, content["inputs"][0]["topic"])
+                for entry in log
+                if "analysis" in entry
+            ],
             "bins": seen.bins(),
+        }
+
+    def _look(self, entry: JsonObject, begin: float, topic: str) -> JsonObject:
+        """One entry of the autopilot's log: when, in seconds since the ramp began, how long its
+        analysis took, what it forecast, and what the autopilot made of it."""
+        analysis = self._api.call("GET", f"/analyses/{entry['analysis']}")
+        started, ended = (monotonic_of(analysis[name]) for name in ("started", "ended"))
+        forecast = next((f for f in analysis.get("forecast") or () if f["topic"] == topic), {})
+        return {
+            "t_s": round(monotonic_of(entry["at"]) - begin, 2),
+            "analysis_s": round(ended - started, 2),
+            "warm": analysis["warm"],
+            **{name: forecast.get(name) for name in ("rate", "high", "method", "mape")},
+            "kind": entry["kind"],
+            "message": entry["message"],
         }
 
     def _await_move(self, name: str, until: float) -> JsonObject:
@@ -147,9 +166,6 @@ class Bench:
                 }
             threading.Event().wait(0.5)
         return {}
-
-
-_LOGGED = ("at", "kind", "message")
 
 
 def settings(ahead_s: float, course: Course) -> JsonObject:

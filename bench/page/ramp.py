@@ -40,10 +40,31 @@ def _figures(result: Result) -> str:
         ],
         [row for name, case in cases.items() for row in _spans(_NAMES[name], case)],
     )
+    looks = table(
+        [
+            "autopilot",
+            ">at, s",
+            ">analysis took, s",
+            ">forecast, records/s",
+            ">upper bound",
+            "what it made of it",
+        ],
+        [
+            (
+                _NAMES[name],
+                *(number(look[key]) for key in ("t_s", "analysis_s", "rate", "high")),
+                look["message"],
+            )
+            for name, case in cases.items()
+            for look in case["looks"]
+        ],
+    )
     reasons = [
         f"- {_NAMES[name]}: {case['reason']}" for name, case in cases.items() if "reason" in case
     ]
-    return "\n\n".join([moments, spans, "What the autopilot said:\n\n" + "\n".join(reasons)])
+    return "\n\n".join(
+        [moments, spans, "What the autopilot did:\n\n" + "\n".join(reasons), "Each look:", looks]
+    )
 
 
 def _spans(name: str, case: Result) -> list[Sequence[object]]:

@@ -13,12 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from click.testing import CliRunner, Result
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
+from speck.cli.main import root
 from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
 from speck.model.ids import source_client_id
@@ -349,3 +351,10 @@ def session_present(broker: str, client_id: str) -> bool:
     client.disconnect()
     assert answers, f"{broker} did not answer"
     return answers[0]
+
+
+def run_cli(speck: Speck, *args: str) -> Result:
+    """A command of the CLI, which must succeed."""
+    result = CliRunner().invoke(root, args, env={"SPECK_SERVER": speck.url})
+    assert result.exit_code == 0, f"{result.stdout}\n{result.stderr}"
+    return result

@@ -344,6 +344,17 @@ def ramp() -> JsonObject:
             "meanwhile": span,
             "after": {**span, "uplink_share": None},
             "reason": "the autopilot moves pack to edge-a",
+            "looks": [
+                {
+                    "t_s": 90.0,
+                    "analysis_s": 4.0,
+                    "warm": True,
+                    "rate": None if full else 120.0,
+                    "high": None if full else 150.0,
+                    "kind": "wait",
+                    "message": "everything is already where the policy wants it",
+                }
+            ],
             "lost": 0,
             "bins": bins,
         }
