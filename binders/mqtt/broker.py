@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from paho.mqtt.client import MQTTMessage
 
@@ -56,6 +57,8 @@ class MqttBroker:
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
+        self._is_confirmed = False
+        """Whether the broker has accepted a connection of this version: later ones are eager."""
         self._totals: dict[str, int] = {}
         self._totals_at = time.monotonic()
         self._skipped: dict[str, str] = {}
@@ -63,7 +66,7 @@ class MqttBroker:
 
     def reach(self) -> str:
         """Connect once; returns `mqtt 5` or `mqtt 3.1.1`."""
-        self._version = V5
+        self._version, self._is_confirmed = V5, False
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
@@ -102,7 +105,8 @@ class MqttBroker:
         _check_topic(topic)
         messages = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
         messages |= _clearing_messages(client_id)
-        with self._open(Session(client_id)) as connection:
+        # With MQTT 5 nothing is left of the session once these messages are acknowledged.
+        with self._open(Session(client_id, lingers=self._version == V311)) as connection:
             try:
                 connection.publish_all(messages, retain=True)
                 return
@@ -155,7 +159,7 @@ class MqttBroker:
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, as far as a client can see them, and
         list those that a client cannot see. Each finding has its line for mosquitto.conf."""
-        return check.check(self._target, self._credentials(), self._open)
+        return check.check(self._target, self._credentials(), partial(self._open, eager=False))
 
     def close(self) -> None:
         """Does nothing: no connection outlives a call."""
@@ -229,6 +233,7 @@ class MqttBroker:
         session: Session,
         on_message: Callable[[MQTTMessage], None] | None = None,
         anonymous: bool = False,
+        eager: bool = True,
     ) -> Connection:
         deadline = time.monotonic() + self._target.timeout_s
         credentials = self._credentials()
@@ -238,8 +243,16 @@ class MqttBroker:
         if self._version == V5:
             try:
                 connection = Connection(
-                    address, credentials, session, deadline, V5, on_message, on_request
+                    address,
+                    credentials,
+                    session,
+                    deadline,
+                    V5,
+                    on_message,
+                    on_request,
+                    eager=eager and self._is_confirmed,
                 )
+                self._is_confirmed = True
                 self.capabilities = _capabilities(V5)
                 return connection
             except UnsupportedVersionError as error:

@@ -50,6 +50,9 @@ _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connect
 _KEEPALIVE_S = 60
 _LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
 _DRAIN_S = 2.0
+_FEW = 4
+"""Messages that are sent before the broker has told its Receive Maximum; brokers take 20 or more,
+unless configured otherwise."""
 
 
 class UnsupportedVersionError(BrokerRefusedError):
@@ -88,7 +91,10 @@ class Connection:
     """A connected MQTT client. Use it as a context manager, in one thread.
 
     Opening raises UnreachableError (no answer until `deadline`, in `time.monotonic()`
-    seconds), BrokerRefusedError or UnsupportedVersionError.
+    seconds), BrokerRefusedError or UnsupportedVersionError. With `eager` it does not wait for the
+    broker's answer: MQTT lets a client send its requests right behind CONNECT, which saves a round
+    trip, and a broker that refuses the connection ignores them. The first wait raises the refusal,
+    and `session_present` is known after it.
     """
 
     def __init__(
@@ -100,6 +106,8 @@ class Connection:
         version: MQTTProtocolVersion = V5,
         on_message: Callable[[MQTTMessage], None] | None = None,
         on_request: Callable[[], None] = ignore_request,
+        *,
+        eager: bool = False,
     ) -> None:
         self.address = address
         self._on_request = on_request
@@ -108,6 +116,8 @@ class Connection:
         self.connack: dict[str, Any] = {}
         self._deadline = deadline
         self._connack_code: ReasonCode | None = None
+        self._credentials = credentials
+        self._is_accepted = False
         self._failure: str | None = None
         self._is_refused = False
         self._pubacks: dict[int, ReasonCode] = {}
@@ -117,6 +127,8 @@ class Connection:
         self._client = self._make_client(session, credentials, on_message)
         try:
             self._connect(session, credentials)
+            if not eager:
+                self._accept()
         except BaseException:
             self._drop()
             raise
@@ -169,6 +181,8 @@ class Connection:
     def publish_all(self, messages: Mapping[str, bytes], *, retain: bool = False) -> None:
         """Publish messages by topic at QoS 1, in this order, and wait for all acknowledgements at
         the end: one round trip, or more if the broker's Receive Maximum is lower."""
+        if len(messages) > _FEW:
+            self._accept()  # it tells the Receive Maximum
         limit = self.connack.get("ReceiveMaximum", len(messages))
         in_flight: deque[tuple[int, str]] = deque()
         for topic, payload in messages.items():
@@ -195,6 +209,10 @@ class Connection:
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
         """Drive the connection until `done()`; `what` completes the message "cannot ..."."""
+        self._accept()
+        self._drive(done, what)
+
+    def _drive(self, done: Callable[[], bool], what: str) -> None:
         while not done():
             if self._failure is not None:
                 kind = BrokerRefusedError if self._is_refused else LostError
@@ -284,8 +302,14 @@ class Connection:
         except OSError as error:
             raise self._connect_error(error, credentials) from error
         self._on_request()
+
+    def _accept(self) -> None:
+        """Wait until the broker has accepted the connection. Raises what opening it raises."""
+        if self._is_accepted:
+            return
+        credentials = self._credentials
         try:
-            self.wait(lambda: self._connack_code is not None, "connect")
+            self._drive(lambda: self._connack_code is not None, "connect")
         except LostError as error:
             # Mosquitto closes the connection without an alert
             if self._client._ssl_context is None or credentials.cert is not None:
@@ -297,6 +321,7 @@ class Connection:
         assert self._connack_code is not None
         if self._connack_code.is_failure:
             raise self._refusal(self._connack_code, credentials)
+        self._is_accepted = True
 
     def _connect_error(self, error: OSError, credentials: Credentials) -> SpeckError:
         reason = error.strerror or str(error) or type(error).__name__

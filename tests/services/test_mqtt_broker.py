@@ -69,6 +69,28 @@ def test_credentials_let_in_and_their_absence_does_not(tmp_path: Path) -> None:
         assert "guess" not in str(error.value)
 
 
+def test_a_refusal_after_an_accepted_connection_is_told(tmp_path: Path) -> None:
+    """Later connections send their requests before the broker has answered CONNECT."""
+    with guarded(tmp_path, acl="user speck\ntopic readwrite #") as server:
+        file = write_credentials(tmp_path, user="speck", password="secret=1")
+        broker = MqttBroker(Target(server.address, file))
+        broker.reserve("one", "t")
+        assert broker.reserve("one", "t"), "the session exists"
+        write_credentials(tmp_path, user="speck", password="guess")
+        calls: list[Callable[[], object]] = [
+            lambda: broker.reserve("two", "t"),
+            lambda: broker.release("one", "t", last_reader=True),
+            lambda: broker.forget("one"),
+            broker.view,
+        ]
+        for call in calls:
+            with pytest.raises(BrokerRefusedError, match="as user 'speck'"):
+                call()
+        write_credentials(tmp_path, user="speck", password="secret=1")
+        assert broker.reserve("one", "t"), "a refused release has not touched the session"
+        assert not broker.reserve("two", "t")
+
+
 def test_a_topic_that_may_not_be_written_or_read_is_named(tmp_path: Path) -> None:
     with guarded(tmp_path, acl="user speck\ntopic write speck/marker/#") as server:
         file = write_credentials(tmp_path, user="speck", password="secret=1")
