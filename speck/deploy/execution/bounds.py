@@ -16,7 +16,7 @@ class Bounds:
 
     workers: int = 256
     per_site: int = 16
-    poll_s: float = 0.05
+    poll_s: float = 0.03
     poll_most_s: float = 0.2
     poll_calm_s: float = 1.0
     retry_first_s: float = 0.2

@@ -15,7 +15,8 @@ from speck.deploy.execution.bounds import Bounds
 from speck.deploy.operations import Waiting
 from speck.model.observation import EngineJob
 
-PAUSE_POLLS = 4
+PAUSE_POLLS = 3
+GROWTH = 1.2
 """The pause after a poll is at least this many times as long as the poll took: an engine that is
 busy or far away is polled less often."""
 
@@ -161,8 +162,8 @@ class PollSchedule:
         self._under_way.discard(site)
         self._last[site] = now
         soon_s = max(self._bounds.poll_s, PAUSE_POLLS * took_s)
-        longer_s = 1.5 * self._pause_s.get(site, self._bounds.poll_s)
-        pause_s = soon_s if ended_waits else longer_s
+        longer_s = GROWTH * self._pause_s.get(site, self._bounds.poll_s)
+        pause_s = soon_s if ended_waits else max(soon_s, longer_s)
         self._pause_s[site] = min(pause_s, self._bounds.poll_most_s)
 
     def _is_due(self, site: str, now: float, *, calm: bool) -> bool:
