@@ -12,7 +12,7 @@ from speck.deploy.planner.sinks import find_staying_readers, sinks_of
 from speck.deploy.planner.starts import try_main
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
-from speck.model.job import Delivery, DesiredState
+from speck.model.job import Delivery, DesiredState, Job
 from speck.model.link import Link
 from speck.model.plan import Cancel, Drain, Fence, Stop
 from speck.spec.job_contract import reports_numbers
@@ -98,7 +98,7 @@ def stop(draft: Draft, decision: Decision) -> None:
     operation: Fence | Cancel | Stop = Stop(*identity, final)
     if may_arrive(draft, old):
         operation = Fence(*identity)
-    elif has_no_dependents(draft, decision) or old.job.site in draft.cannot_save:
+    elif needs_no_savepoint(draft, decision) or old.job.site in draft.cannot_save:
         operation = Cancel(*identity, final)
     decision.stop_id = draft.add(operation, after, decision.reason)
     if leaves(decision) or decision.job_name in draft.cut_between:
@@ -192,13 +192,30 @@ def is_followed(draft: Draft, client_id: str) -> bool:
     return any(former.client_id == client_id for former in draft.predecessors.values())
 
 
-def has_no_dependents(draft: Draft, decision: Decision) -> bool:
-    """Whether a removed job may be cancelled instead of stopped. Not if a reader is drained after
-    it, now or later: only a stop flushes its sink and reports its last number. Nor if another
-    reader follows it: only a stop determines exactly what it has taken."""
+def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
+    """Whether a job may be cancelled instead of stopped with a savepoint.
+
+    Not if a reader is drained after it, now or later: only a stop flushes its sink and reports its
+    last number. Nor if another reader follows it: only a stop determines exactly what it has taken.
+    """
     assert decision.old is not None
-    old = decision.old.job
-    stay = draft.drain and find_staying_readers(draft, old.sink)
+    old, new = decision.old.job, decision.new
     own = source_client_id(draft.installation, decision.job_name, old.source)
-    depends = old.sink in draft.drained_links or stay or is_followed(draft, own)
-    return decision.new is None and not depends
+    if old.sink in draft.drained_links or is_followed(draft, own):
+        return False
+    if new is None:
+        return not (draft.drain and find_staying_readers(draft, old.sink))
+    return _restarts_without_state(draft, decision, old, new)
+
+
+def _restarts_without_state(draft: Draft, decision: Decision, old: Job, new: Job) -> bool:
+    """Whether the next incarnation reads and writes the same links without any state of this one.
+
+    What this one took since its last checkpoint then comes again: that is not acknowledged. Not
+    under `exactly_once`, since results that are not published yet are in the state, and a repeated
+    input would be published again under another number.
+    """
+    is_cut = decision.job_name in draft.cut_jobs or decision.job_name in draft.cut_between
+    in_place = (old.source, old.sink) == (new.source, new.sink) and not is_cut
+    publishes_at_once = Delivery.EXACTLY_ONCE not in (old.delivery, new.delivery)
+    return decision.starts and not decision.keeps_state and in_place and publishes_at_once

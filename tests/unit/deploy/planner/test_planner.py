@@ -9,7 +9,7 @@ from speck.deploy.planner import plan as make_plan
 from speck.model.composition import Composition, Reader
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Inventory, Session, StartState
-from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.job import Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import (
     BrokerView,
@@ -328,6 +328,27 @@ def test_a_stateless_update_starts_from_nothing() -> None:
     new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
     plan = plan_jobs(deployed(A), new)
     assert plan.steps[-2].operation.keeps_state is False  # type: ignore[union-attr]
+
+
+def test_a_job_that_restarts_without_state_is_cancelled_instead_of_saved() -> None:
+    new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
+    assert "cancel A on edge-a" in str(plan_jobs(deployed(A, B), new, B))
+    assert "cancel A on edge-a" in str(plan_jobs(deployed(A, B), moved(new, "edge-b"), B))
+    assert "stop A on edge-a" in str(plan_jobs(deployed(A, B), replace(A, args=("--x",)), B))
+
+
+def test_results_that_wait_for_a_checkpoint_are_published_by_a_stop() -> None:
+    new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
+    exact = replace(A, delivery=Delivery.EXACTLY_ONCE)
+    assert "stop A" in str(plan_jobs(deployed(exact, B), replace(new, delivery=exact.delivery), B))
+    assert "stop A" in str(plan_jobs(deployed(A, B), replace(new, delivery=exact.delivery), B))
+
+
+def test_a_job_without_state_whose_links_change_reports_its_last_number() -> None:
+    new = replace(A, sink=Link("tcp://cloud:1883", "T-9"), upgrade=Upgrade.STATELESS)
+    assert "stop A on edge-a" in str(plan_jobs(deployed(A, B), new, B))
+    new = replace(A, source=Link("tcp://edge-a:1883", "T-9"), upgrade=Upgrade.STATELESS)
+    assert "stop A on edge-a" in str(plan_jobs(deployed(A, B), new, B))
 
 
 def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
