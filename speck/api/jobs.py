@@ -12,9 +12,13 @@ from speck.api.requests import Query, document, paging, refuse_other_name, text,
 from speck.api.routes import Routes, answer, listing
 from speck.model.composition import CompositionDescription, composition_of_one
 from speck.model.job import JobDescription
+from speck.service.job_list import AT_ONCE
 from speck.spec.schema import JobSchema, job_from_data
 
 WAIT_S = 60.0
+_LEAST_AT_ONCE = 32
+"""Jobs of a list that are looked at together, at least: few are left over where a filter or a
+scope hides many."""
 _STARTING = {
     201: shapes.JobShape,
     200: shapes.JobShape,
@@ -36,7 +40,8 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
     has_job = reach().has_job
-    jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"])
+    at_once = min(AT_ONCE, max(_LEAST_AT_ONCE, (query["limit"] or AT_ONCE) + 1))
+    jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"], at_once)
     return listing("jobs", show_jobs(j for j in jobs if has_job(j["job_name"])), "job_name", query)
 
 

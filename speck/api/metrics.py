@@ -30,8 +30,8 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 KEPT_S = 1.0
 """How long the state is kept before it is written again, at least."""
-_SHARE = 10
-"""Writing the state takes at most this part of the time, one tenth."""
+_SHARE = 20
+"""Writing the state takes at most this part of the time, one twentieth."""
 
 
 class Metrics:
@@ -158,7 +158,7 @@ class _State(Collector):
         yield up
         yield free
         jobs: Counter[tuple[str, ...]] = Counter(
-            (str(job["state"]),) for job in self._service.jobs.all()
+            {(state,): count for state, count in self._service.jobs.count_states().items()}
         )
         yield _gauge("speck_jobs", "Jobs by observed state", ["state"], jobs)
         changes = self._service.changes.all()

@@ -13,6 +13,7 @@ whose request is being answered is never cut.
 from __future__ import annotations
 
 import errno
+import gc
 import ipaddress
 import json
 import os
@@ -55,6 +56,10 @@ read only once its sender is known."""
 
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes of answers that wait for their readers. Past it the slowest are dropped."""
+
+GC_THRESHOLDS = 50_000, 20, 20
+"""The garbage collector runs after so many new objects. By default it does after 700: with ten
+thousand jobs it would take a quarter of the time of a plan, whose objects are in no cycle."""
 
 SWITCH_S = 0.001
 """How long a busy thread may keep the interpreter. A health check needs its turn about ten times:
@@ -124,6 +129,7 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         self._most = max(1, min(MAX_CONNECTIONS, raise_file_limit() // 2))
         self._most_per_address = max(1, self._most // ADDRESS_SHARE)
         sys.setswitchinterval(SWITCH_S)
+        gc.set_threshold(*GC_THRESHOLDS)
         # those that wait for bodies come on top: the application shares out its own threads
         slow_bodies = max(1, self.cfg.threads // 4)
         self._slots = BoundedSemaphore(slow_bodies)

@@ -374,12 +374,18 @@ def _note_progress(memory: JobMemory, progress: Progress | None, now: float) -> 
         feed = _Feed(progress.sent, feed.rises + 1, feed.first if feed.rises else now)
     elif progress.sent < feed.sent:  # a producer begins to count again in a new epoch
         feed = replace(feed, sent=progress.sent)
-    return replace(
-        memory,
-        interval_s=progress.interval_s,
-        checkpoint=checkpoint.update(progress.completed, now),
-        taken=taken.update(progress.taken, now),
-        feed=feed,
+    return JobMemory(  # `replace` takes three times as long, and most jobs come here
+        memory.engine_job_id,
+        memory.health,
+        memory.since,
+        memory.reason,
+        memory.repairs,
+        memory.not_before,
+        progress.interval_s,
+        checkpoint.update(progress.completed, now),
+        taken.update(progress.taken, now),
+        feed,
+        memory.waits,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from speck.clock import Clock
 from speck.errors import NotFoundError
@@ -25,6 +27,7 @@ class JobList:
         self._records = records
         self._status = views
         self._clock = clock
+        self._all: tuple[tuple[int, int], Sequence[tuple[str, str]]] = ((-1, -1), ())
         self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
 
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
@@ -40,7 +43,8 @@ class JobList:
     ) -> Iterator[JsonObject]:
         """The jobs whose names follow `after`; filtered. Sites are polled for `at_once` jobs at a
         time, so that a caller who takes a few of many does not wait for the rest."""
-        names = sorted((name, scope) for name, scope in self._names() if name > after)
+        names = self._sorted_names()
+        names = names[bisect_right(names, after, key=itemgetter(0)) :]
         # all of them: polls may be as old as polls of all sites are, and are awaited once
         few = at_once <= AT_ONCE
         fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
@@ -57,6 +61,24 @@ class JobList:
             for job in sorted(jobs, key=lambda job: str(job["job_name"])):
                 if site in (None, job["site"]) and state in (None, job["state"]):
                     yield job
+
+    def count_states(self) -> Counter[str]:
+        """How many jobs are in each state."""
+        counts: Counter[str] = Counter()
+        fresh_s = fresh_for(len(self._records.sites()))
+        until = self._clock.monotonic() + PATIENCE_S
+        for head in self._records.heads.values():
+            if not head.get("deleted"):
+                jobs, last_change = self._descriptions(head), head.get("last_change")
+                counts += self._status.count_states(jobs, head["name"], last_change, fresh_s, until)
+        return counts
+
+    def _sorted_names(self) -> Sequence[tuple[str, str]]:
+        """(name, composition) of every job, by name; computed once for each change of them."""
+        version = self._records.deployed.writes[0], self._records.heads.writes
+        if self._all[0] != version:
+            self._all = version, sorted(self._names())
+        return self._all[1]
 
     def _names(self) -> Iterator[tuple[str, str]]:
         """(name, composition) of every job, including those that are still being removed."""

@@ -6,6 +6,7 @@ planned and carried out like any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -63,6 +64,10 @@ class Jobs:
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Every job by name; filtered."""
         return self._list.all(site, state)
+
+    def count_states(self) -> Counter[str]:
+        """How many jobs are in each state."""
+        return self._list.count_states()
 
     def behind(
         self, after: str, site: str | None = None, state: str | None = None, at_once: int = AT_ONCE

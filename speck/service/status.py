@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from speck.clock import Clock
@@ -48,8 +47,6 @@ a round."""
 _CHANGES_KEPT = 1000
 """How many changes' errors are kept."""
 
-_dumped = lru_cache(20_000)(dump_job)
-
 
 class StatusViews:
     """Renders jobs and sites."""
@@ -78,7 +75,47 @@ class StatusViews:
         """The Job shape of each job of a composition, and of what is still being removed;
         `only` of some names. `fresh_s`: looks that old are good here, and always those that are
         for so many sites; they are waited for `until` (monotonic) at most."""
-        inventory = self._records.inventory(composition).jobs
+        rendered = []
+        for description, incarnation, state, error, site in self._judge(
+            descriptions, composition, last_change, only, fresh_s, until
+        ):
+            rendered.append(
+                {
+                    **dump_job(description),
+                    "composition": visible_name(composition),
+                    "revision": revision,
+                    "site": site,
+                    "state": state,
+                    "engine_job_id": incarnation.engine_job_id if incarnation else None,
+                    "attempt": incarnation.attempt if incarnation else None,
+                    "error": error,
+                }
+            )
+        return rendered
+
+    def count_states(
+        self,
+        descriptions: Mapping[str, JobDescription],
+        composition: str,
+        last_change: str | None,
+        fresh_s: float,
+        until: float,
+    ) -> Counter[str]:
+        """How many of the jobs that `jobs` would list are in each state."""
+        jobs = self._judge(descriptions, composition, last_change, None, fresh_s, until)
+        return Counter(job[2] for job in jobs)
+
+    def _judge(
+        self,
+        descriptions: Mapping[str, JobDescription],
+        composition: str,
+        last_change: str | None,
+        only: Collection[str] | None,
+        fresh_s: float,
+        until: float | None,
+    ) -> Iterator[tuple[JobDescription, Incarnation | None, str, str | None, str | None]]:
+        """(description, incarnation, state, error, site) of each job; see `jobs`."""
+        inventory = self._records.deployed.incarnations(composition)
         if only is not None:
             descriptions = {name: descriptions[name] for name in only if name in descriptions}
             inventory = {name: inventory[name] for name in only if name in inventory}
@@ -99,7 +136,6 @@ class StatusViews:
             for name, incarnation in inventory.items()
             if name not in descriptions
         }
-        rendered = []
         for name, description in {**descriptions, **leftover}.items():
             incarnation = inventory.get(name)
             if incarnation is None and name in removed:
@@ -108,20 +144,13 @@ class StatusViews:
                 self._board.job(composition, incarnation) if incarnation and not running else None
             )
             site = description.site or engine_sites.get(description.engine_address or "")
-            rendered.append(
-                {
-                    **_dumped(description),
-                    "composition": visible_name(composition),
-                    "revision": revision,
-                    "site": incarnation.job.site if incarnation else site,
-                    "state": changing.get(name)
-                    or _state(name, description, incarnation, polls, errors, health),
-                    "engine_job_id": incarnation.engine_job_id if incarnation else None,
-                    "attempt": incarnation.attempt if incarnation else None,
-                    "error": errors.get(name) or (health.reason if health else None),
-                }
+            yield (
+                description,
+                incarnation,
+                changing.get(name) or _state(name, description, incarnation, polls, errors, health),
+                errors.get(name) or (health.reason if health else None),
+                incarnation.job.site if incarnation else site,
             )
-        return rendered
 
     def sites(self, sites: Collection[Site]) -> list[JsonObject]:
         """The Site shape of each. All are polled together: one after another, the first polls

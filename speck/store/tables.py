@@ -93,7 +93,8 @@ class KeptTable(Table):
     def __init__(self, store: Store, noun: str):
         super().__init__(store, noun)
         self._kept = dict(super().items())
-        self._writes = 0
+        self.writes = 0
+        """A number that changes whenever a record does."""
         self._sorted: tuple[int, Sequence[str]] = (-1, ())
 
     def note(self, identity: str, record: JsonObject | None) -> None:
@@ -102,7 +103,7 @@ class KeptTable(Table):
             self._kept.pop(identity, None)
         else:
             self._kept[identity] = record
-        self._writes += 1
+        self.writes += 1
 
     def get(self, *identity: str | int) -> JsonObject | None:
         record = self._kept.get("/".join(map(str, identity)))
@@ -130,7 +131,7 @@ class KeptTable(Table):
     def _identities(self) -> Sequence[str]:
         """All, in order."""
         writes, identities = self._sorted
-        if writes != (now := self._writes):
+        if writes != (now := self.writes):
             identities = sorted(self._kept.copy())
             self._sorted = now, identities
         return identities

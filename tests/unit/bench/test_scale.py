@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.page.scale import where_it_breaks
-from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, exponents, keeps_up
+from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, compare, exponents, keeps_up
 from speck.model.values import JsonObject
 
 LATENCIES = {"starting": [0.5, 1.0, 1.5]}
@@ -19,8 +19,9 @@ def row(sites: int, seconds: float, every_s: float) -> JsonObject:
         **times,
         "rss_mb": 100.0,
         "store_bytes": sites * 1000,
-        "reads": {"jobs": read},
-        "watch": {"numbers_every_s": every_s},
+        "reads": {"jobs": read, "metrics": read},
+        "watch": {"engine_every_s": every_s, "numbers_every_s": every_s},
+        "collector": {"every_s": 10.0, "gaps": 0},
         "cores": {"apply": {"engines": 0.1, "mount": 0.1}},
     }
 
@@ -40,7 +41,7 @@ def test_what_grows_too_steeply_at_the_largest_size_fails(power: float, fine: bo
 
 
 def test_a_machine_that_was_busy_while_flink_was_measured_fails() -> None:
-    rows = [row(10, 1.0, 5.0), row(100, 10.0, 5.0)]
+    rows = [row(10, 0.1, 5.0), row(100, 1.0, 5.0)]
     verdicts = checks(rows, {"starting": [20.0] * 10})
     assert [c.name for c in verdicts if c.ok is False] == [
         "the real Flink was measured on a quiet machine"
@@ -59,7 +60,16 @@ def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
     assert keeps_up(rows) == 100
     verdicts = {c.name: c.ok for c in checks(rows, LATENCIES)}
-    assert verdicts["each of 1000 sites is looked at every, s"] is False
+    assert verdicts["each of 1000 sites is looked at (numbers) every, s"] is False
+
+
+def test_what_is_slower_than_before_at_the_smallest_size_fails() -> None:
+    before = row(10, 1.0, WATCH_S)
+    assert compare(before, before) == {}
+    after = {**before, "plan_s": 1.2, "apply_s": 1.5}
+    assert compare(before, after) == {"apply_s": 1.5}
+    verdicts = checks([after], LATENCIES, slower=compare(before, after))
+    assert [c.measured for c in verdicts if c.ok is False] == ["apply_s 1.5 times"]
 
 
 def test_the_page_says_where_it_breaks() -> None:

@@ -26,6 +26,7 @@ from speck.spec.schema import (
     job_from_data,
     load_composition,
     load_document,
+    read_valid_job,
     site_from_data,
 )
 
@@ -55,6 +56,7 @@ def faults(read: Callable[[], object]) -> list[str]:
 
 def job_faults(**changes: Any) -> list[str]:
     data = {key: value for key, value in {**JOB, **changes}.items() if value is not ...}
+    assert read_valid_job(data) is None
     return faults(lambda: job_from_data(data))
 
 
@@ -108,6 +110,23 @@ def test_what_a_link_leaves_out_is_as_it_was_before_there_was_one() -> None:
 
 def test_null_places_count_as_absent() -> None:
     assert job_from_data(JOB | {"spe_address": None, "source_site": None}) == job_from_data(JOB)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"args": ["--window", "10s"], "parallelism": 4, "delivery": "exactly_once"},
+        {"pinned": True, "stateful": None, "state": "stopped", "upgrade": "stateless"},
+        {"link": {"batch_records": 7, "compression": "zstd"}},
+        {"link": {}, "sink_site": "cloud", "source_broker": "tcp://172.16.39.7"},
+        {"site": None, "spe_address": "http://172.16.39.7:8081/"},
+    ],
+)
+def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> None:
+    job = read_valid_job({**JOB, **changes})
+    assert job is not None
+    assert job == job_from_data({**JOB, **changes})
 
 
 @pytest.mark.parametrize(
