@@ -26,15 +26,25 @@ ANALYSIS_S = 600.0
 def analyse(api: Api, composition: str, since: float, until: float) -> JsonObject:
     """The analysis of a composition between two moments of time.monotonic."""
     request = {"composition": composition, "since": _moment(since), "until": _moment(until)}
-    started = api.call("POST", "/analyses", request)
+    analysis = _await_analysis(api, api.call("POST", "/analyses", request)["id"])
+    if analysis["state"] != "done":
+        raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
+    return analysis
+
+
+def warm_up(api: Api, ahead_s: float) -> None:
+    """Have Spark started, and what an analysis with a forecast needs compiled."""
+    request = {"window_s": 60.0, "ahead_s": ahead_s}
+    _await_analysis(api, api.call("POST", "/analyses", request)["id"])
+
+
+def _await_analysis(api: Api, analysis_id: str) -> JsonObject:
     over = ("done", "failed", "cancelled")
     deadline = time.monotonic() + ANALYSIS_S
-    while (analysis := api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
+    while (analysis := api.call("GET", f"/analyses/{analysis_id}"))["state"] not in over:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {analysis}")
         threading.Event().wait(0.3)
-    if analysis["state"] != "done":
-        raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
     return analysis
 
 

@@ -152,10 +152,21 @@ def _judge_prediction(application: str, outcome: JsonObject) -> list[Check]:
                 near,
             )
         )
-    if outcome["machine_cpu"] > MOST_CPU:
-        note = f"not judged: the machine was {outcome['machine_cpu']:.0%} in use"
-        checks = [replace(check, ok=None, note=note) for check in checks]
-    return checks
+    if not outcome["within_limits"]:
+        # what an engine needs besides its jobs is left to it by the limits only
+        checks = [
+            replace(check, ok=None, note="reported only: limits are exceeded") for check in checks
+        ]
+    return _unless_saturated(checks, outcome)
+
+
+def _unless_saturated(checks: list[Check], *outcomes: JsonObject) -> list[Check]:
+    """The checks; not judged if the machine was saturated."""
+    cpu = max(outcome["machine_cpu"] for outcome in outcomes)
+    if cpu <= MOST_CPU:
+        return checks
+    note = f"not judged: the machine was {cpu:.0%} in use"
+    return [replace(check, ok=None, note=note) for check in checks]
 
 
 def _judge_milp(cell: JsonObject) -> list[Check]:
@@ -170,7 +181,7 @@ def _judge_milp(cell: JsonObject) -> list[Check]:
     ]
     sent, least = exact["measured"]["wan_bytes_per_s"], min(others, default=0.0)
     sinks = [each["measured"]["sink_per_s"] for each in (cloud, exact)]
-    return [
+    checks = [
         Check(
             f"WAN bytes/s of milp, {cell['application']}",
             f"<= {least:.0f} + 5 %: the least of all within the limits",
@@ -184,6 +195,7 @@ def _judge_milp(cell: JsonObject) -> list[Check]:
             sinks[1] > sinks[0],
         ),
     ]
+    return _unless_saturated(checks, cloud, exact)
 
 
 class Runs:

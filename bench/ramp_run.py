@@ -25,6 +25,7 @@ from bench.placing import (
     measured_fog,
     monotonic_of,
     summarise_prediction,
+    warm_up,
 )
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink
@@ -92,6 +93,9 @@ class Bench:
         content = composition(case)
         name, output = content["name"], content["outputs"][0]
         self._api.apply(content)
+        if not is_quick():
+            threading.Event().wait(60.0)  # until there is something to analyse
+            warm_up(self._api, ahead_s or course.every_s)
         self._api.call("PUT", f"/compositions/{name}/autopilot", settings(ahead_s, course))
         reader = (output["client_id"], self._brokers[CLOUD], output["topic"])
         watch = Watch(self._fog)
@@ -138,7 +142,9 @@ class Bench:
         analysis took, what it forecast, and what the autopilot made of it."""
         analysis = self._api.call("GET", f"/analyses/{entry['analysis']}")
         started, ended = (monotonic_of(analysis[name]) for name in ("started", "ended"))
-        forecast = next((f for f in analysis.get("forecast") or () if f["topic"] == topic), {})
+        forecast: JsonObject = next(
+            (f for f in analysis.get("forecast") or () if f["topic"] == topic), {}
+        )
         return {
             "t_s": round(monotonic_of(entry["at"]) - begin, 2),
             "analysis_s": round(ended - started, 2),
