@@ -79,7 +79,11 @@ class Flink:
             case ("POST", "jobs", job_id, "stop" | "savepoints" as verb):
                 return self._save(job_id, verb, json.loads(body), now)
             case ("POST", "jobs", job_id, "checkpoints"):  # they come by the clock
-                return "savepoint", {"request-id": job_id}
+                trigger = str(json.loads(body)["triggerId"])
+                if job_id in site.jobs:
+                    done = site.completed(site.jobs[job_id], now)
+                    site.checkpoint_requests[job_id, trigger] = done
+                return "savepoint", {"request-id": trigger}
             case ("PATCH", "jobs", job_id):
                 return self._cancel(job_id, now)
             case ("GET", "jars"):
@@ -111,6 +115,8 @@ class Flink:
                 raise Refused(404, f"org.apache.flink.runtime.rest.handler.{why}{rest[1]} for job")
             return "trigger", answers.savepoint(save, now)
         job = self._job(job_id)
+        if len(rest) == 2 and rest[0] == "checkpoints" and rest[1] != "config":
+            return "trigger", self._checkpoint_request(job, rest[1], now)
         match rest:
             case []:
                 return "job", answers.job(self.site, job, now)
@@ -127,6 +133,13 @@ class Flink:
                 kind = "metric names" if names is None else "metric values"
                 return kind, answers.vertex_metrics(job, names, now)
         raise Refused(404, "Unable to load requested file.")
+
+    def _checkpoint_request(self, job: Job, trigger: str, now: float) -> Any:
+        done = self.site.checkpoint_requests.get((job.id, trigger))
+        if done is None:
+            raise Refused(404, f"There is no checkpoint operation with triggerId={trigger}")
+        is_over = self.site.completed(job, now) > done
+        return {"status": {"id": "COMPLETED" if is_over else "IN_PROGRESS"}}
 
     def _job(self, job_id: str) -> Job:
         job = self.site.jobs.get(job_id)

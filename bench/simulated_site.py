@@ -73,6 +73,8 @@ class Site:
         self.jobs: dict[str, Job] = {}
         self.jars: dict[str, float] = {}
         self.triggers: dict[tuple[str, str], Savepoint] = {}
+        self.checkpoint_requests: dict[tuple[str, str], int] = {}
+        """The checkpoints completed when another one was asked for."""
         self._locations: dict[str, int] = {}
         self._waiting: list[Job] = []
         self._draw = draw

@@ -180,9 +180,13 @@ class StreamEngine(Protocol):
     def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
         """Begin a savepoint of a job that keeps running."""
 
-    def checkpoint(self, engine_job_id: str) -> None:
+    def checkpoint(self, engine_job_id: str, trigger_id: str) -> None:
         """Trigger a checkpoint now, in addition to the periodic ones, so that a reader acknowledges
         and reports the messages that it has taken. Does not wait for the checkpoint."""
+
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+        """Return the progress of the checkpoint of `trigger_id`; its location is not known. Raises
+        EngineRefusedError if the engine does not know the trigger."""
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """Return the progress of the savepoint of `trigger_id`."""

@@ -107,6 +107,17 @@ def savepoint_progress(answer: Json) -> SavepointProgress:
     return SavepointProgress(done=True, location=location, failure=reason_of(trace))
 
 
+def checkpoint_progress(answer: Json) -> SavepointProgress:
+    """From `/jobs/:id/checkpoints/:trigger`."""
+    if answer["status"]["id"] != "COMPLETED":
+        return SavepointProgress(done=False)
+    failure = (answer.get("operation") or {}).get("failure-cause")
+    if failure is None:
+        return SavepointProgress(done=True)
+    trace = str(failure.get("stack-trace") or failure.get("class") or "")
+    return SavepointProgress(done=True, failure=reason_of(trace))
+
+
 def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgress:
     """Add how many subtasks have completed their part of the current savepoint, from
     `/jobs/:id/checkpoints`; unchanged if no savepoint is listed (yet)."""

@@ -165,11 +165,17 @@ class FlinkEngine:
             body |= {"cancel-job": False}
             self._rest.post(f"/jobs/{engine_job_id}/savepoints", body)
 
-    def checkpoint(self, engine_job_id: str) -> None:
+    def checkpoint(self, engine_job_id: str, trigger_id: str) -> None:
         """Trigger a checkpoint now, in addition to the periodic ones."""
         with self._translate_errors(f"take a checkpoint of job {engine_job_id}"):
-            body = {"checkpointType": "CONFIGURED"}
+            body = {"checkpointType": "CONFIGURED", "triggerId": trigger_id}
             self._rest.post(f"/jobs/{engine_job_id}/checkpoints", body)
+
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+        """Return its progress, in contrast to `checkpointing` from no cache."""
+        with self._translate_errors(f"read progress of a checkpoint of job {engine_job_id}"):
+            path = f"/jobs/{engine_job_id}/checkpoints/{trigger_id}"
+            return answers.checkpoint_progress(self._rest.get(path))
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """Return its progress. Raises EngineRefusedError if the engine does not know the trigger

@@ -123,10 +123,22 @@ class MemoryEngine:
             if trigger_id not in job.savepoints:
                 self._begin_savepoint(job, target_directory, trigger_id)
 
-    def checkpoint(self, engine_job_id: str) -> None:
-        """Does nothing: checkpoints are taken by `World.pump`."""
+    def checkpoint(self, engine_job_id: str, trigger_id: str) -> None:
+        """Note the request: checkpoints are taken by `World.pump`."""
         with self._call("checkpoint", engine_job_id):
-            return
+            job = self._engine.jobs.get(engine_job_id)
+            if job is not None:
+                job.checkpoint_requests[trigger_id] = job.checkpoint_id
+
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+        """Done once a checkpoint has completed since the request."""
+        with self._call("checkpoint_progress", engine_job_id):
+            job = self._find_job("read progress of a checkpoint of", engine_job_id)
+            if trigger_id not in job.checkpoint_requests:
+                raise EngineRefusedError(
+                    f"cannot read progress of checkpoint {trigger_id} of {engine_job_id}: unknown"
+                )
+            return SavepointProgress(job.checkpoint_id > job.checkpoint_requests[trigger_id])
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """Return the progress; done at once unless a test holds savepoints."""

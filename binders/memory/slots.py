@@ -85,6 +85,8 @@ class MemoryJob:
     mark: str | None = None
     newest: CheckpointInfo | None = None
     savepoints: dict[str, SavepointProgress] = field(default_factory=dict)
+    checkpoint_requests: dict[str, int] = field(default_factory=dict)
+    """The last checkpoint when each was asked for, by trigger."""
     stopping: str | None = None  # the trigger of a stop that has not finished
     exceptions: list[JobException] = field(default_factory=list)
     _saved: tuple[int, int] | None = None  # (messages, number) at the newest checkpoint

@@ -388,10 +388,16 @@ def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEn
 
 def test_a_checkpoint_may_be_asked_for(bench: Bench, engine: StreamEngine) -> None:
     """Also for a job that is gone: the next checkpoint shows any effect."""
-    engine.checkpoint(uuid4().hex)
+    engine.checkpoint(uuid4().hex, uuid4().hex)
     job = run(engine, submission(bench))
-    engine.checkpoint(job)
+    trigger = uuid4().hex
+    engine.checkpoint(job, trigger)
     assert engine.status(job) is RunState.RUNNING
+    checkpointed(bench, engine, job)
+    wait_for(lambda: engine.checkpoint_progress(job, trigger).done)
+    assert engine.checkpoint_progress(job, trigger).failure is None
+    with pytest.raises(EngineRefusedError, match=r"^cannot read progress of "):
+        engine.checkpoint_progress(job, uuid4().hex)
 
 
 def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) -> None:

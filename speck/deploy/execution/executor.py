@@ -106,6 +106,7 @@ class Execution:
 
     def run(self) -> ChangeState:
         """Carry out the whole plan and return how the change ended."""
+        self._operations.begin(record.step.operation for record in self.change.operations)
         self._enqueue(self._order.release_first())
         try:
             with ThreadPoolExecutor(self._workers(), thread_name_prefix="operation") as pool:

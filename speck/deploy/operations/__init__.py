@@ -6,7 +6,7 @@ No decision is made here; the plan made them. A handler returns a `Done` with wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from speck.binding import StateKeeper
@@ -15,7 +15,11 @@ from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
-from speck.deploy.operations.refilling import Refills
+from speck.deploy.operations.refilling import (
+    Refills,
+    find_neighbours,
+    publishes_at_checkpoints,
+)
 from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.state_transfer import carry
 from speck.deploy.operations.stopping import Stopping
@@ -59,6 +63,18 @@ class Operations:
         self._context = Context(
             connections, records, clock, scope, jar_file, patience, keeper, refills
         )
+
+    def begin(self, operations: Iterable[Operation]) -> None:
+        """Prepare for the operations of a plan: jobs that publish at checkpoints do so in quick
+        succession before they restart, and so do their neighbours."""
+        plan, context = list(operations), self._context
+        stopping = {each.job_name for each in plan if isinstance(each, Stop)}
+        starts = (each for each in plan if isinstance(each, Start))
+        restarts = {each.job_name for each in starts if publishes_at_checkpoints(each.job)}
+        if restarts & stopping:
+            running = context.records.inventory(context.scope).jobs.values()
+            for incarnation in find_neighbours(restarts & stopping, running):
+                context.refills.begin(incarnation)
 
     def carry_out(self, operation: Operation) -> Outcome:
         """Carry out an operation. Raises TransientError if it may be retried, PermanentError if

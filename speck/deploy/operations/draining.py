@@ -111,7 +111,7 @@ class Draining:
             self.checkpoint_at = self.polled_at
             with suppress(SpeckError):  # the engine takes its own checkpoints, too
                 self.context.connections.engine(operation.reader_site).checkpoint(
-                    operation.engine_job_id
+                    operation.engine_job_id, secrets.token_hex(16)
                 )
 
     def _see_it_run(self) -> None:

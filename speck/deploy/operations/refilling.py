@@ -1,37 +1,68 @@
-"""Triggers extra checkpoints of jobs that have just started.
+"""Triggers extra checkpoints of jobs around a change.
 
 Under `exactly_once` a job publishes its results when a checkpoint completes. A chain of n jobs that
-start together is silent for up to n checkpoint intervals. Checkpoints in quick succession during
-the first seconds reduce that to n times the duration of one checkpoint.
+start together is silent for up to n checkpoint intervals, and a job that moves falls silent with up
+to an interval of unpublished results at each of its neighbours. Checkpoints in quick succession
+reduce that to n times the duration of one checkpoint.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from speck.clock import Clock
 from speck.errors import SpeckError
 from speck.model.incarnation import Incarnation
-from speck.model.job import Delivery
+from speck.model.job import Delivery, Job
+from speck.model.link import Link
 from speck.sites.connections import Connections
 
 AT_ONCE = 8
 """Limit of jobs for each site, and of sites: more extra checkpoints would slow down the rest."""
-PERIOD_S = 0.1
+NEIGHBOURS = 8
+"""Limit of jobs that are asked because they are near a job that changes."""
+PERIOD_S = 0.2
+
+
+def publishes_at_checkpoints(job: Job) -> bool:
+    """Whether results wait for a checkpoint."""
+    return job.delivery is Delivery.EXACTLY_ONCE
+
+
+def find_neighbours(changed: Iterable[str], running: Iterable[Incarnation]) -> list[Incarnation]:
+    """The jobs named in `changed`, and those whose results pass through them or come from them,
+    the nearest first, at most `NEIGHBOURS`. `changed` are names of jobs."""
+    incarnations = list(running)
+    on: defaultdict[Link, list[Incarnation]] = defaultdict(list)
+    for each in incarnations:
+        on[each.job.source].append(each)
+        on[each.job.sink].append(each)
+    names = set(changed)
+    found = [each for each in incarnations if each.job.job_name in names]
+    seen = {each.job.job_name for each in found}
+    for each in found:  # grows: breadth first
+        for near in (*on[each.job.source], *on[each.job.sink]):
+            if near.job.job_name not in seen:
+                seen.add(near.job.job_name)
+                found.append(near)
+    return found[:NEIGHBOURS]
 
 
 @dataclass(slots=True)
-class _RecentStart:
-    """Extra checkpoints of an incarnation until `until` (monotonic). `checkpoint_id` is the newest
-    complete checkpoint when the last one was triggered; None before the first."""
+class _Request:
+    """Extra checkpoints of an incarnation until `until` (monotonic). `trigger_id` is that of the
+    last one; None before the first."""
 
     until: float
-    checkpoint_id: int | None = None
+    trigger_id: str | None = None
 
 
 class Refills:
-    """Triggers checkpoints of jobs, one after another, for `lasts_s` seconds after their start.
+    """Triggers checkpoints of jobs, one after another, for `lasts_s` seconds.
 
     Best effort: a refused request is not repeated, since the engine takes its own checkpoints, too.
     Each site has a thread while one of its jobs needs checkpoints.
@@ -42,25 +73,30 @@ class Refills:
         self._clock = clock
         self._lasts_s = lasts_s
         self._lock = threading.Lock()
-        self._sites: dict[str, dict[str, _RecentStart]] = {}
+        self._sites: dict[str, dict[str, _Request]] = {}
         self._closed = threading.Event()
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin with an incarnation that runs now, if it publishes at checkpoints."""
-        job, site = incarnation.job, incarnation.job.site
-        if job.delivery is not Delivery.EXACTLY_ONCE or not self._lasts_s:
+        site = incarnation.job.site
+        if not publishes_at_checkpoints(incarnation.job) or not self._lasts_s:
             return
-        recent_start = _RecentStart(self._clock.monotonic() + self._lasts_s)
+        request = _Request(self._clock.monotonic() + self._lasts_s)
         with self._lock:
             if site in self._sites:
                 if len(self._sites[site]) < AT_ONCE:
-                    self._sites[site][incarnation.engine_job_id] = recent_start
+                    self._sites[site][incarnation.engine_job_id] = request
                 return
             if len(self._sites) >= AT_ONCE:
                 return
-            self._sites[site] = {incarnation.engine_job_id: recent_start}
+            self._sites[site] = {incarnation.engine_job_id: request}
         name = f"refill-{site}"
         threading.Thread(target=self._work, args=(site,), name=name, daemon=True).start()
+
+    def end(self, incarnation: Incarnation) -> None:
+        """End with an incarnation that is about to stop: its savepoint publishes everything."""
+        with self._lock:
+            self._sites.get(incarnation.job.site, {}).pop(incarnation.engine_job_id, None)
 
     def close(self) -> None:
         """Trigger no more checkpoints."""
@@ -69,11 +105,13 @@ class Refills:
     def _work(self, site: str) -> None:
         try:
             while jobs := self._list_pending(site):
-                for job_id, recent_start in jobs.items():
+                for job_id, request in jobs.items():
+                    if not self._is_pending(site, job_id):
+                        continue
                     try:
-                        self._ask(site, job_id, recent_start)
+                        self._ask(site, job_id, request)
                     except SpeckError:
-                        recent_start.until = 0.0
+                        request.until = 0.0
                 if self._closed.wait(PERIOD_S):
                     return
         except BaseException:
@@ -81,7 +119,7 @@ class Refills:
                 self._sites.pop(site, None)  # otherwise the site would never get a thread again
             raise
 
-    def _list_pending(self, site: str) -> dict[str, _RecentStart]:
+    def _list_pending(self, site: str) -> dict[str, _Request]:
         now = self._clock.monotonic()
         with self._lock:
             jobs = {key: job for key, job in self._sites[site].items() if job.until > now}
@@ -90,14 +128,20 @@ class Refills:
                 del self._sites[site]
             return dict(jobs)
 
-    def _ask(self, site: str, job_id: str, recent_start: _RecentStart) -> None:
+    def _is_pending(self, site: str, job_id: str) -> bool:
+        """Whether a job has not been ended since the list was made."""
+        with self._lock:
+            return job_id in self._sites.get(site, {})
+
+    def _ask(self, site: str, job_id: str, request: _Request) -> None:
         """Trigger the next checkpoint if the last one is complete."""
         engine = self._connections.engine(site)
-        checkpointing = engine.checkpointing(job_id)
-        if checkpointing is None:
-            recent_start.until = 0.0
-            return
-        newest_id = checkpointing.completed_id or 0
-        if recent_start.checkpoint_id != newest_id:
-            recent_start.checkpoint_id = newest_id
-            engine.checkpoint(job_id)
+        if request.trigger_id is not None:
+            progress = engine.checkpoint_progress(job_id, request.trigger_id)
+            if not progress.done:
+                return
+            if progress.failure is not None:  # it is stopping, or gone
+                request.until = 0.0
+                return
+        request.trigger_id = secrets.token_hex(16)
+        engine.checkpoint(job_id, request.trigger_id)

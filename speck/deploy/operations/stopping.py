@@ -59,6 +59,7 @@ class Stopping:
         else:
             stopping = replace(incarnation, end=EndState.STOPPING)
             self.context.records.write(self.context.records.put_incarnation(self._scope, stopping))
+        self.context.refills.end(incarnation)
         try:
             engine.stop(job_id, self._target(), self._trigger)
         except EngineRefusedError as error:

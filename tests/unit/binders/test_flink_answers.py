@@ -62,6 +62,17 @@ def test_engine_view() -> None:
     assert (view.jobs[JOB].tasks_running, view.jobs[JOB].tasks_total) == (2, 2)
 
 
+def test_checkpoint_progress() -> None:
+    assert not answers.checkpoint_progress({"status": {"id": "IN_PROGRESS"}}).done
+    over = {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": 3}}
+    assert answers.checkpoint_progress(over) == SavepointProgress(True)
+    cause = {"class": "x.CheckpointException", "stack-trace": "x.CheckpointException: stopping"}
+    failed = {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+    assert answers.checkpoint_progress(failed) == SavepointProgress(
+        True, failure="CheckpointException: stopping"
+    )
+
+
 def test_savepoint_progress() -> None:
     assert answers.savepoint_progress({"status": {"id": "IN_PROGRESS"}, "operation": None}) == (
         SavepointProgress(done=False)

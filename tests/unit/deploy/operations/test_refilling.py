@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
-from speck.deploy.operations.refilling import AT_ONCE
+from speck.deploy.operations.refilling import AT_ONCE, NEIGHBOURS, find_neighbours
 from speck.errors import EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -39,7 +39,7 @@ def list_checkpoint_requests() -> list[str]:
 
 
 def checked() -> int:
-    return engine("edge-a").count("checkpointing")
+    return engine("edge-a").count("checkpoint_progress")
 
 
 def complete_a_checkpoint() -> None:
@@ -87,3 +87,38 @@ def test_a_site_with_many_starts_is_asked_for_some(service: Service) -> None:
     before = checked()
     wait_for(lambda: checked() > before + 2 * AT_ONCE)
     assert len(set(list_checkpoint_requests())) == AT_ONCE
+
+
+def test_one_that_changes_is_asked_until_it_stops_and_its_neighbours_too(service: Service) -> None:
+    jobs = [
+        job("A", delivery="exactly_once"),
+        job("B", delivery="exactly_once", source_topic="A-out"),
+        job("far", delivery="exactly_once"),
+    ]
+    apply(service, *jobs)
+    wait_for(lambda: len(list_checkpoint_requests()) == 3)
+    old = service.records.inventory("c").jobs
+    complete_a_checkpoint()
+    wait_for(lambda: len(list_checkpoint_requests()) > 3)
+    service.executions.refills._sites.clear()
+    asked = len(list_checkpoint_requests())
+
+    apply(service, {**jobs[0], "args": ["--new"]}, *jobs[1:])
+    new = service.records.inventory("c").jobs["A"].engine_job_id
+    wait_for(lambda: new in list_checkpoint_requests()[asked:])
+    assert old["B"].engine_job_id in list_checkpoint_requests()[asked:]
+    assert old["far"].engine_job_id not in list_checkpoint_requests()[asked:]
+    assert old["A"].engine_job_id not in service.executions.refills._sites["edge-a"]
+
+
+def test_the_nearest_come_first_and_few_are_asked(service: Service) -> None:
+    names = [f"J{n:02d}" for n in range(2 * NEIGHBOURS)]
+    chain = [
+        job(name, source_topic=f"t-{n}", sink_topic=f"t-{n + 1}") for n, name in enumerate(names)
+    ]
+    apply(service, *chain)
+    running = service.records.inventory("c").jobs.values()
+    near = [each.job.job_name for each in find_neighbours(["J05"], running)]
+    assert near[0] == "J05"
+    assert set(near[1:3]) == {"J04", "J06"}
+    assert len(near) == NEIGHBOURS
