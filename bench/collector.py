@@ -21,7 +21,7 @@ from pathlib import Path
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
 from bench.chains import chain
-from bench.common import Api, is_quick, machine, say, write_result
+from bench.common import Api, end_well_when_told, is_quick, machine, say, write_result
 from bench.instruments.proxy import Proxy
 from bench.usage import tree_cpu_s
 from speck.binding import Target, open_broker, open_engine
@@ -49,6 +49,7 @@ CHECKPOINT_S = 10.0
 
 
 def main() -> None:
+    end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:

@@ -6,9 +6,11 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -61,6 +63,14 @@ def is_quick() -> bool:
 def say(text: str) -> None:
     """Talk, on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def end_well_when_told() -> None:
+    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it. SIGINT does so
+    in the background, too, where a shell lets programs begin that ignore it."""
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.default_int_handler)
 
 
 def write_result(name: str, content: JsonObject) -> Path:
@@ -157,6 +167,7 @@ def fog_with_service(
 ) -> Iterator[tuple[Fog, Api]]:
     """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
     variables of the service's environment."""
+    end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:

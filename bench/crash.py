@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import is_quick, machine, say, write_result
+from bench.common import end_well_when_told, is_quick, machine, say, write_result
 from speck.errors import SpeckError
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
@@ -87,6 +87,7 @@ def result_of(outcomes: list[Outcome], seconds: float) -> JsonObject:
 
 
 def main() -> int:
+    end_well_when_told()
     started = time.monotonic()
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:

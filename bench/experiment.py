@@ -13,15 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.common import RAW, RESULTS, find_code, is_quick, provenance, say
+from bench.common import RAW, RESULTS, end_well_when_told, find_code, is_quick, provenance, say
 from speck.model.values import JsonObject
 
 CONFIDENCE = 0.95
@@ -53,7 +51,7 @@ class Experiment:
         self.name = f"{name}-quick" if is_quick() else name
         self.settings = settings
         self._simulated = list(simulated)
-        _end_well_when_told()
+        end_well_when_told()
         self._started = time.time()
         self._code = find_code()
         text = json.dumps([settings, self._code], sort_keys=True, default=str)
@@ -130,14 +128,6 @@ def _text(content: JsonObject, rows: Sequence[JsonObject]) -> str:
     """The result as JSON, its `rows` one to a line: some hold thousands of numbers."""
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     return json.dumps(content, indent=1).removesuffix("\n}") + f',\n "rows": [\n{lines}\n ]\n}}\n'
-
-
-def _end_well_when_told() -> None:
-    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it. SIGINT does so
-    in the background, too, where a shell lets programs begin that ignore it."""
-    if threading.current_thread() is threading.main_thread():
-        for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, signal.default_int_handler)
 
 
 def _line_end(path: Path) -> str:

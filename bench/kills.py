@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from bench.common import Api, say
+from bench.common import Api, end_well_when_told, say
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
@@ -83,6 +83,7 @@ class Mortal:
 @contextmanager
 def mortal_fog(slots: int, checkpoint_interval_s: float) -> Iterator[Mortal]:
     """Two edges and a cloud with an agent each, registered with a service; gone afterwards."""
+    end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:

@@ -22,7 +22,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from bench.chains import CHECKPOINT_S, MOST_S, chain
-from bench.common import is_quick, machine, say, write_result
+from bench.common import end_well_when_told, is_quick, machine, say, write_result
 from bench.connector import RECEIVE_MAXIMUM, WINDOW, Job, engine_settings, submitted
 from bench.load import Cores, JavaProgram, Order, load, pinning, run
 from speck.client import Client
@@ -199,6 +199,7 @@ def _topics(variant: str) -> tuple[str, str]:
 
 
 def main() -> None:
+    end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         connector = measure_connector(Path(folder) / "connector")
         deploying = measure_deploying(Path(folder) / "deploy")

@@ -15,7 +15,7 @@ from bench.experiment import Check, Experiment
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "_end_well_when_told", lambda: None)
+    monkeypatch.setattr(experiment, "end_well_when_told", lambda: None)
     for module in (common, experiment):
         monkeypatch.setattr(module, "RAW", tmp_path / "raw")
         monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
