@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from speck.analyzer.jvm import write_archive
 from speck.analyzer.request import Request, answer, describe_failure
 from speck.errors import SpeckError
 from speck.model.values import JsonObject
@@ -42,6 +43,7 @@ def serve(start: Callable[[], SparkSession]) -> None:
         send({"step": step})
 
     spark: SparkSession | None = None
+    is_first = True
     while True:
         message = requests.get()
         try:
@@ -56,6 +58,9 @@ def serve(start: Callable[[], SparkSession]) -> None:
             send({"state": "failed", "error": describe_failure(error)})
         else:
             send({"state": "done"})
+            if is_first:
+                write_archive(spark)
+                is_first = False
 
 
 def _read_requests(requests: queue.SimpleQueue[JsonObject]) -> None:

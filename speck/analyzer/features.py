@@ -21,7 +21,7 @@ from speck.analyzer.rates import (
     divide_by_busy_time,
 )
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
-from speck.analyzer.state import JOBS_WIRED
+from speck.analyzer.state import IS_STATEFUL, PLANS_WIRED, STATE_WHY
 from speck.placement.instance import MEMORY_BYTES
 
 MIN_PAIRS = 3
@@ -96,21 +96,22 @@ JOBS = Contract(
 
 
 def describe_jobs(
-    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame
+    rated: DataFrame, plans: DataFrame, sites: DataFrame, lags: DataFrame
 ) -> DataFrame:
-    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
+    """JOBS_RATED (one incarnation a job), PLANS_WIRED, SITES_USED and LAGS -> JOBS."""
     step = "describe jobs"
     return JOBS.query(
         step,
         f"""
         WITH joined AS (
-          SELECT rated.*, stateful, state_why, coalesce(pinned, false) AS pinned,
+          SELECT rated.*, {IS_STATEFUL} AS stateful, {STATE_WHY} AS state_why,
+            coalesce(pinned, false) AS pinned,
             source_site, source_topic, sink_site, sink_topic,
             tier, cores, pace, site_cpu, site_busy, polled_at, lag,
             coalesce(heap_bytes_per_subtask, {MEMORY_BYTES}D) AS subtask_bytes,
             coalesce(heap_per_state_byte, {STATE_FACTOR}D) AS state_factor
           FROM {{rated}} AS rated
-          LEFT JOIN {{wired}} USING (engine_job_id)
+          LEFT JOIN {{plans}} USING (engine_job_id)
           LEFT JOIN (
             SELECT site, tier, cores, pace, cpu AS site_cpu, busy AS site_busy,
               last_at AS polled_at, heap_bytes_per_subtask, heap_per_state_byte
@@ -176,7 +177,7 @@ def describe_jobs(
         FROM (SELECT * EXCEPT (contended) FROM bounded)
         """,
         rated=JOBS_RATED.check(rated, step),
-        wired=JOBS_WIRED.check(wired, step),
+        plans=PLANS_WIRED.check(plans, step),
         sites=SITES_USED.check(sites, step),
         lags=LAGS.check(lags, step),
     )

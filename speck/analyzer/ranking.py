@@ -8,7 +8,10 @@ next one are ties, and among ties stateless jobs come first.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import json
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.data_origins import DataOrigins
@@ -72,7 +75,15 @@ def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
         edge = max(edges, key=lambda name: shares[name], default=None)
         known_shares = (shares[edge], shares.get(None, 0.0)) if are_known and edge else (None, None)
         chosen.append((row.composition, row.job_name, edge, *known_shares))
-    return frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl)
+    return _make_frame(frame.sparkSession, chosen)
+
+
+def _make_frame(spark: SparkSession, rows: Sequence[tuple[object, ...]]) -> DataFrame:
+    """ORIGINS from rows, as an expression: `createDataFrame` would start Python workers."""
+    kinds = ",".join(f"{name}:{kind}" for name, kind in ORIGINS.columns.items())
+    values = [dict(zip(ORIGINS.columns, row, strict=True)) for row in rows]
+    text = f"SELECT inline(from_json(:rows, 'array<struct<{kinds}>>'))"
+    return spark.sql(text, args={"rows": json.dumps(values)}).coalesce(1)
 
 
 def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFrame:

@@ -168,6 +168,16 @@ TASKS_RATED = Contract(
 TRUSTED_AFTER_S = 60.0
 """After this long a new incarnation represents the job even without enough evidence of its cost."""
 
+JOBS_VARIED = Contract(
+    "jobs over slices",
+    {
+        "engine_job_id": "string",
+        "spread": "double",  # coefficient of variation of the cost over slices
+        "spread_slices": "int",
+        "state_bytes_per_s": "double",  # growth of checkpoints; 0: none; null: unknown
+    },
+)
+
 JOBS_RATED = Contract(
     "job rates",
     _OF_JOB
@@ -322,12 +332,58 @@ def _sum_of(flag: str, value: str) -> str:
     return f"CASE WHEN count({flagged}) = count_if({flag}) THEN sum({flagged}) END"
 
 
-def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
-    """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
+def vary_over_slices(sliced: DataFrame) -> DataFrame:
+    """SLICED -> JOBS_VARIED: one row for each incarnation.
+
+    `spread` is the variation of the cost of a record over the window's slices: by CPU time, or by
+    busy time if no slice has CPU time; the two are never mixed.
+    """
+    step = "compare slices"
+    return JOBS_VARIED.query(
+        step,
+        f"""
+        WITH of_slice AS (
+          SELECT engine_job_id, slice,
+            sum(busy_s) AS busy_s, sum(busy_clock_s) AS busy_clock_s,
+            sum(cpu_s) AS cpu_s, sum(cpu_clock_s) AS cpu_clock_s,
+            sum(CASE WHEN is_source THEN records_in END) AS records_in,
+            max(last_at) AS at,
+            cast(max(struct(last_at, checkpoint_bytes)).checkpoint_bytes AS double) AS state
+          FROM {{sliced}} GROUP BY engine_job_id, slice
+        ),
+        costs AS (
+          SELECT *,
+            CASE WHEN is_evidence AND cpu_clock_s >= {WHOLE} * busy_clock_s
+              THEN cpu_s / records_in END AS by_cpu,
+            CASE WHEN is_evidence THEN busy_s / records_in END AS by_busy
+          FROM (
+            SELECT *, busy_s >= {MIN_SLICE_BUSY_S} AND records_in > 0 AS is_evidence
+            FROM of_slice)
+        ),
+        compared AS (
+          SELECT engine_job_id,
+            count(by_cpu) AS cpu_slices, stddev_samp(by_cpu) / avg(by_cpu) AS cpu_spread,
+            count(by_busy) AS busy_slices, stddev_samp(by_busy) / avg(by_busy) AS busy_spread,
+            CASE WHEN count(state) >= {MIN_POINTS}
+              THEN coalesce({fit_rising_line("state", "unix_micros(at) / 1e6D")}, 0D) END
+              AS state_bytes_per_s
+          FROM costs GROUP BY engine_job_id
+        )
+        SELECT engine_job_id, state_bytes_per_s,
+          CASE WHEN cpu_slices > 0 THEN cpu_spread ELSE busy_spread END AS spread,
+          CASE WHEN cpu_slices > 0 THEN cast(cpu_slices AS int)
+            WHEN busy_slices > 0 THEN cast(busy_slices AS int) END AS spread_slices
+        FROM compared
+        """,
+        sliced=SLICED.check(sliced, step),
+    )
+
+
+def rate_jobs(rated: DataFrame, varied: DataFrame) -> DataFrame:
+    """TASKS_RATED and JOBS_VARIED -> JOBS_RATED: one row for each incarnation.
 
     Input records are those of its sources, output records those of its sinks; busy time is that of
-    all tasks. `spread` is the variation of the cost of a record over the window's slices: by CPU
-    time, or by busy time if no slice has CPU time; the two are never mixed.
+    all tasks.
     """
     step = "rate jobs"
     of_job = ", ".join(_OF_JOB)
@@ -353,48 +409,13 @@ def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     return JOBS_RATED.query(
         step,
         f"""
-        WITH jobs AS (SELECT {of_job}, {name_all(sums)} FROM {{rated}} GROUP BY {of_job}),
-        of_slice AS (
-          SELECT engine_job_id, slice,
-            sum(busy_s) AS busy_s, sum(busy_clock_s) AS busy_clock_s,
-            sum(cpu_s) AS cpu_s, sum(cpu_clock_s) AS cpu_clock_s,
-            sum(CASE WHEN is_source THEN records_in END) AS records_in
-          FROM {{sliced}} GROUP BY engine_job_id, slice
-        ),
-        by_cpu AS (
-          SELECT *,
-            CASE WHEN cpu_clock_s >= {WHOLE} * busy_clock_s THEN cpu_s / records_in END AS of_cpu
-          FROM of_slice WHERE busy_s >= {MIN_SLICE_BUSY_S} AND records_in > 0
-        ),
-        costs AS (
-          SELECT engine_job_id,
-            CASE WHEN max(of_cpu IS NOT NULL) OVER (PARTITION BY engine_job_id)
-              THEN of_cpu ELSE busy_s / records_in END AS cost
-          FROM by_cpu
-        ),
-        spreads AS (
-          SELECT engine_job_id, stddev_samp(cost) / avg(cost) AS spread,
-            cast(count(cost) AS int) AS spread_slices
-          FROM costs GROUP BY engine_job_id
-        ),
-        states AS (
-          SELECT engine_job_id, slice, max(last_at) AS at,
-            cast(max(struct(last_at, checkpoint_bytes)).checkpoint_bytes AS double) AS state
-          FROM {{sliced}} GROUP BY engine_job_id, slice
-        ),
-        growths AS (
-          SELECT engine_job_id,
-            CASE WHEN count(state) >= {MIN_POINTS}
-              THEN coalesce({fit_rising_line("state", "unix_micros(at) / 1e6D")}, 0D) END
-              AS state_bytes_per_s
-          FROM states GROUP BY engine_job_id
-        )
-        SELECT jobs.*, spread, spread_slices, state_bytes_per_s,
+        WITH jobs AS (SELECT {of_job}, {name_all(sums)} FROM {{rated}} GROUP BY {of_job})
+        SELECT *,
           CASE WHEN clock_s > 0 THEN coalesce(contended_s, 0D) / clock_s END AS contended_share
-        FROM jobs LEFT JOIN spreads USING (engine_job_id) LEFT JOIN growths USING (engine_job_id)
+        FROM jobs LEFT JOIN {{varied}} USING (engine_job_id)
         """,
         rated=TASKS_RATED.check(rated, step),
-        sliced=SLICED.check(sliced, step),
+        varied=JOBS_VARIED.check(varied, step),
     )
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -40,8 +40,6 @@ from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS, Tab
 from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
-T = TypeVar("T")
-
 PLANS_EVERY = timedelta(hours=2)
 """Plans are written once an hour, so they are searched from this long before the span."""
 
@@ -50,11 +48,21 @@ SMALL_BYTES = 4 << 20
 
 _FEW = {
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # rows of one partition are joined where they are
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_SMALL = _FEW | {"spark.sql.shuffle.partitions": "2"}
+
+
+class _Sums(NamedTuple):
+    """What the rows of a window add up to: SLICED, SITES_POLLED, ENDS and PLANS_WIRED, each in one
+    partition, so that no later step exchanges rows."""
+
+    sliced: DataFrame
+    polled: DataFrame
+    ends: DataFrame
+    plans: DataFrame
 
 
 def analyse(
@@ -74,84 +82,135 @@ def analyse(
     each further step. A long window begins with whole ten minutes, and unless `by_units`
     is false most of its sums are cached (`speck.analyzer.units`).
     """
-
-    left_out: set[str] = set()
     slicing = Slicing.of(span)
     span = slicing.span
-    plans_span = span.extend(PLANS_EVERY)
-
-    def read_all(without: Collection[str]) -> list[DataFrame]:
-        def read_rows(table: Table) -> DataFrame:
-            return read(spark, storage, table, span, None, without)
-
-        def read_units_of(kind: units.UnitTable) -> DataFrame:
-            return read_units(spark, storage, kind, slicing, without)
-
-        left_out.update(without)
-        steps: list[Callable[[], DataFrame]] = [
-            lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
-            lambda: sites.sum_polls(read_rows(SITES)),
-            lambda: links.rate_ends(read_rows(LINKS)),
-            lambda: state.choose_newest_plans(
-                read(spark, storage, PLANS, plans_span, None, without)
-            ),
-        ]
-        if slicing.is_long and by_units:
-            steps = [
-                lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
-                lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
-                lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
-                lambda: state.choose_newest_plans(
-                    read_units(spark, storage, units.PLAN_TABLE, Slicing.of(plans_span), without)
-                ),
-            ]
-        return _run_at_once(*(partial(_compute, step) for step in steps))
-
-    with hold_files(
-        storage
-    ):  # otherwise files that are compacted meanwhile would silently be missing
-        is_small = count_bytes(storage, TABLES.values(), plans_span) <= SMALL_BYTES
-        with _configure(spark, _SMALL if is_small else {}):
-            sliced, polled, ends, plans = retry_without_damaged(read_all, storage, plans_span)
-        left_out.update(
-            file for table in TABLES.values() for file in find_damaged(storage, table, span)
-        )
+    sums, left_out = _read(spark, storage, slicing, by_units=by_units)
     report(RATING)
     with configure_for_few_rows(spark):
-        of_tasks = _materialise(rates.rate_tasks(sliced))
-        rated = _materialise(rates.rate_jobs(of_tasks, sliced))
-        used = sites.add_use(polled, rated)
-        jobs = _materialise(
-            features.describe_jobs(
-                rates.choose_incarnations(rated),
-                state.wire_jobs(plans, rated),
-                used,
-                links.find_lags(ends),
-            )
-        )
-        report(RANKING)
-        places = _materialise(features.add_loads(used, jobs))
-        origins = ranking.find_origins(jobs, places)  # jobs of other compositions may feed this one
-        if composition is not None:
-            jobs, ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
-        joined = _materialise(links.join_links(jobs, ends))
-        rendered = _run_at_once(
-            lambda: _sum_samples(of_tasks) | {"damaged_files": sorted(left_out)},
-            lambda: result.render_jobs(jobs),
-            lambda: result.render_links(joined),
-            lambda: result.render_sites(places),
-            lambda: result.render_ranking(ranking.rank_jobs(jobs, places, origins)),
-            lambda: result.render_rows(
-                bottlenecks.find_bottlenecks(jobs, joined, places, span.seconds)
-            ),
-        )
+        analysis = _analyse_sums(sums, composition, span.seconds, report)
+    analysis["samples"]["damaged_files"] = left_out
     window = {
         "from": result.format_time(span.since),
         "to": result.format_time(span.until),
         "seconds": span.seconds,
     }
-    names = ("samples", "jobs", "links", "sites", "ranking", "bottlenecks")
-    return {"window": window, **dict(zip(names, rendered, strict=True))}
+    return {"window": window, **analysis}
+
+
+def _read(
+    spark: SparkSession, storage: Storage, slicing: Slicing, *, by_units: bool
+) -> tuple[_Sums, list[str]]:
+    """Sum up a window; also the names of the damaged files, whose rows are missing."""
+    left_out: set[str] = set()
+    plans_span = slicing.span.extend(PLANS_EVERY)
+
+    with hold_files(
+        storage
+    ):  # otherwise files that are compacted meanwhile would silently be missing
+        is_small = count_bytes(storage, TABLES.values(), plans_span) <= SMALL_BYTES
+
+        compute = partial(_compute_in_one, is_small=is_small)
+
+        def sum_all(without: Collection[str]) -> _Sums:
+            left_out.update(without)
+            if slicing.is_long and by_units:
+                steps = _list_unit_steps(spark, storage, slicing, plans_span, without)
+            else:
+                steps = _list_steps(spark, storage, slicing, plans_span, without, is_small=is_small)
+            return _Sums(*_run_at_once(*(partial(compute, step) for step in steps)))
+
+        with _configure(spark, _FEW if is_small else {}):
+            sums = retry_without_damaged(sum_all, storage, plans_span)
+        for table in TABLES.values():
+            left_out.update(find_damaged(storage, table, slicing.span))
+    return sums, sorted(left_out)
+
+
+def _list_steps(
+    spark: SparkSession,
+    storage: Storage,
+    slicing: Slicing,
+    plans_span: Span,
+    without: Collection[str],
+    *,
+    is_small: bool,
+) -> list[Callable[[], DataFrame]]:
+    """What to compute from the rows; few rows are summed where they are read."""
+
+    def read_rows(table: Table, span: Span = slicing.span) -> DataFrame:
+        rows = read(spark, storage, table, span, None, without)
+        return rows.coalesce(1) if is_small else rows
+
+    return [
+        lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
+        lambda: sites.sum_polls(read_rows(SITES)),
+        lambda: links.rate_ends(read_rows(LINKS)),
+        lambda: state.wire_plans(state.choose_newest_plans(read_rows(PLANS, plans_span))),
+    ]
+
+
+def _list_unit_steps(
+    spark: SparkSession,
+    storage: Storage,
+    slicing: Slicing,
+    plans_span: Span,
+    without: Collection[str],
+) -> list[Callable[[], DataFrame]]:
+    """What to compute from the sums of units."""
+
+    def read_units_of(kind: units.UnitTable, slicing: Slicing = slicing) -> DataFrame:
+        return read_units(spark, storage, kind, slicing, without)
+
+    return [
+        lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
+        lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
+        lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
+        lambda: state.wire_plans(
+            state.choose_newest_plans(read_units_of(units.PLAN_TABLE, Slicing.of(plans_span)))
+        ),
+    ]
+
+
+def _analyse_sums(
+    sums: _Sums, composition: str | None, seconds: float, report: Report
+) -> JsonObject:
+    """The analysis of a window of `seconds`. Steps that do not need each other run at once."""
+    sliced, polled, ends, plans = sums
+    of_tasks, varied = _run_at_once(
+        lambda: _materialise(rates.rate_tasks(sliced)),
+        lambda: _materialise(rates.vary_over_slices(sliced)),
+    )
+    rated = _materialise(rates.rate_jobs(of_tasks, varied))
+    used, chosen = _run_at_once(
+        lambda: _materialise(sites.add_use(polled, rated)),
+        lambda: _materialise(rates.choose_incarnations(rated)),
+    )
+    jobs = _materialise(features.describe_jobs(chosen, plans, used, links.find_lags(ends)))
+    report(RANKING)
+    ours, our_ends = jobs, ends
+    if composition is not None:
+        ours, our_ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
+    places, origins, joined, rendered_jobs, samples = _run_at_once(
+        lambda: _materialise(features.add_loads(used, jobs)),
+        lambda: ranking.find_origins(jobs, used),  # jobs of other compositions may feed this one
+        lambda: _materialise(links.join_links(ours, our_ends)),
+        lambda: result.render_jobs(ours),
+        lambda: _sum_samples(of_tasks),
+    )
+    rendered_links, rendered_sites, ranked, found = _run_at_once(
+        lambda: result.render_links(joined),
+        lambda: result.render_sites(places),
+        lambda: result.render_ranking(ranking.rank_jobs(ours, places, origins)),
+        lambda: result.render_rows(bottlenecks.find_bottlenecks(ours, joined, places, seconds)),
+    )
+    return {
+        "samples": samples,
+        "jobs": rendered_jobs,
+        "links": rendered_links,
+        "sites": rendered_sites,
+        "ranking": ranked,
+        "bottlenecks": found,
+    }
 
 
 def forecast_links(
@@ -173,8 +232,10 @@ def forecast_links(
     )
 
 
-def _compute(make: Callable[[], DataFrame]) -> DataFrame:
-    return _materialise(make())
+def _compute_in_one(make: Callable[[], DataFrame], *, is_small: bool) -> DataFrame:
+    """Compute a frame, whose rows are in one partition then; large ones get there at the end."""
+    frame = make()
+    return _materialise(frame.coalesce(1) if is_small else frame.repartition(1))
 
 
 def _materialise(frame: DataFrame) -> DataFrame:
@@ -182,7 +243,7 @@ def _materialise(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(eager=True)
 
 
-def _run_at_once(*tasks: Callable[[], T]) -> list[T]:
+def _run_at_once(*tasks: Callable[[], Any]) -> list[Any]:
     """The results of tasks that mostly wait for Spark, which plans several queries at a time."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         return list(pool.map(lambda task: task(), tasks))

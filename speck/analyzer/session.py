@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from speck.analyzer import jvm
 from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback
 from speck.errors import InvalidError
 
@@ -59,12 +60,16 @@ def start_session(
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
         "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
     }
+    # code is compiled once for each text of it, of which an analysis has more than Spark's 100
+    options |= {"spark.sql.codegen.cache.maxEntries": "2000"}
+    options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options())}
     options |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     options |= {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     os.environ.setdefault("SPARK_LOCAL_IP", host)
     builder = SparkSession.builder.appName("speck analyze").master(master)
     for name, value in options.items():
         builder = builder.config(name, value)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.LAUNCHER_OPTIONS)
     with _give_secret(master, secret_file):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -3,6 +3,7 @@ one into units, whose sums are cached (`speck.analyzer.units`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -75,11 +76,33 @@ class Slicing:
     def index_of(self, micros: str) -> str:
         """An expression: the slice of a time in microseconds. A unit is never divided: it counts in
         the slice in which it begins."""
-        since = int((self.span.since - _EPOCH) / timedelta(microseconds=1))
-        width = max(self.span.seconds, 1e-6) * 1e6 / SLICES
+        since, width = self._micros
         time = self._begin_of_unit(micros) if self.is_long else micros
         index = f"floor(({time} - {since}L) / {width!r}D)"
         return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
+
+    def index_of_unit(self, unit: str) -> str:
+        """An expression: the slice of a unit, as `index_of` has it for its rows. All numbers are in
+        a map, which is no part of generated code: what Spark compiled for one window is used for
+        the next."""
+        hours = self.hours
+        since, width = self._micros
+        slices = {}
+        for each in range(self.whole.start, self.whole.stop + 1):
+            begin = each // HOUR * HOUR if hours.start <= each < hours.stop else each
+            index = math.floor((begin * _MICROS - since) / width)
+            slices[each] = max(0, min(SLICES - 1, index))
+        keys, values = (
+            ", ".join(f"{each}L" for each in slices),
+            ", ".join(map(str, slices.values())),
+        )
+        return f"element_at(map_from_arrays(array({keys}), array({values})), {unit})"
+
+    @property
+    def _micros(self) -> tuple[int, float]:
+        """When the window begins, and the length of a slice, in microseconds."""
+        since = (self.span.since - _EPOCH) // timedelta(microseconds=1)
+        return since, max(self.span.seconds, 1e-6) * 1e6 / SLICES
 
     def _begin_of_unit(self, micros: str) -> str:
         hours = self.hours

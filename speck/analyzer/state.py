@@ -12,7 +12,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import PLANS
 
 CONNECTORS_BYTES = 1_100_000
@@ -22,12 +21,14 @@ growing."""
 
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
 
-JOBS_WIRED = Contract(
-    "wired jobs",
+NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
+
+PLANS_WIRED = Contract(
+    "wires of plans",
     {
         "engine_job_id": "string",
-        "stateful": "boolean",  # null: unknown
-        "state_why": "string",
+        "keyed": "boolean",  # null: unknown
+        "declared": "boolean",  # null: not declared
         "pinned": "boolean",
         "source_site": "string",
         "source_topic": "string",
@@ -35,9 +36,6 @@ JOBS_WIRED = Contract(
         "sink_topic": "string",
     },
 )
-
-
-NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
 
 
 def choose_newest_plans(plans: DataFrame) -> DataFrame:
@@ -56,36 +54,37 @@ def choose_newest_plans(plans: DataFrame) -> DataFrame:
     )
 
 
-def wire_jobs(plans: DataFrame, rated: DataFrame) -> DataFrame:
-    """NEWEST_PLANS and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
+def wire_plans(plans: DataFrame) -> DataFrame:
+    """NEWEST_PLANS -> PLANS_WIRED: a row for each incarnation."""
     step = "read plans"
-    is_small = f"checkpoint_bytes <= {CONNECTORS_BYTES}"
-    return JOBS_WIRED.query(
+    return PLANS_WIRED.query(
         step,
         f"""
-        WITH planned AS (
-          SELECT engine_job_id,
-            max(array_contains(ship_strategies, 'HASH')) AS keyed,
-            max(stateful) AS declared,
-            coalesce(max(pinned), false) AS pinned,
-            {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)}
-          FROM {{plans}} GROUP BY engine_job_id
-        )
-        SELECT planned.*,
-          coalesce(
-            declared, CASE WHEN keyed THEN true WHEN NOT keyed AND {is_small} THEN false END
-          ) AS stateful,
-          CASE
-            WHEN declared IS NOT NULL THEN 'declared'
-            WHEN keyed THEN 'its plan has a keyed exchange'
-            WHEN {is_small}
-              THEN 'no keyed exchange, and its checkpoints are no larger than connector state'
-            WHEN checkpoint_bytes IS NULL THEN 'no keyed exchange, and no checkpoint yet'
-            ELSE 'no keyed exchange, but large checkpoints'
-          END AS state_why
-        FROM planned
-        LEFT JOIN (SELECT engine_job_id, checkpoint_bytes FROM {{rated}}) USING (engine_job_id)
+        SELECT engine_job_id,
+          max(array_contains(ship_strategies, 'HASH')) AS keyed,
+          max(stateful) AS declared,
+          coalesce(max(pinned), false) AS pinned,
+          {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)}
+        FROM {{plans}} GROUP BY engine_job_id
         """,
         plans=NEWEST_PLANS.check(plans, step),
-        rated=JOBS_RATED.check(rated, step),
     )
+
+
+_IS_SMALL = f"checkpoint_bytes <= {CONNECTORS_BYTES}"
+
+IS_STATEFUL = f"""
+    coalesce(declared, CASE WHEN keyed THEN true WHEN NOT keyed AND {_IS_SMALL} THEN false END)"""
+"""By the columns of PLANS_WIRED and `checkpoint_bytes`; null: unknown."""
+
+STATE_WHY = f"""
+    CASE
+      WHEN declared IS NOT NULL THEN 'declared'
+      WHEN keyed THEN 'its plan has a keyed exchange'
+      WHEN keyed IS NULL AND pinned IS NULL THEN null
+      WHEN {_IS_SMALL} THEN
+        'no keyed exchange, and its checkpoints are no larger than connector state'
+      WHEN checkpoint_bytes IS NULL THEN 'no keyed exchange, and no checkpoint yet'
+      ELSE 'no keyed exchange, but large checkpoints'
+    END"""
+"""The evidence; null for an incarnation without a plan."""

@@ -42,7 +42,8 @@ def read_units(
     the rest. While there are damaged files (`without`) nothing is cached."""
     if without:
         return kind.sum_rows(read(spark, storage, kind.table, slicing.span, None, without))
-    units = kind.sum_rows(read(spark, storage, kind.table, slicing.rest))
+    # computed once: what follows needs units more than once
+    units = kind.sum_rows(read(spark, storage, kind.table, slicing.rest)).localCheckpoint()
     prints = fingerprint_units(storage, kind.table, slicing.span.since, slicing.span.until)
     for length, wanted in ((1, slicing.tens), (HOUR, list(slicing.hours))):
         cache = _Cache(spark, storage, kind, length, combine_prints(prints, wanted, length))

@@ -142,7 +142,8 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
     }
     keys = f"{OF_SUBTASK}, slice, stride"
     before = ", ".join(f"before.{name} AS _{name}" for name in ROW)
-    bounds = subtract_rows("bounds")
+    bounds = subtract_rows("bounds", ["unit"])
+    slice_of_unit = slicing.index_of_unit("unit")
     return SLICED.query(
         step,
         f"""
@@ -153,18 +154,16 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
         chained AS (
           SELECT *, lag(last) OVER (PARTITION BY {SERIES} ORDER BY unit) AS before FROM ends
         ),
-        bounds AS (SELECT {IDENTITY}, first.*, {before} FROM chained WHERE first IS NOT NULL),
+        bounds AS (SELECT unit, {IDENTITY}, first.*, {before} FROM chained WHERE first IS NOT NULL),
         of_bounds AS (
           SELECT {keys}, {name_all(SUMS)}
           FROM (
-            SELECT *, {slicing.index_of("unix_micros(at)")} AS slice, {STRIDE} AS stride,
-              true AS is_counted
+            SELECT *, {slice_of_unit} AS slice, {STRIDE} AS stride, true AS is_counted
             FROM ({bounds}))
           GROUP BY {keys}
         ),
         of_units AS (
-          SELECT {OF_SUBTASK}, {slicing.index_of(f"unit * {UNIT_S * 1_000_000}")} AS slice,
-            stride, {", ".join(SUMS)}
+          SELECT {OF_SUBTASK}, {slice_of_unit} AS slice, stride, {", ".join(SUMS)}
           FROM {{units}} WHERE rows > 0
         )
         SELECT {keys}, {name_all(sums)}

@@ -87,7 +87,9 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
         Slicing(Span(at(0), at(EVERY_S))),
     )
     tasks = rates.rate_tasks(sliced)
-    (job,) = (row.asDict() for row in rates.rate_jobs(tasks, sliced).collect())
+    (job,) = (
+        row.asDict() for row in rates.rate_jobs(tasks, rates.vary_over_slices(sliced)).collect()
+    )
     return job
 
 

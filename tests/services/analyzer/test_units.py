@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -17,10 +19,11 @@ from speck.analyzer import unit_cache
 from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.analyzer.slicing import LONG, VERY_LONG
+from speck.metrics.dataset.exchange import import_file
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.origins import UNIT_S, UNITS
-from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.schema import TABLES, TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import T0, dataset, plan, running, site, task, write
 
@@ -70,15 +73,39 @@ def analyse_both(spark: SparkSession, root: Path, span: Span) -> JsonObject:
     return by_units
 
 
+def hold_back(root: Path, folder: Path, every: int) -> list[tuple[Path, Path]]:
+    """Take every n-th file out of the dataset: where each was, and where it is."""
+    moved = []
+    for number, file in enumerate(sorted(root.glob("*/day=*/**/part-*.parquet"))[::every]):
+        moved.append((file, file.rename(folder / f"{number}.parquet")))
+    return moved
+
+
+def deliver(root: Path, held: list[tuple[Path, Path]]) -> None:
+    """Bring back what was held: half of the files come late, the rows of the others are
+    imported."""
+    for number, (place, file) in enumerate(held):
+        if number % 2:
+            file.rename(place)
+            continue
+        rows = pq.read_table(file, partitioning=None)
+        if place.parent.name.startswith("composition="):
+            names = pa.array([place.parent.name.partition("=")[2]] * len(rows))
+            rows = rows.append_column("composition", names)
+        pq.write_table(rows, file)
+        table = TABLES[place.relative_to(root).parts[0]]
+        import_file(LocalStorage(root), file, file.name, "parquet", table)
+
+
 def units_of(root: Path) -> set[str]:
     return {path.name for path in (root / UNITS / TASKS.name).glob("*/*-*")}
 
 
 @pytest.mark.long
-def test_whatever_is_wrong_with_samples_units_equal_rows(
+def test_whatever_is_wrong_with_samples_and_comes_late_units_equal_rows(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    @given(SPECS, st.floats(0, UNIT_S), st.floats(0, UNIT_S))
+    @given(SPECS, st.floats(0, UNIT_S), st.floats(0, UNIT_S), st.integers(2, 7))
     @settings(
         max_examples=25,
         deadline=None,
@@ -86,15 +113,19 @@ def test_whatever_is_wrong_with_samples_units_equal_rows(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    def check(spec: Spec, late: float, early: float) -> None:
+    def check(spec: Spec, late: float, early: float, every: int) -> None:
         root = tmp_path_factory.mktemp("units")
         generate(root, spec)
+        held = hold_back(root, tmp_path_factory.mktemp("held"), every)
         since = spec.start + timedelta(seconds=late)
         length = VERY_LONG if spec.hours > 8 else LONG
         span = Span(since, since + length + timedelta(seconds=early))
         once = analyse_both(spark, root, span)
-        assert units_of(root)
         assert_same(analyse(spark, LocalStorage(root), span), once)  # all from the cache
+        deliver(root, held)
+        more = analyse_both(spark, root, span)
+        assert more["samples"]["rows"] >= once["samples"]["rows"]
+        assert units_of(root)
 
     check()
 

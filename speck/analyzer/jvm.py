@@ -1,0 +1,101 @@
+"""How the driver's JVM starts: ready early, and with little work beside that of Spark.
+
+Most of a first answer is loading and compiling the classes of Spark. An archive of loaded classes
+(class data sharing) is mapped into memory instead: the application that stays up writes one after
+its first answer, and later JVMs of the same Java and the same Spark use it. A JVM ignores an
+archive that does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of the JVM that only prints the command line of the driver's."""
+
+_OPTIONS = (
+    # pauses do not matter: G1 takes threads of its own from the few cores
+    "-XX:+UseParallelGC",
+    # Spark's planner has many methods that are called some thousand times: to optimise each takes
+    # longer than it saves. Loops over rows reach these numbers soon.
+    "-XX:Tier4InvocationThreshold=30000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=60000",
+)
+_OBJECTS, _STRINGS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+
+
+def list_options() -> list[str]:
+    """The options of the driver's JVM."""
+    archive = find_archive()
+    if archive.is_file() and archive.stat().st_uid == os.getuid():
+        return [*_OPTIONS, f"-XX:SharedArchiveFile={archive}", _QUIET]
+    # Java 17 and later
+    options = "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+RecordDynamicDumpInfo"
+    return [*_OPTIONS, *options, _QUIET]
+
+
+def find_archive() -> Path:
+    """The file for the archive of this Java and this Spark, in the user's cache."""
+    import pyspark
+
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin/java") if home else Path(shutil.which("java") or "java")
+    jars = Path(pyspark.__file__).parent / "jars"
+    parts = [pyspark.__version__]
+    for file in (java.resolve(), jars):
+        parts += [str(file), str(file.stat().st_mtime_ns if file.exists() else 0)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return Path(cache, "speck", f"spark-{digest}.jsa")
+
+
+def write_archive(spark: SparkSession) -> None:
+    """Write the archive of what the driver's JVM has loaded, unless there is one; takes seconds,
+    during which the JVM stands still. A JVM that cannot is left alone."""
+    archive = find_archive()
+    if archive.exists():
+        return
+    unfinished = archive.with_name(f".{secrets.token_hex(8)}.jsa")
+    try:
+        archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _dump(spark, unfinished)
+        unfinished.replace(archive)
+    except Exception as error:  # of Java's, too: it is only slower without
+        print(f"cannot write {archive}: {error}")
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _dump(spark: SparkSession, file: Path) -> None:
+    """As `jcmd VM.cds dynamic_dump` does it, which a runtime without development tools lacks."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    lang = gateway.jvm.java.lang
+
+    def array_of(kind: str, *values: object) -> object:
+        array = gateway.new_array(getattr(lang, kind), len(values))
+        for place, value in enumerate(values):
+            array[place] = value
+        return array
+
+    management = gateway.jvm.javax.management
+    name = management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    words = array_of("String", "dynamic_dump", str(file))
+    kinds = "javax.management.ObjectName", "java.lang.String", _OBJECTS, _STRINGS
+    # by reflection, since the class of the server itself is not exported
+    method = lang.Class.forName("javax.management.MBeanServer").getMethod(
+        "invoke", array_of("Class", *(lang.Class.forName(kind) for kind in kinds))
+    )
+    arguments = name, "vmCds", array_of("Object", words), array_of("String", _STRINGS)
+    server = lang.management.ManagementFactory.getPlatformMBeanServer()
+    method.invoke(server, array_of("Object", *arguments))
