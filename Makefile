@@ -16,7 +16,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup jars check check-bench format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup jars spark-s3 check check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -31,6 +31,11 @@ mosquitto:
 $(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
 	@tools/venv.sh
 	@touch $@
+
+spark-s3: ## Spark's connector to S3 into .cache/spark-s3 (13 MB), for SPECK_SPARK_JARS
+	@tools/need.sh mvn maven "downloads Spark's connector to S3"
+	@mvn -q -B -ntp -f tools/spark-s3/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2 \
+		-Djars=$(CURDIR)/.cache/spark-s3 dependency:copy-dependencies
 
 jars: $(JARS_STAMP) ## build the edge jobs' jars
 

@@ -38,10 +38,11 @@ class Config:
     outside readers client ids that match one of `output_client_ids`.
 
     Analyses run at one of `spark_masters` (the first by default): `local[n]`, which allows fewer
-    threads too, or `NAME=spark://host:port`. Executors of a cluster connect to the driver at
-    `spark_driver_host`; `spark_secret_file` holds the cluster's `spark.authenticate.secret`. The
-    Spark application, whose heap has `spark_memory` bytes, stays up for `spark_idle_s` seconds
-    after an analysis.
+    threads too, `spark://host:port`, `yarn` or `k8s://host:port`, each also as `NAME=master`.
+    Executors of a cluster connect to the driver at `spark_driver_host`; `spark_secret_file` holds
+    a standalone cluster's `spark.authenticate.secret`. `spark_jars` are jars, or folders of jars,
+    that Spark needs besides its own. The Spark application, whose heap has `spark_memory` bytes,
+    stays up for `spark_idle_s` seconds after an analysis.
 
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
@@ -71,6 +72,7 @@ class Config:
     spark_masters: tuple[str, ...] = ("local[*]",)
     spark_driver_host: str = "127.0.0.1"
     spark_secret_file: Path | None = None
+    spark_jars: tuple[Path, ...] = ()
     spark_memory: int = 1024**3
     spark_idle_s: float = 900.0
     artifact_quota: int = 10 * 1024**3
@@ -118,7 +120,8 @@ class Config:
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
         SPECK_METRICS_DAYS, SPECK_METRICS_URI, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT,
         SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS,
-        SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS and SPECK_SPARK_MASTERS;
+        SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS, SPECK_SPARK_JARS and
+        SPECK_SPARK_MASTERS;
         SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or
         with K, M or G, SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
         SPECK_ARTIFACT_GRACE_S, SPECK_MAX_JOBS, SPECK_POLLERS, SPECK_POLLER_SITES. Raises
@@ -148,6 +151,7 @@ class Config:
             spark_masters=_read_list(env, "SPECK_SPARK_MASTERS", str) or ("local[*]",),
             spark_driver_host=env.get("SPECK_SPARK_DRIVER_HOST", "127.0.0.1"),
             spark_secret_file=Path(secret).resolve() if secret else None,
+            spark_jars=_read_list(env, "SPECK_SPARK_JARS", _read_path),
             spark_memory=_read(env, "SPECK_SPARK_MEMORY", _read_bytes, "1G"),
             spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
             pollers=_read(env, "SPECK_POLLERS", int, str(count_pollers())),
@@ -179,6 +183,10 @@ def _read_list(env: Mapping[str, str], name: str, kind: Callable[[str], _T]) -> 
         return tuple(kind(part.strip()) for part in value.split(",") if part.strip())
 
     return _read(env, name, read, "")
+
+
+def _read_path(text: str) -> Path:
+    return Path(text).resolve()
 
 
 def _read_uri(text: str) -> str:

@@ -62,7 +62,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ahead", type=float, help="also forecast the rates of links for so many seconds"
     )
-    parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
+    parser.add_argument(
+        "--master", default="local[*]", help="local[n], spark://host:port, yarn or k8s://host"
+    )
     parser.add_argument(
         "--driver-host",
         default="127.0.0.1",
@@ -70,6 +72,13 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--secret-file", type=Path, help="file with the cluster's spark.authenticate.secret"
+    )
+    parser.add_argument(
+        "--jars",
+        type=Path,
+        action="append",
+        default=[],
+        help="jar, or folder of jars, for driver and executors; may be repeated",
     )
     parser.add_argument("--memory", default="1g", help="heap size of the driver (1g)")
     return parser
@@ -84,6 +93,7 @@ def _run(options: argparse.Namespace) -> None:
         memory=options.memory,
         driver_host=options.driver_host,
         secret_file=options.secret_file,
+        jars=options.jars,
     )
     if options.serve:
         serve(start)

@@ -13,14 +13,20 @@ from speck.errors import InvalidError, Problem
 LOCAL = "local[*]"
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d{0,3})\])?")
 _SPARK = re.compile(r"spark://[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
+_K8S = re.compile(r"k8s://(https?://)?[\w.-]+(:\d{1,5})?")
+YARN = "yarn"
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)=(.+)")
 
 
 def check_master(master: str) -> str:
-    """Return `master`. Raises InvalidError unless it is `local[n]`, `local[*]` or
-    `spark://host:port`."""
-    if not _LOCAL.fullmatch(master) and not _SPARK.fullmatch(master):
-        raise _invalid(f"{master!r} is no master: write local[2], local[*] or spark://host:port")
+    """Return `master`. Raises InvalidError unless it is `local[n]`, `local[*]`,
+    `spark://host:port`, `yarn` or `k8s://host:port`."""
+    forms = (_LOCAL, _SPARK, _K8S)
+    if master != YARN and not any(form.fullmatch(master) for form in forms):
+        raise _invalid(
+            f"{master!r} is no master: write local[2], local[*], spark://host:port, yarn or"
+            " k8s://https://host:port"
+        )
     return master
 
 
@@ -29,11 +35,18 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
+def is_standalone(master: str) -> bool:
+    """Whether it is a standalone cluster, whose members share a secret; YARN and Kubernetes give
+    each application one of its own."""
+    return _SPARK.fullmatch(master) is not None
+
+
 def is_on_loopback(master: str) -> bool:
     """Whether every host of the master is this machine, by an address of its loopback."""
-    return is_local(master) or all(
-        _is_loopback(part.rpartition(":")[0]) for part in master.removeprefix("spark://").split(",")
-    )
+    if not is_standalone(master):
+        return is_local(master)
+    hosts = (part.rpartition(":")[0] for part in master.removeprefix("spark://").split(","))
+    return all(_is_loopback(host) for host in hosts)
 
 
 def _is_loopback(host: str) -> bool:

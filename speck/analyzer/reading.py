@@ -23,6 +23,10 @@ from speck.metrics.dataset.storage import Storage, StoredFile
 
 T = TypeVar("T")
 
+_GONE = ("FILE_NOT_EXIST", "FileNotFoundException")
+"""What Spark's errors say of a file that is no longer there."""
+_TRIES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -93,10 +97,11 @@ def retry_without_damaged(work: Callable[[Collection[str]], T], storage: Storage
     """Call `work` with the files that it must skip, and return its result.
 
     At first there are none. If Spark fails, they are the files with damaged contents, which are
-    found by reading all files.
+    found by reading all files. If a file has gone, since somebody merges files who does not see our
+    lock, `work` is called again and lists them anew.
     """
     try:
-        return work(())
+        return _retry_while_files_go(lambda: work(()))
     except (PySparkException, Py4JJavaError):
         damaged_files = [
             file.path
@@ -108,6 +113,16 @@ def retry_without_damaged(work: Callable[[Collection[str]], T], storage: Storage
         if not damaged_files:
             raise
         return work(damaged_files)
+
+
+def _retry_while_files_go(work: Callable[[], T]) -> T:
+    for _ in range(_TRIES - 1):
+        try:
+            return work()
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(sign in str(error) for sign in _GONE):
+                raise
+    return work()
 
 
 def _is_readable(storage: Storage, file: StoredFile, table: Table) -> bool:

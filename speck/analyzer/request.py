@@ -71,9 +71,10 @@ def parse_time(text: str) -> datetime:
 
 def answer(spark: SparkSession, request: Request, report: Report = lambda _: None) -> None:
     """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
-    from speck.analyzer import follow, reading, result, run
+    from speck.analyzer import follow, probe, reading, result, run
 
     storage = request.dataset
+    probe.check_readable(spark, storage)
     if request.follow:
         follow.follow(spark, storage, request.out, request.window_s, request.composition)
         return
@@ -100,6 +101,11 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
         cause = "PySpark is not installed; install it with `pip install speck[analyzer]`"
         return f"cannot analyse: {cause}"
+    if "org.apache.hadoop.fs.s3a.S3AFileSystem not found" in str(error):
+        cause = (
+            "Spark lacks its connector to S3; run `make spark-s3` and name the folder that it fills"
+        )
+        return f"cannot analyse: {cause} with SPECK_SPARK_JARS"
     lines = str(error).splitlines() or [type(error).__name__]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     first = next((line for line in lines if line.strip()), lines[0])

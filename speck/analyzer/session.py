@@ -1,23 +1,23 @@
 """The Spark session: local by default, without a web interface; whoever connects to its driver
 must know the application's secret.
 
-A local session makes its own secret. A standalone cluster has one that its master, its workers and
-all drivers know; it comes from a file and reaches the JVM in another, since a command line is seen
-by every user of the machine.
+A local session makes its own secret, and so do YARN and Kubernetes. A standalone cluster has one
+that its master, its workers and all drivers know; it comes from a file and reaches the JVM in
+another, since a command line is seen by every user of the machine.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from speck.analyzer import jvm
-from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback
+from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback, is_standalone
 from speck.errors import InvalidError
 
 _LOOPBACK = "127.0.0.1"
@@ -30,11 +30,13 @@ def start_session(
     partitions: int = 0,
     driver_host: str = _LOOPBACK,
     secret_file: Path | None = None,
+    jars: Sequence[Path] = (),
 ) -> SparkSession:
     """Start a session at `master`; `memory` is the driver's heap (the only JVM if local).
 
     The driver listens at `driver_host`; at 127.0.0.1 if the master does too. `secret_file` holds
-    the secret of a cluster. Raises InvalidError when it is missing.
+    the secret of a standalone cluster. Raises InvalidError when it is missing. `jars`, or
+    all jars of a folder among them, are for the driver and the executors.
 
     `partitions`: maximum number of partitions of a shuffle. 0: 16 for each core of this machine;
     Spark coalesces small ones, and sorting large ones needs little heap. The caller stops the
@@ -54,7 +56,8 @@ def start_session(
         "spark.sql.shuffle.partitions": str(parts),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.ansi.enabled": "false",
-        "spark.sql.files.ignoreMissingFiles": "true",
+        # an executor that does not see a file must fail, not leave its rows out
+        "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.parquet.filterPushdown": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
@@ -63,6 +66,9 @@ def start_session(
     # code is compiled once for each text of it, of which an analysis has more than Spark's 100
     options |= {"spark.sql.codegen.cache.maxEntries": "2000"}
     options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options())}
+    options |= _find_s3(os.environ)
+    if jars:
+        options["spark.jars"] = ",".join(map(str, _list_jars(jars)))
     options |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     options |= {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     os.environ.setdefault("SPARK_LOCAL_IP", host)
@@ -71,16 +77,42 @@ def start_session(
         builder = builder.config(name, value)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.LAUNCHER_OPTIONS)
     with _give_secret(master, secret_file):
-        spark = builder.getOrCreate()
+        spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _find_s3(env: Mapping[str, str]) -> dict[str, str]:
+    """Where S3 is, as AWS's own tools are told. Spark itself hands the driver's `AWS_ACCESS_KEY_ID`
+    and its secret to the executors: they are on no command line."""
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
+    options: dict[str, str] = {}
+    if endpoint:
+        options |= {"endpoint": endpoint, "path.style.access": "true"}
+    if region or endpoint:
+        options["endpoint.region"] = region or "us-east-1"
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
+
+
+def _list_jars(places: Sequence[Path]) -> list[Path]:
+    jars = [
+        jar
+        for place in places
+        for jar in (sorted(place.glob("*.jar")) if place.is_dir() else [place])
+    ]
+    missing = [place for place in places if not place.exists()]
+    if missing or not jars:
+        named = ", ".join(map(str, missing or places))
+        raise InvalidError(f"cannot find jars at {named}; correct SPECK_SPARK_JARS")
+    return jars
 
 
 @contextmanager
 def _give_secret(master: str, secret_file: Path | None) -> Iterator[None]:
     """While the JVM starts, have it read the secret from a properties file that only we can
     read."""
-    if is_local(master):
+    if not is_standalone(master):
         yield
         return
     try:
@@ -96,7 +128,9 @@ def _give_secret(master: str, secret_file: Path | None) -> Iterator[None]:
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(f"spark.authenticate.secret {secret}\n")
         file.flush()
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} pyspark-shell"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = (
+            f"--properties-file {file.name} --load-spark-defaults pyspark-shell"
+        )
         try:
             yield
         finally:

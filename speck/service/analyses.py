@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 
 from speck.analyzer.application import STARTING
-from speck.analyzer.masters import SparkMasters, is_local, is_on_loopback
+from speck.analyzer.masters import SparkMasters
 from speck.analyzer.request import STEPS, Request
 from speck.clock import Clock, rfc3339
 from speck.config import Config
@@ -34,6 +34,7 @@ from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
 from speck.service.spark_application import GRACE_S, SparkApplication
+from speck.service.spark_clusters import SparkClusters
 from speck.store.records import Records
 
 KEPT = 100
@@ -95,8 +96,7 @@ class Analyses:
     ):
         self._storage = storage
         self._masters = SparkMasters(config.spark_masters)
-        self._driver_host = config.spark_driver_host
-        self._secret_file = config.spark_secret_file
+        self._clusters = SparkClusters(config, storage)
         self._memory = config.spark_memory
         self._idle_s = config.spark_idle_s
         self._folder = config.home / "analyses"
@@ -175,7 +175,7 @@ class Analyses:
         """
         self._check_composition(request.composition)
         master = self._masters.choose(request.master)
-        self._check_cluster(master)
+        self._clusters.check(master)
         if request.since and request.until and request.since >= request.until:
             raise InvalidError("cannot analyse", [Problem("until", "comes before since")])
         _check_installed()
@@ -214,22 +214,6 @@ class Analyses:
             raise NotFoundError(
                 f"cannot analyse composition {name!r}: there is no such composition, and there are"
                 " no samples of one"
-            )
-
-    def _check_cluster(self, master: str) -> None:
-        """Raises InvalidError for a cluster that could not authenticate or reach the driver."""
-        if is_local(master):
-            return
-        if self._secret_file is None:
-            raise InvalidError(
-                f"cannot analyse at {master}: the service has no secret of that cluster; write its"
-                " spark.authenticate.secret into a file of mode 0600 and name it with"
-                " SPECK_SPARK_SECRET_FILE"
-            )
-        if not is_on_loopback(master) and is_on_loopback(f"spark://{self._driver_host}:1"):
-            raise InvalidError(
-                f"cannot analyse at {master}: its executors cannot reach {self._driver_host}; set"
-                " SPECK_SPARK_DRIVER_HOST to this machine's address in the cluster's network"
             )
 
     def begin(self, window_s: float, ahead_s: float | None = None) -> str:
@@ -408,8 +392,7 @@ class Analyses:
 
     def _make_application(self, master: str, log: Path) -> SparkApplication:
         argv = [sys.executable, "-m", "speck.analyzer", "--serve", "--master", master]
-        argv += ["--driver-host", self._driver_host, "--memory", f"{self._memory >> 20}m"]
-        argv += ["--secret-file", str(self._secret_file)] if self._secret_file else []
+        argv += ["--memory", f"{self._memory >> 20}m", *self._clusters.list_arguments()]
         return SparkApplication(argv, log)
 
     def _result(self, analysis_id: str) -> Path:

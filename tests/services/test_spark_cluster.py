@@ -7,18 +7,29 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from tests.samples_by_hand import dataset, plan, running, site
+from speck.client import Client
+from speck.fog.service import serving
+from speck.metrics.dataset.files import is_finished
+from speck.metrics.dataset.origins import UNITS
+from speck.metrics.dataset.remote import open_s3
+from speck.model.values import JsonObject
+from tests.s3_server import s3_server
+from tests.samples_by_hand import EVERY_S, dataset, plan, running, site
 from tests.waiting import wait_for
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-_LIMIT_S = 120.0
+_CHECKOUT = Path(__file__).parents[2]
+_JARS = _CHECKOUT / ".cache" / "spark-s3"
+_LIMIT_S = 300.0
+_LONG_S = 2.1 * 3600
+"""A window of which sums are cached."""
 _SECRET = "the-secret-of-this-cluster"
 _SECURITY = (
     "-Dspark.authenticate=true",
@@ -28,12 +39,16 @@ _SECURITY = (
 
 
 @contextmanager
-def _daemon(log: Path, *arguments: str) -> Iterator[None]:
-    """A process of Spark, ended by its id."""
+def _daemon(log: Path, *arguments: str, hidden: Sequence[Path] = ()) -> Iterator[None]:
+    """A process of Spark, ended by its id; it sees nothing in the folders `hidden`."""
+    command = [str(_CLASS), *arguments]
+    if hidden:
+        mounts = "".join(f"mount -t tmpfs none {folder} && " for folder in hidden)
+        command = ["unshare", "--mount", "sh", "-c", f'{mounts}exec "$0" "$@"', *command]
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": " ".join(_SECURITY)}
     with log.open("wb") as out:
-        process = subprocess.Popen([str(_CLASS), *arguments], stdout=out, stderr=out, env=env)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=env)
     try:
         yield
     finally:
@@ -52,18 +67,62 @@ def _find_in_log(log: Path, pattern: str) -> str:
     return wait_for(lambda: re.search(pattern, text()), text)[1]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+@contextmanager
+def _cluster(folder: Path, hidden: Sequence[Path] = ()) -> Iterator[str]:
     """The master's address; one worker of one core."""
-    log, worker = tmp_path / "master.log", tmp_path / "worker.log"
+    log, worker = folder / "master.log", folder / "worker.log"
     ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     package = "org.apache.spark.deploy"
     with _daemon(log, f"{package}.master.Master", *ports):
         master = _find_in_log(log, r"Starting Spark master at (spark://\S+)")
-        room = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
-        with _daemon(worker, f"{package}.worker.Worker", *ports, *room, master):
+        room = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"))
+        with _daemon(worker, f"{package}.worker.Worker", *ports, *room, master, hidden=hidden):
             _find_in_log(worker, r"(Successfully registered)")
             yield master
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A cluster whose worker shares all files with this machine."""
+    with _cluster(tmp_path) as master:
+        yield master
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The home of a service."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def cluster_apart(tmp_path: Path, home: Path) -> Iterator[str]:
+    """A cluster whose worker has another view of the file system (root, Linux): the service's home
+    and the jars that it gives to Spark are empty there."""
+    subprocess.run(["make", "-s", "spark-s3"], cwd=_CHECKOUT, check=True, timeout=_LIMIT_S)
+    with _cluster(tmp_path, hidden=(home, _JARS)) as master:
+        yield master
+
+
+@contextmanager
+def _service(home: Path, master: str, **more: str) -> Iterator[Client]:
+    """A service that analyses at a cluster, or in its own process."""
+    (home.parent / "secret").write_text(_SECRET)
+    env = {"SPECK_SPARK_MASTERS": f"local[1],far={master}", "SPECK_METRICS_S": "0"}
+    env |= {"SPECK_SPARK_SECRET_FILE": str(home.parent / "secret"), "SPECK_WATCH_S": "0"}
+    with serving(home, [], more={**env, **more}) as served:
+        yield Client(served.url)
+
+
+def _await_analysis(api: Client, master: str, **options: object) -> JsonObject:
+    analysis_id = api.analyse(master=master, **options)["id"]
+
+    def find_ended() -> JsonObject | None:
+        analysis = api.analysis(analysis_id)
+        return analysis if analysis["state"] != "running" else None
+
+    return wait_for(find_ended, limit_s=_LIMIT_S)
 
 
 def _analyse(cluster: str, tmp_path: Path, secret: str) -> subprocess.CompletedProcess[str]:
@@ -96,3 +155,47 @@ def test_the_analysis_on_a_cluster_is_that_of_this_machine(cluster: str, tmp_pat
     (ran,) = (tmp_path / "work").glob("app-*/0/stderr")
     assert "Finished task" in ran.read_text()
     assert _analyse(cluster, tmp_path, "guessed").returncode == 1
+
+
+@pytest.mark.long
+def test_a_cluster_that_shares_no_path_analyses_a_dataset_in_s3(
+    cluster_apart: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor gets the jars, the endpoint and the credentials from the service's driver."""
+    with s3_server() as env:
+        for name, value in env.items():  # the cluster runs already, without them
+            monkeypatch.setenv(name, value)
+        storage = open_s3("s3a://metrics/of-speck", tmp_path / "here")
+        sites = [*site("edge-a"), *site("cloud")]
+        rows = running(looks=1 + int(2.2 * 3600 / EVERY_S))
+        for place in (storage, home / "metrics"):
+            dataset(place, rows, [plan()], sites)
+        more = {"SPECK_METRICS_URI": storage.uri, "SPECK_SPARK_JARS": str(_JARS)}
+        with _service(home, cluster_apart, **more) as api:
+            far = _await_analysis(api, "far", window_s=_LONG_S)
+        assert [file for file in storage.list_files(UNITS) if is_finished(file)]
+    with _service(home, cluster_apart) as api:
+        near = _await_analysis(api, "local[1]", window_s=_LONG_S)
+    assert far["state"] == "done", far["error"]
+    assert near["state"] == "done", near["error"]
+    names = ("window", "samples", "jobs", "links", "sites", "ranking", "bottlenecks")
+    assert {name: far[name] for name in names} == {name: near[name] for name in names}
+    assert far["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    (ran,) = (tmp_path / "work").glob("app-*/0/stderr")
+    assert "Finished task" in ran.read_text()
+
+
+@pytest.mark.long
+def test_a_cluster_that_cannot_read_the_dataset_is_refused(cluster_apart: str, home: Path) -> None:
+    root = dataset(home / "metrics", running(), [plan()], [*site("edge-a"), *site("cloud")])
+    with _service(home, cluster_apart) as api:
+        far = _await_analysis(api, "far")
+        near = _await_analysis(api, "local[1]")
+    assert far["state"] == "failed"
+    assert far["error"] == (
+        f"cannot analyse at {cluster_apart}: its workers cannot read {root}, a folder of this"
+        " machine; set SPECK_METRICS_URI to s3a://bucket/folder, hdfs://host/folder or a folder"
+        " that they share with the service"
+    )
+    assert near["state"] == "done"
+    assert not list(root.glob(".*.writing"))

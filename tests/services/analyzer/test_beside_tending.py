@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,38 @@ import pytest
 from pyspark.sql import SparkSession
 
 from speck.analyzer import state
-from speck.analyzer.reading import Span
+from speck.analyzer.reading import Span, read, retry_without_damaged
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
+from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, task
+from tests.storages import open_renaming
+
+
+def test_files_that_go_while_nobody_sees_the_lock_are_listed_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A reader on another machine than the service that merges."""
+    (tmp_path / "there").mkdir()
+    ours, theirs = (open_renaming(tmp_path / "there", tmp_path / name) for name in ("a", "b"))
+    writer = Writer(theirs, clock=HandClock())
+    for second in (0, 5):
+        writer.append(TASKS, [task(second)])
+        writer.flush()
+    span = Span(NOON, NOON + timedelta(minutes=1))
+    merged = []
+
+    def work(without: Collection[str]) -> int:
+        frame = read(spark, ours, TASKS, span, None, without)
+        merged.append(maintain(theirs, NOON + timedelta(days=1), 30).merged)
+        return frame.count()
+
+    with hold_files(ours):
+        assert retry_without_damaged(work, ours, span) == 2
+    assert merged == [2, 0]
 
 
 class EnoughError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speck.analyzer.masters import SparkMasters, is_on_loopback
+from speck.analyzer.masters import SparkMasters, check_master, is_on_loopback
 from speck.errors import InvalidError
 
 CLUSTER = "spark://10.0.0.5:7077"
@@ -35,6 +35,20 @@ def test_what_is_not_configured_is_refused(wanted: str) -> None:
         MASTERS.choose(wanted)
 
 
+@pytest.mark.parametrize(
+    "master", ["yarn", "k8s://https://10.0.0.5:6443", "k8s://cluster", "spark://a:1,b:2", "local"]
+)
+def test_forms_of_masters(master: str) -> None:
+    assert check_master(master) == master
+    assert SparkMasters(("local[2]", f"far={master}")).choose("far") == master
+
+
+@pytest.mark.parametrize("master", ["yarn2", "k8s:", "k8s://a/b", "mesos://a:1", "local[0]"])
+def test_other_forms_are_refused(master: str) -> None:
+    with pytest.raises(InvalidError, match="is no master: write"):
+        check_master(master)
+
+
 def test_a_service_of_a_cluster_alone_runs_nothing_itself() -> None:
     with pytest.raises(InvalidError, match=r"not among the masters of this service \(big\)"):
         SparkMasters((f"big={CLUSTER}",)).choose("local[1]")
@@ -48,6 +62,8 @@ def test_a_service_of_a_cluster_alone_runs_nothing_itself() -> None:
         ("spark://localhost:7077", True),
         ("spark://127.0.0.1.example:7077", False),
         ("spark://127.0.0.1:1,10.0.0.5:1", False),
+        ("yarn", False),
+        ("k8s://https://127.0.0.1:6443", False),
         (CLUSTER, False),
     ],
 )
