@@ -27,5 +27,7 @@ def s3_server() -> Iterator[dict[str, str]]:
             "AWS_SECRET_ACCESS_KEY": "secret-of-s3",
             "AWS_REGION": "us-east-1",
         }
+        with urlopen(Request(f"{url}/moto-api/reset", method="POST")):
+            pass  # what it holds would outlive it in this process
     finally:
         server.stop()

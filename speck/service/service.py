@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,8 @@ from speck.deploy.changes import (
 from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
-from speck.errors import TransientError
+from speck.errors import ConflictError, TransientError
+from speck.metrics.dataset.files import claim
 from speck.metrics.dataset.opening import open_storage
 from speck.metrics.dataset.writer import Writer
 from speck.metrics.sampler import Sampler
@@ -54,6 +56,8 @@ from speck.store.artifacts import Artifacts
 from speck.store.place import Place
 from speck.store.records import Records
 
+LOG = logging.getLogger(__name__)
+
 COLLECT_S = 3600.0
 """Seconds between two collections of artifacts that nothing uses."""
 
@@ -78,6 +82,8 @@ class Service:
         """Set once it is being closed."""
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
+        place_of_metrics = config.metrics_uri or f"file:{config.metrics}"
+        self.storage = open_storage(place_of_metrics, config.metrics)
         self.records = Records.at(config.store, self.clock, place=place)
         self.connections = Connections(
             self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
@@ -125,8 +131,8 @@ class Service:
 
     def _measure(self) -> None:
         """What samples jobs, and what needs the samples."""
-        place = self.config.metrics_uri or f"file:{self.config.metrics}"
-        self.storage = open_storage(place, self.config.metrics)
+        if self.config.metrics_uri:
+            self._claim_metrics()
         self.sampler = Sampler(
             self.records,
             self.polling,
@@ -143,6 +149,16 @@ class Service:
         self.analyses = Analyses(
             self.config, self.storage, self.records, self.clock, self.sampler.flush
         )
+
+    def _claim_metrics(self) -> None:
+        """Raises ConflictError if another service keeps its metrics at the same place."""
+        try:
+            claim(self.storage, self.records.installation)
+        except OSError as error:
+            LOG.warning("cannot reach %s: %s", self.storage, error)
+        except ConflictError:
+            self.records.store.close()
+            raise
 
     def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
         """What accepts, plans, carries out and repairs; returns what takes changes up again."""

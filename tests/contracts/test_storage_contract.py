@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from speck.errors import TransientError
+from speck.errors import ConflictError, TransientError
 from speck.metrics.dataset.exchange import export, import_file
-from speck.metrics.dataset.files import list_partitions, sweep
+from speck.metrics.dataset.files import claim, list_partitions, sweep
 from speck.metrics.dataset.import_process import import_in_process
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
@@ -223,6 +223,13 @@ def test_a_write_that_fails_keeps_its_rows_for_later(storage: Storage) -> None:
     writer.append(TASKS, [task(1)])
     writer.flush()
     assert [row["at"] for row in list_rows(storage)] == [task(0)["at"], task(1)["at"]]
+
+
+def test_a_place_belongs_to_one_service(storage: Storage) -> None:
+    claim(storage, "one")
+    claim(storage, "one")
+    with pytest.raises(ConflictError, match="the service of installation one does; give each"):
+        claim(storage, "other")
 
 
 def test_who_reads_keeps_the_files(filled: Storage) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 
-from speck.errors import InvalidError
+from speck.errors import ConflictError, InvalidError
 from speck.metrics.dataset.schema import ALONE, Table
 from speck.metrics.dataset.storage import UNFINISHED, Storage, StoredFile, hide
 from speck.model.values import is_name
@@ -20,6 +20,7 @@ COMPACT = "compact"
 PART = "part"
 
 _JOURNAL = ".import-"
+_OWNER = ".owner"
 
 _DAY = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 _COMPOSITION = "composition="
@@ -101,6 +102,21 @@ def sweep(storage: Storage) -> int:
         if name.startswith(_JOURNAL) and not name.endswith(UNFINISHED):
             _finish(storage, name)
     return storage.remove_leftovers()
+
+
+def claim(storage: Storage, owner: str) -> None:
+    """Note who writes here. Two services would remove each other's unfinished files.
+
+    Raises ConflictError if another one does, and OSError.
+    """
+    if _OWNER not in storage.list_names(""):
+        storage.put_text(_OWNER, owner)
+    elif (other := storage.read_text(_OWNER).strip()) != owner:
+        raise ConflictError(
+            f"cannot keep metrics at {storage}: the service of installation {other} does; give each"
+            f" service a folder of its own with SPECK_METRICS_URI, or remove"
+            f" {storage.name_of(_OWNER)} if that service is gone"
+        )
 
 
 def list_days(storage: Storage, table: Table) -> list[date]:
