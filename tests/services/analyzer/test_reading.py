@@ -1,4 +1,4 @@
-"""An analysis during the compaction of the files it reads."""
+"""Reading a dataset while its files are merged, and one that Spark cannot reach."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from speck.analyzer import state
 from speck.analyzer.reading import Span, read, retry_without_damaged
+from speck.analyzer.request import describe_failure
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
@@ -67,3 +69,12 @@ def test_no_file_disappears_while_an_analysis_reads(
         analyse(spark, LocalStorage(tmp_path), Span(NOON, NOON + timedelta(minutes=1)))
     assert [outcome.busy for outcome in outcomes] == [True]
     assert maintain(LocalStorage(tmp_path), later, 30).dropped_days
+
+
+def test_without_its_connector_to_s3_spark_says_how_to_get_it(spark: SparkSession) -> None:
+    with pytest.raises(Py4JJavaError) as raised:
+        spark.read.parquet("s3a://bucket/folder")
+    assert describe_failure(raised.value) == (
+        "cannot analyse: Spark lacks its connector to S3; run `make spark-s3` and name the folder"
+        " that it fills with SPECK_SPARK_JARS"
+    )
