@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
@@ -14,6 +15,7 @@ BUCKET = "metrics"
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """The environment variables with which clients find it."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from speck.analyzer import jvm
-from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback, is_standalone
+from speck.analyzer.masters import LOCAL, check_master, is_on_loopback, is_standalone
 from speck.errors import InvalidError
 
 _LOOPBACK = "127.0.0.1"
