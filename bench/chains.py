@@ -11,6 +11,8 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from secrets import token_hex
 
 import requests
@@ -31,28 +33,81 @@ MOST_S = 300.0
 _OVER = ("FINISHED", "CANCELED", "FAILED")
 
 
-def chain(fog: Fog, jobs: int, changed: int = 0, note: str = "a", seed: int = 1) -> JsonObject:
-    """A composition of `jobs` in a chain, at random over the sites (by `seed`); the first
-    `changed` of them have `note` among their arguments."""
-    names = [site.name for site in fog.sites()]
-    dice = random.Random(seed)
-    at = [dice.choice(names) for _ in range(jobs + 1)]
-    return {
-        "name": "chain",
-        "jobs": [
-            {
-                "job_name": f"job-{n:03d}",
-                "site": at[n],
-                "source_topic": f"chain/{n}",
-                "sink_topic": f"chain/{n + 1}",
-                "sink_site": at[n + 1],
-                "entry_class": CLASS,
-                "job_path": "speck-jobs.jar",
-                "args": ["--note", note if n < changed else "first"],
-            }
-            for n in range(jobs)
-        ],
-    }
+@dataclass(slots=True)
+class Chain:
+    """A chain of jobs and how it changes. Its jobs keep no state: `upgrade: stateless`, unless
+    `keeps_state` is set. Nothing flows through it."""
+
+    brokers: list[str]
+    """The sites of the links' brokers, one more than there are jobs."""
+    engines: list[str]
+    sites: list[str]
+    notes: list[str]
+    keeps_state: bool = False
+    inserted: frozenset[int] = frozenset()
+    """The jobs after which another one is inserted."""
+
+    @classmethod
+    def at_random(cls, fog: Fog, jobs: int, seed: int = 1) -> Chain:
+        """A chain at random over the sites (by `seed`)."""
+        names = [site.name for site in fog.sites()]
+        dice = random.Random(seed)
+        at = [dice.choice(names) for _ in range(jobs + 1)]
+        return cls(at, at[:-1], names, ["first"] * jobs)
+
+    def set_note(self, jobs: int, note: str) -> None:
+        """Change an argument of the first `jobs`."""
+        self.notes[:jobs] = [note] * jobs
+
+    def move(self, jobs: int) -> None:
+        """Move the first `jobs` to the next site each; their links stay where they are."""
+        for n in range(jobs):
+            here = self.sites.index(self.engines[n])
+            self.engines[n] = self.sites[(here + 1) % len(self.sites)]
+
+    def insert(self, jobs: int) -> None:
+        """Insert jobs in the middle: half of `jobs` are new, half write to another link."""
+        first = (len(self.notes) - jobs // 2) // 2
+        self.inserted = frozenset(range(first, first + jobs // 2))
+
+    def jobs(self) -> list[JsonObject]:
+        """The jobs in the order of the chain."""
+        jobs = []
+        for n, note in enumerate(self.notes):
+            site, source, sink = self.engines[n], self.brokers[n], self.brokers[n + 1]
+            link = (source, f"chain/{n}"), (sink, f"chain/{n + 1}")
+            if n in self.inserted:
+                middle = sink, f"chain/{n + 1}/inserted"
+                jobs.append(self._job(f"job-{n:03d}", site, link[0], middle, note))
+                jobs.append(self._job(f"job-{n:03d}-next", sink, middle, link[1], note))
+            else:
+                jobs.append(self._job(f"job-{n:03d}", site, *link, note))
+        return jobs
+
+    def composition(self) -> JsonObject:
+        """The composition as it is applied."""
+        return {"name": "chain", "jobs": self.jobs()}
+
+    def _job(
+        self, name: str, site: str, source: tuple[str, str], sink: tuple[str, str], note: str
+    ) -> JsonObject:
+        return {
+            "job_name": name,
+            "site": site,
+            "source_site": source[0],
+            "source_topic": source[1],
+            "sink_site": sink[0],
+            "sink_topic": sink[1],
+            "entry_class": CLASS,
+            "job_path": "speck-jobs.jar",
+            "upgrade": "savepoint" if self.keeps_state else "stateless",
+            "args": ["--note", note],
+        }
+
+
+def chain(fog: Fog, jobs: int) -> JsonObject:
+    """A composition of `jobs` in a chain, at random over the sites."""
+    return Chain.at_random(fog, jobs).composition()
 
 
 class Bare:
@@ -82,7 +137,7 @@ class Bare:
     def run(self, jar_id: str, job: JsonObject, savepoint: str | None = None) -> None:
         """Start a job of a chain with the arguments that speck gives it, but topics of its own."""
         site, name = job["site"], job["job_name"]
-        args = ["--job-name", name, "--source-broker", self.brokers[site]]
+        args = ["--job-name", name, "--source-broker", self.brokers[job["source_site"]]]
         args += ["--source-topic", f"bare/{job['source_topic']}"]
         args += ["--sink-broker", self.brokers[job["sink_site"]]]
         args += ["--sink-topic", f"bare/{job['sink_topic']}", "--client-id", f"bench-{name}"]
@@ -128,9 +183,38 @@ class Bare:
         self._everywhere(jobs, lambda jar, job: self.run(jar, job))
         self.await_running()
 
-    def modify(self, jobs: Sequence[JsonObject]) -> None:
-        """Stop each with a savepoint and start it again from that."""
-        self._everywhere(jobs, lambda jar, job: self.run(jar, job, self.stop(job["job_name"])))
+    def restart(self, jobs: Sequence[JsonObject]) -> None:
+        """Stop each that runs with a savepoint and start it again from that; start the others."""
+
+        def again(jar: str, job: JsonObject) -> None:
+            running = job["job_name"] in self.running
+            self.run(jar, job, self.stop(job["job_name"]) if running else None)
+
+        self._everywhere(jobs, again)
+        self.await_running()
+
+    def replace(self, jobs: Sequence[JsonObject]) -> None:
+        """Cancel each and start it again, without its state, as soon as it is gone."""
+        jars = {job["site"]: self._jar(job["site"]) for job in jobs}
+        pending = {self.running[job["job_name"]][0]: job for job in jobs}
+        with ExitStack() as stack:
+            pools = {
+                site: stack.enter_context(ThreadPoolExecutor(AT_ONCE)) for site in self.engines
+            }
+            calls = [
+                pools[self.running[job["job_name"]][1]["site"]].submit(self.cancel, job["job_name"])
+                for job in jobs
+            ]
+
+            def start_those_gone(listed: list[JsonObject]) -> bool:
+                for job_id in [each["jid"] for each in listed if each["state"] in _OVER]:
+                    if job := pending.pop(job_id, None):
+                        calls.append(pools[job["site"]].submit(self.run, jars[job["site"]], job))
+                return not pending
+
+            self._await(start_those_gone)
+            for call in calls:
+                call.result()
         self.await_running()
 
     def delete(self) -> None:
@@ -148,13 +232,17 @@ class Bare:
             by_site.setdefault(job["site"], []).append(job)
 
         def at_site(site: str) -> None:
-            if site not in self.jars:
-                self.jars[site] = self.upload(site)
+            jar = self._jar(site)
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda job: act(self.jars[site], job), by_site[site]))
+                list(pool.map(lambda job: act(jar, job), by_site[site]))
 
         with ThreadPoolExecutor(len(self.engines)) as pool:
             list(pool.map(at_site, by_site))
+
+    def _jar(self, site: str) -> str:
+        if site not in self.jars:
+            self.jars[site] = self.upload(site)
+        return self.jars[site]
 
     # -- one after another ----------------------------------------------------------------
 
@@ -164,7 +252,7 @@ class Bare:
             self.run(self.upload(job["site"]), job)
         self.await_running()
 
-    def modify_in_turn(self, jobs: Sequence[JsonObject]) -> None:
+    def restart_in_turn(self, jobs: Sequence[JsonObject]) -> None:
         """A stop with savepoint, an upload and a run for each job."""
         for job in jobs:
             savepoint = self.stop(job["job_name"])

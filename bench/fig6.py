@@ -1,9 +1,16 @@
-"""Figure 6: chains of 1..100 jobs over 6 Flink instances, deployed, modified and deleted.
+"""Figure 6: chains of 1..100 jobs over 6 Flink instances, deployed, changed and deleted.
 
 Three ways in one run, their order reversed from round to round so that a warm JVM favours nobody:
 speck; the floor (bare REST calls of Flink, as many at once, over kept connections); and one job
 after another, as the prototype of 2020 did it. Every way ends when all tasks of all jobs run, or
 are gone. A round has its own random places of the jobs, the same for all ways.
+
+The jobs keep no state (`upgrade: stateless`), and nothing flows through the chains: what a change
+loses, and how long an application is silent, is measured by bench.moves and bench.rewire. Changed
+are an argument of each job, the site of each job, and the chain: every second job is new, and each
+of the others writes to a new one. `savepoint` changes an argument of jobs that keep their state.
+The floor of the first two cancels a job and starts it once it is gone; that of the others stops it
+with a savepoint and starts it from there.
 
 Two series: over a WAN, as the paper had it (three clusters of two sites, the control plane at the
 first), and with all sites side by side, where on few cores the CPU decides. Flink lists all jobs
@@ -17,21 +24,22 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
-from bench.chains import AT_ONCE, CHECKPOINT_S, Bare, chain
+from bench.chains import AT_ONCE, CHECKPOINT_S, Bare, Chain
 from bench.common import Api, fog_with_service, say, timed
 from bench.experiment import Check, Experiment, interval, is_quick
 from bench.usage import Machine
 from speck.fog.paths import edge_jar
-from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
 from speck.model.values import JsonObject
 
 SIZES = (1, 10) if is_quick() else (1, 10, 25, 50, 75, 100)
 MOST = SIZES[-1]
-FEWER = SIZES if is_quick() else (1, 25, 50, 100)
+FEWER = SIZES if is_quick() else (1, 10, 50, 100)
+CHANGED = tuple(sorted({SIZES[1], MOST}))
 SLOW_SIZES = SIZES if is_quick() else (1, 25, 100)
 SITES = 6
 LANS = (("edge-a", "edge-b"), ("edge-c", "edge-d"), ("edge-e", "cloud"))
@@ -39,12 +47,22 @@ ROUND_TRIP_MS = 18.6
 WAN = {site: Uplink(latency_ms=ROUND_TRIP_MS / 4) for lan in LANS for site in lan}
 NEAR = {site: Uplink() for site in WAN}
 WAYS = ("speck", "floor", "one_by_one")
+KINDS = ("argument", "move", "insert")
+"""The kinds of change that are compared with a deployment."""
+ACTIONS = ("deploy", "modify", "argument", "savepoint", "move", "insert", "delete")
 WANTED_RATIO = 1.1
+WANTED_CHANGE = 1.2
+"""A change of stateless jobs, times their deployment; and a deletion, times its floor."""
+WANTED_OF_FEW = 1.25
+"""A composition of a few jobs, times its floor."""
 QUIET_CORES = 0.4
 """A machine that is as busy as that has done with what was before."""
 QUIET_S = 3.0
 MOST_RESTLESS = 0.1
 """The share of actions that may begin on a busy machine."""
+TIMES = "times the floor, median of the rounds"
+MEDIAN = "median of the rounds"
+WORDS = {"argument": "another argument", "move": "moves", "insert": "insertions in the middle"}
 SIMULATED = (
     "The WAN: the six sites are network namespaces of one machine, and 18.6 ms between clusters"
     " are made by a delay element. We read the paper's 18.6 ms as the round trip, 9.3 ms one way.",
@@ -65,10 +83,10 @@ class Series:
 
 
 SERIES = (
-    Series("wan", WAN, SIZES, 1 if is_quick() else 10, 1 if is_quick() else 2),
+    Series("wan", WAN, SIZES, 1 if is_quick() else 6, 1 if is_quick() else 2),
     Series("near", NEAR, FEWER, 1 if is_quick() else 3, 0 if is_quick() else 1),
 )
-ROUNDS_OF_A_FOG = 4
+ROUNDS_OF_A_FOG = 3
 WARM_UPS = 1 if is_quick() else 2
 """After one, JVMs still compile what the first measured round then pays for."""
 
@@ -76,14 +94,12 @@ WARM_UPS = 1 if is_quick() else 2
 class Speck:
     """Chains by way of the service."""
 
-    def __init__(self, fog: Fog, api: Api, seed: int):
-        self._fog, self._api, self._seed = fog, api, seed
+    def __init__(self, api: Api):
+        self._api = api
 
-    def deploy(self, jobs: int) -> None:
-        self._api.apply(chain(self._fog, jobs, seed=self._seed))
-
-    def modify(self, jobs: int, changes: int, note: str) -> None:
-        self._api.apply(chain(self._fog, jobs, changes, note, self._seed))
+    def apply(self, chain: Chain, kind: str | None = None) -> None:
+        """Deploy a chain, or change it."""
+        self._api.apply(chain.composition())
 
     def delete(self) -> None:
         """Without draining: the chain carries nothing."""
@@ -93,65 +109,104 @@ class Speck:
 class Floor:
     """Chains by bare REST calls."""
 
-    def __init__(self, fog: Fog, bare: Bare, seed: int):
-        self._fog, self._bare, self._seed = fog, bare, seed
+    def __init__(self, bare: Bare):
+        self._bare = bare
 
-    def deploy(self, jobs: int) -> None:
-        self._bare.deploy(chain(self._fog, jobs, seed=self._seed)["jobs"])
-
-    def modify(self, jobs: int, changes: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changes, note, self._seed)
-        self._bare.modify(composition["jobs"][:changes])
+    def apply(self, chain: Chain, kind: str | None = None) -> None:
+        """Deploy a chain, or change it by the calls that a `kind` of change needs."""
+        if kind is None:
+            self._bare.deploy(chain.jobs())
+        elif kind in ("modify", "argument", "move"):
+            self._bare.replace(self._changed(chain))
+        else:
+            self._bare.restart(self._changed(chain))
 
     def delete(self) -> None:
         self._bare.delete()
+
+    def _changed(self, chain: Chain) -> list[JsonObject]:
+        running = {name: job for name, (_, job) in self._bare.running.items()}
+        return [
+            job
+            for job in chain.jobs()
+            if _started_with(running.get(job["job_name"])) != _started_with(job)
+        ]
 
 
 class OneByOne(Floor):
     """Chains by one REST call after another."""
 
-    def deploy(self, jobs: int) -> None:
-        self._bare.deploy_in_turn(chain(self._fog, jobs, seed=self._seed)["jobs"])
-
-    def modify(self, jobs: int, changes: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changes, note, self._seed)
-        self._bare.modify_in_turn(composition["jobs"][:changes])
+    def apply(self, chain: Chain, kind: str | None = None) -> None:
+        if kind is None:
+            self._bare.deploy_in_turn(chain.jobs())
+        else:
+            self._bare.restart_in_turn(self._changed(chain))
 
     def delete(self) -> None:
         self._bare.delete_in_turn()
 
 
+def _started_with(job: JsonObject | None) -> JsonObject | None:
+    return job and {key: value for key, value in job.items() if key != "upgrade"}
+
+
 Way = Speck | Floor
 
 
-def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
-    """Deploy and delete a chain of each size; modify 1..all of the longest. Seconds, by jobs;
-    `restless`: how many of the actions began though the machine was busy."""
-    seconds: dict[str, dict[str, float]] = {"deploy_s": {}, "modify_s": {}, "delete_s": {}}
-    quiet: list[bool] = []
+class Cycle:
+    """Deploys and deletes a chain of each size. In between `modify` changes an argument of 1 to
+    all jobs of the longest, and chains of `CHANGED` jobs are changed in every way."""
 
-    def timed_in_peace(action: Callable[[], object]) -> float:
-        quiet.append(_await_quiet())
-        return timed(action)
+    def __init__(self, way: Way, make_chain: Callable[[int], Chain], note: str):
+        self._way = way
+        self._make_chain = make_chain
+        self._note = note
+        self._quiet: list[bool] = []
+        self._seconds: dict[str, dict[str, float]] = {}
 
-    machine = Machine()
-    for jobs in sorted(sizes):
-        seconds["deploy_s"][str(jobs)] = timed_in_peace(lambda n=jobs: way.deploy(n))
-        if jobs == MOST:
-            for k in sorted(sizes):
-                change_note = f"{note}-{k}"
-                time_s = timed_in_peace(lambda k=k, c=change_note: way.modify(MOST, k, c))
-                seconds["modify_s"][str(k)] = time_s
-            if isinstance(way, Speck):
-                time_s = timed_in_peace(lambda c=change_note: way.modify(MOST, MOST, c))
-                seconds["noop_s"] = {str(MOST): time_s}
-        seconds["delete_s"][str(jobs)] = timed_in_peace(way.delete)
-    return {
-        **seconds,
-        "cores_busy": round(machine.cores(), 2),
-        "actions": len(quiet),
-        "restless": quiet.count(False),
-    }
+    def run(self, sizes: Iterable[int]) -> JsonObject:
+        """The seconds; `restless`: how many of the actions began though the machine was busy."""
+        machine = Machine()
+        for jobs in sorted(sizes):
+            chain = self._make_chain(jobs)
+            self._time("deploy", jobs, lambda c=chain: self._way.apply(c))
+            if jobs == MOST:
+                for k in sorted(sizes):
+                    self._change("modify", chain, k)
+                if isinstance(self._way, Speck):
+                    self._time("noop", jobs, lambda c=chain: self._way.apply(c))
+            if jobs in CHANGED and not isinstance(self._way, OneByOne):
+                for kind in ("argument", "savepoint", "move"):
+                    self._change(kind, chain, jobs)
+            self._time("delete", jobs, self._way.delete)
+            if jobs in CHANGED and not isinstance(self._way, OneByOne):
+                self._insert(jobs)
+        return {
+            **self._seconds,
+            "cores_busy": round(machine.cores(), 2),
+            "actions": len(self._quiet),
+            "restless": self._quiet.count(False),
+        }
+
+    def _change(self, kind: str, chain: Chain, jobs: int) -> None:
+        chain.keeps_state = kind == "savepoint"
+        if kind == "move":
+            chain.move(jobs)
+        else:
+            chain.set_note(jobs, f"{self._note}-{kind}-{jobs}")
+        self._time(kind, jobs, lambda: self._way.apply(chain, kind))
+
+    def _insert(self, jobs: int) -> None:
+        """Make a chain of half as many jobs into one of `jobs`."""
+        chain = self._make_chain(jobs // 2)
+        self._way.apply(chain)
+        chain.insert(jobs)
+        self._time("insert", jobs, lambda: self._way.apply(chain, "insert"))
+        self._way.delete()
+
+    def _time(self, action: str, jobs: int, act: Callable[[], object]) -> None:
+        self._quiet.append(_await_quiet())
+        self._seconds.setdefault(f"{action}_s", {})[str(jobs)] = timed(act)
 
 
 def _await_quiet() -> bool:
@@ -191,24 +246,25 @@ def measure(experiment: Experiment) -> None:
             bare = Bare(fog)
             say("warming up")
             for way in ("speck", "floor") * WARM_UPS:
-                cycle(_make_way(way, fog, api, bare, 0), (MOST,), "warm")
+                Cycle(_make_way(way, api, bare), partial(Chain.at_random, fog), "warm").run((MOST,))
             for series, n in missing[first : first + ROUNDS_OF_A_FOG]:
                 for site, uplink in series.uplinks.items():
                     fog.shape(site, uplink)
                 for way in ways_of(series, n):
                     sizes = SLOW_SIZES if way == "one_by_one" else series.sizes
-                    driver = _make_way(way, fog, api, bare, n)
+                    make_chain = partial(Chain.at_random, fog, seed=n)
+                    cycle = Cycle(_make_way(way, api, bare), make_chain, f"r{n}")
                     about: JsonObject = {"series": series.name, "round": n, "way": way}
                     experiment.row(
                         f"{series.name}/{n}/{way}",
-                        lambda a=about, w=driver, s=sizes, n=n: {**a, **cycle(w, s, f"r{n}")},
+                        lambda a=about, c=cycle, s=sizes: {**a, **c.run(s)},
                     )
 
 
-def _make_way(way: str, fog: Fog, api: Api, bare: Bare, seed: int) -> Way:
+def _make_way(way: str, api: Api, bare: Bare) -> Way:
     if way == "speck":
-        return Speck(fog, api, seed)
-    return Floor(fog, bare, seed) if way == "floor" else OneByOne(fog, bare, seed)
+        return Speck(api)
+    return Floor(bare) if way == "floor" else OneByOne(bare)
 
 
 def summary(rows: list[JsonObject]) -> JsonObject:
@@ -218,15 +274,22 @@ def summary(rows: list[JsonObject]) -> JsonObject:
     return {**_summary(of["wan"], SIZES), "near": _summary(of["near"], FEWER)}
 
 
-def _summary(rows: list[JsonObject], sizes: Iterable[int]) -> JsonObject:
+def _summary(rows: list[JsonObject], sizes: Sequence[int]) -> JsonObject:
     result: JsonObject = {}
-    for action in ("deploy", "modify", "delete"):
+    for action in ACTIONS:
+        of = sizes if action in ("deploy", "modify", "delete") else CHANGED
         result[action] = [
-            {"jobs": jobs, **{f"{way}_s": _interval(rows, way, action, jobs) for way in WAYS}}
-            for jobs in sizes
+            {
+                "jobs": jobs,
+                **{f"{way}_s": _interval(rows, way, action, jobs) for way in WAYS},
+                "ratio": _ratio(rows, action, jobs),
+            }
+            for jobs in of
         ]
-        result[f"{action}_ratio"] = _ratio(rows, action)
+    for action in ("deploy", "modify"):
         result[f"{action}_linear_r2"] = _linear(rows, action, sizes)
+    result["of_a_deployment"] = {kind: _of_a_deployment(rows, kind) for kind in KINDS}
+    result["of_a_restart"] = _of_a_restart(rows)
     result["noop_s"] = _interval(rows, "speck", "noop", MOST)
     actions = sum(row["actions"] for row in rows)
     result["restless"] = sum(row["restless"] for row in rows) / max(1, actions)
@@ -237,22 +300,37 @@ def checks(result: JsonObject) -> list[Check]:
     """The claims about the figures; in a trial, or on a machine that was busy otherwise, none is
     judged."""
     verdicts = []
-    for name, series in (("over the WAN", result), ("side by side", result["near"])):
-        ratio = series["deploy_ratio"]["median"]
-        verdicts.append(
-            _judge(
-                f"deploy {MOST} jobs {name}, times the floor, median of the rounds",
-                f"<= {WANTED_RATIO}",
-                ratio,
-                ratio <= WANTED_RATIO,
-                series,
+    for where, series in (("over the WAN", result), ("side by side", result["near"])):
+        wanted = {"deploy": WANTED_RATIO, "delete": WANTED_CHANGE}
+        for action, limit in wanted.items():
+            ratio = _at(series, action, MOST)["ratio"]["median"]
+            verdicts.append(
+                _at_most(f"{action} {MOST} jobs {where}, {TIMES}", limit, ratio, series)
             )
-        )
+        for kind in KINDS:
+            ratio = series["of_a_deployment"][kind]["median"]
+            name = f"{WORDS[kind]} of {MOST} jobs {where}, times their deployment, {MEDIAN}"
+            verdicts.append(_at_most(name, WANTED_CHANGE, ratio, series))
+        ratio = series["of_a_restart"]["median"]
+        name = f"another argument of {MOST} jobs {where}, times deleting and deploying, {MEDIAN}"
+        verdicts.append(_at_most(name, 1.0, ratio, series))
+        for action in ("deploy", *KINDS, "delete"):
+            ratio = _at(series, action, CHANGED[0])["ratio"]["median"]
+            name = f"{WORDS.get(action, action)}: {CHANGED[0]} jobs {where}, {TIMES}"
+            verdicts.append(_at_most(name, WANTED_OF_FEW, ratio, series))
     for action in ("deploy", "modify"):
         r2 = result[f"{action}_linear_r2"]
         name = f"{action}: time grows with the jobs as a line, R2 over the WAN"
         verdicts.append(_judge(name, ">= 0.95", r2, r2 >= 0.95, result))
     return verdicts
+
+
+def _at(series: JsonObject, action: str, jobs: int) -> JsonObject:
+    return next(point for point in series[action] if point["jobs"] == jobs)
+
+
+def _at_most(name: str, limit: float, measured: float, series: JsonObject) -> Check:
+    return _judge(name, f"<= {limit}", measured, measured <= limit, series)
 
 
 def _judge(name: str, wanted: str, measured: float, ok: bool, series: JsonObject) -> Check:
@@ -273,21 +351,44 @@ def _interval(rows: list[JsonObject], way: str, action: str, jobs: int) -> JsonO
         [
             row[f"{action}_s"][str(jobs)]
             for row in rows
-            if row["way"] == way and str(jobs) in row[f"{action}_s"]
+            if row["way"] == way and str(jobs) in row.get(f"{action}_s", {})
         ]
     )
 
 
-def _ratio(rows: list[JsonObject], action: str) -> JsonObject:
-    """Speck's seconds by the floor's for the longest chain, round by round; `median`: one floor
-    that was slow for another reason makes no figure."""
+def _ratio(rows: list[JsonObject], action: str, jobs: int) -> JsonObject:
+    """Speck's seconds by the floor's, round by round; `median`: one floor that was slow for
+    another reason makes no figure."""
+    ours, floor = (_by_round(rows, way, action, jobs) for way in ("speck", "floor"))
+    return _with_median([ours[n] / floor[n] for n in sorted(ours.keys() & floor.keys())])
 
-    def by_round(way: str) -> dict[int, float]:
-        return {r["round"]: r[f"{action}_s"][str(MOST)] for r in rows if r["way"] == way}
 
-    ours, floor = by_round("speck"), by_round("floor")
-    ratios = [ours[n] / floor[n] for n in sorted(ours.keys() & floor.keys())]
-    return {**interval(ratios), "median": statistics.median(ratios)}
+def _of_a_deployment(rows: list[JsonObject], kind: str) -> JsonObject:
+    """Speck's seconds for a change of all jobs by those for their deployment, round by round."""
+    change, deploy = (_by_round(rows, "speck", action, MOST) for action in (kind, "deploy"))
+    return _with_median([change[n] / deploy[n] for n in sorted(change.keys() & deploy.keys())])
+
+
+def _of_a_restart(rows: list[JsonObject]) -> JsonObject:
+    """Speck's seconds for another argument of all jobs by those to delete and deploy them, round
+    by round."""
+    change, deploy, delete = (
+        _by_round(rows, "speck", action, MOST) for action in ("argument", "deploy", "delete")
+    )
+    rounds_done = sorted(change.keys() & deploy.keys() & delete.keys())
+    return _with_median([change[n] / (deploy[n] + delete[n]) for n in rounds_done])
+
+
+def _by_round(rows: list[JsonObject], way: str, action: str, jobs: int) -> dict[int, float]:
+    return {
+        row["round"]: row[f"{action}_s"][str(jobs)]
+        for row in rows
+        if row["way"] == way and str(jobs) in row.get(f"{action}_s", {})
+    }
+
+
+def _with_median(ratios: list[float]) -> JsonObject:
+    return {**interval(ratios), "median": statistics.median(ratios) if ratios else None}
 
 
 def main() -> int:

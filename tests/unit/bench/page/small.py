@@ -37,17 +37,21 @@ def fig6() -> JsonObject:
 
 def _chains() -> JsonObject:
     chains: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
-    for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
+    ratio = {**around(1.08), "median": 1.08}
+    slopes = {"deploy": 0.03, "modify": 0.04, "delete": 0.015}
+    for action in (*slopes, "argument", "savepoint", "move", "insert"):
+        slope = slopes.get(action, 0.035)
         chains[action] = [
             {
                 "jobs": jobs,
                 "speck_s": around(0.15 + slope * jobs * 1.08),
                 "floor_s": around(0.1 + slope * jobs),
                 "one_by_one_s": around(0.1 + 3 * slope * jobs) if jobs != 50 else interval([]),
+                "ratio": ratio,
             }
-            for jobs in (1, 10, 50, 100)
+            for jobs in ((1, 10, 50, 100) if action in slopes else (10, 100))
         ]
-        chains[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
+    chains["of_a_deployment"] = dict.fromkeys(("argument", "move", "insert"), ratio)
     return chains
 
 
@@ -373,5 +377,15 @@ SETTINGS = {
 """What sections tell of an experiment's settings."""
 SUMMARIES = {
     each.__name__: each
-    for each in (fig6, fig8, edge_server, in_action, policies, ramp, scale, traffic, link_batching)
+    for each in (
+        fig6,
+        fig8,
+        edge_server,
+        in_action,
+        policies,
+        ramp,
+        scale,
+        traffic,
+        link_batching,
+    )
 }
