@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 
 import pytest
 
-from speck.api.worker import group_address, is_vital
+from speck.api.worker import freeze_survivors, group_address, is_vital
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,15 @@ def test_an_address_counts_as_the_network_of_one_customer(host: str, group: str)
 )
 def test_health_and_heartbeats_are_vital(method: str, path: str, vital: bool) -> None:
     assert is_vital(SimpleNamespace(method=method, path=path)) is vital
+
+
+def test_what_survives_a_full_collection_is_not_looked_at_again() -> None:
+    before = gc.get_freeze_count()
+    try:
+        freeze_survivors("stop", {"generation": 1})
+        freeze_survivors("start", {"generation": 2})
+        assert gc.get_freeze_count() == before
+        freeze_survivors("stop", {"generation": 2})
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
