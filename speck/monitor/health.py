@@ -174,9 +174,9 @@ class Decision:
     due: float | None = None
 
 
-def wants_progress(memory: Memory, key: Key, now: float) -> bool:
-    """Whether to ask the engine for a running job's progress: about once per checkpoint
-    interval."""
+def wants_progress(memory: Memory, key: Key, now: float, intervals: float = 1.0) -> bool:
+    """Whether to ask the engine for a running job's progress: about once in so many checkpoint
+    intervals, and at each poll once it has made none for so long."""
     memory_of_job = memory.jobs.get(key)
     if (
         memory_of_job is None
@@ -184,7 +184,7 @@ def wants_progress(memory: Memory, key: Key, now: float) -> bool:
         or memory_of_job.interval_s is None
     ):
         return True
-    return now - memory_of_job.checkpoint.since >= memory_of_job.interval_s
+    return now - memory_of_job.checkpoint.since >= intervals * memory_of_job.interval_s
 
 
 def decide(

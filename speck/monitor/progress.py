@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from speck.binding import Checkpointing, EnginePoll
@@ -34,6 +35,7 @@ class ProgressPolls:
         self._polls = polls
         self._within_s = within_s
         self._job_ids: dict[str, set[str]] = {}
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="numbers")
         self._newest_used: dict[tuple[str, str], float] = {}
         self.checkpoints: PollCache[Mapping[str, Checkpointing]] = PollCache(
             self._poll_checkpoints, clock, lambda: float("-inf"), "checkpoints"
@@ -44,12 +46,20 @@ class ProgressPolls:
         self.checkpoints.close()
         self._polls.broker_numbers.close()
 
+    def end(self) -> None:
+        """After the last call: let the thread end."""
+        self._aside.shutdown()
+
     def numbers(self, at_once: Callable[[], int]) -> dict[str, Poll[BrokerView]]:
         """The polls of brokers since the last call."""
         polls = self._polls.broker_numbers.poll(
             self._records.sites(), within_s=self._within_s, at_once=at_once
         )
         return self._select_new("numbers", polls)
+
+    def begin_numbers(self, at_once: Callable[[], int]) -> Future[dict[str, Poll[BrokerView]]]:
+        """Begin `numbers` beside the caller."""
+        return self._aside.submit(self.numbers, at_once)
 
     def of(
         self,

@@ -26,6 +26,10 @@ from speck.sites.site_polls import SitePolls
 from speck.store.desired_state import DesiredJobs
 from speck.store.records import Records
 
+_INTERVALS_OF_MANY = 2.0
+"""With many sites jobs are asked for their checkpoints in every second interval: one request for
+each job is most of what the polls cost. Less than three must pass until a job is stalled."""
+
 
 class Watch:
     """Polls every `every_s` seconds, and sooner when something is due. With 0 it never polls by
@@ -79,6 +83,7 @@ class Watch:
         self._task.ask_to_stop()
         self._progress.close()  # a running round does not wait for polls any more
         self._task.stop()
+        self._progress.end()
         self.repairs.close()
         self.sessions.close()
 
@@ -98,13 +103,15 @@ class Watch:
         latest; None: at the regular interval."""
         begun = self._clock.monotonic()
         self._jobs.settle(begun)
+        # of many sites engines and brokers are polled at the same time: other processes do it
+        early = self._progress.begin_numbers(self._at_once) if self._polls.polling.apart else None
         engines = self._polls.engines.poll(
             self._records.sites(), within_s=self._patience_s, at_once=self._at_once
         )
         now = self._clock.monotonic()
         jobs = self._jobs.at(engines)
         sites = {site: poll.answer for site, poll in engines.items()}
-        numbers = self._progress.numbers(self._at_once)
+        numbers = early.result() if early is not None else self._progress.numbers(self._at_once)
         progress = self._progress_of(jobs, sites, numbers, now)
         before = self._memory
         decision = decide(now, sites, jobs, progress, before)
@@ -135,7 +142,8 @@ class Watch:
             and (view := sites.get(job.site)) is not None
             and job.engine_job_id in view.jobs
         ]
-        worth = [job for job in running if wants_progress(self._memory, job.key, now)]
+        intervals = _INTERVALS_OF_MANY if self._polls.polling.apart else 1.0
+        worth = [job for job in running if wants_progress(self._memory, job.key, now, intervals)]
         return self._progress.of(worth, numbers, self._at_once)
 
     def _publish(self) -> None:

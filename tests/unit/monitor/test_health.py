@@ -399,3 +399,5 @@ def test_progress_is_asked_for_about_once_an_interval() -> None:
 
     assert not wants_progress(watcher.memory, A.key, watcher.now + 599)
     assert wants_progress(watcher.memory, A.key, watcher.now + 600)
+    assert not wants_progress(watcher.memory, A.key, watcher.now + 600, intervals=2.0)
+    assert wants_progress(watcher.memory, A.key, watcher.now + 1200, intervals=2.0)
