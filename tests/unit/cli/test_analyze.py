@@ -18,9 +18,9 @@ from tests.unit.cli.conftest import Run, Server
 
 
 def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path: Path) -> None:
-    result = speck("analyze", "--dataset", str(tmp_path), "--master", "yarn")
+    result = speck("analyze", "--dataset", str(tmp_path), "--master", "mesos")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: cannot analyse: 'yarn' is no master")
+    assert result.stderr.startswith("error: cannot analyse: 'mesos' is no master")
 
 
 @pytest.mark.parametrize(

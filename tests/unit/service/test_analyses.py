@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidError, match="is no master"):
-        start(service, master="yarn")
+        start(service, master="mesos")
     with pytest.raises(NotFoundError):
         service.analyses.cancel("nothing")
     monkeypatch.setenv("PATH", str(tmp_path))
