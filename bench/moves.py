@@ -3,9 +3,14 @@ is silent.
 
 A chain edge -> cloud of a job without state (PassThrough) and one with state (Counting) carries
 1000 messages a second. Again and again one of them, or both, is updated in place or moved to
-another site. Once under `exactly_once`, once under `at_least_once`.
+another site. Once under `exactly_once`, once under `at_least_once`. Both keep their state, which
+holds at least the numbers of the messages that they have taken.
 
-`make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves only.
+The silence of a change is the longest pause at the end of the chain from the request for the change
+on until the messages published after it have come out. Under `exactly_once` results wait for a
+checkpoint also when nothing moves: `gap_at_rest_s`.
+
+`make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves in each mode only.
 """
 
 from __future__ import annotations
@@ -13,11 +18,13 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from bench.common import Api, fog_with_service, is_quick, machine, say, write_result
+from bench.common import Api, fog_with_service, is_quick, say
+from bench.experiment import Check, Experiment
 from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
@@ -28,17 +35,24 @@ RATE = 1000
 SLOTS = 8
 CHECKPOINT_S = 1.0
 STATELESS, STATEFUL = "pass", "count"
+MODES = ("exactly_once", "at_least_once")
+PART = 4 if is_quick() else 25
+"""Moves and updates that are one row, so that an interrupted experiment goes on from there."""
+PARTS = 1 if is_quick() else 2
+WANTED_S = {"gap_stateless_s": 0.7, "gap_stateful_s": 1.2}
+"""The longest silence of 95 % of the changes under `exactly_once`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the two jobs run, and with which argument."""
+    """A composition: where its two jobs run, and with which argument."""
 
+    name: str
     sites: dict[str, str]
     note: int
 
     def composition(self, delivery: str) -> JsonObject:
-        name = f"moves-{delivery.split('_')[0]}"
+        name = self.name
 
         def job(short: str, entry: str, source: Sequence[str], sink: Sequence[str]) -> JsonObject:
             return {
@@ -73,9 +87,9 @@ def next_place(dice: random.Random, now: Where, names: Sequence[str]) -> tuple[W
     """
     choice = dice.choice([STATELESS, STATEFUL, STATELESS, STATEFUL, "update"])
     if choice == "update":
-        return Where(now.sites, now.note + 1), {STATELESS, STATEFUL}
+        return Where(now.name, now.sites, now.note + 1), {STATELESS, STATEFUL}
     site = dice.choice([name for name in names if name != now.sites[choice]])
-    return Where({**now.sites, choice: site}, now.note), {choice}
+    return Where(now.name, {**now.sites, choice: site}, now.note), {choice}
 
 
 @dataclass(slots=True)
@@ -85,7 +99,6 @@ class Measured:
     moves: int
     gaps: dict[str, list[float]]
     at_rest: list[float]
-    slow: list[str]
 
 
 def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
@@ -94,11 +107,10 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
     engines = {site.name: site.engine_address for site in fog.sites()}
     names = list(engines)
     dice = random.Random(seed)
-    place = Where({STATELESS: "edge-a", STATEFUL: "cloud"}, 0)
-    first = place.composition(delivery)
-    name = first["name"]
-    api.apply(first)
-    results = Measured(0, {STATELESS: [], STATEFUL: []}, [], [])
+    name = f"moves-{delivery.split('_')[0]}-{seed}"
+    place = Where(name, {STATELESS: "edge-a", STATEFUL: "cloud"}, 0)
+    api.apply(place.composition(delivery))
+    results = Measured(0, {STATELESS: [], STATEFUL: []}, [])
     with (
         DuplicateMonitor(engines) as witness,
         Checker(brokers["cloud"], f"{name}/out", f"{name}-end") as end,
@@ -122,9 +134,9 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
         "resent_by_publisher": resent,
         "two_copies": len(two),
         "delivery": delivery,
-        "gap_stateless_s": _spread(results.gaps[STATELESS]),
-        "gap_stateful_s": _spread(results.gaps[STATEFUL]),
-        "gap_at_rest_s": _spread(results.at_rest),
+        "gap_stateless_s": results.gaps[STATELESS],
+        "gap_stateful_s": results.gaps[STATEFUL],
+        "gap_at_rest_s": results.at_rest,
     }
 
 
@@ -142,7 +154,7 @@ def _change(
     seconds = time.monotonic() - began
     end.await_number(feed.sent, timeout_s=120)
     end.await_number(feed.sent + RATE, timeout_s=120)
-    gap = end.longest_silence(began)
+    gap = end.longest_silence(began, cut=True)
     kinds = ", ".join(
         f"{it['action']} {it['job_name']}"
         for it in answer["plan"]["jobs"]
@@ -156,7 +168,7 @@ def _change(
 
 def _spread(values: Sequence[float]) -> JsonObject:
     if len(values) < 2:
-        return {"p50": None, "p95": None, "max": None}
+        return {"p50": None, "p95": None, "max": None, "of": len(values)}
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return {
         "p50": round(cuts[49], 3),
@@ -166,28 +178,68 @@ def _spread(values: Sequence[float]) -> JsonObject:
     }
 
 
-def main() -> None:
+def parts(modes: Sequence[str], count: int) -> Iterator[tuple[str, int]]:
+    """The parts of the experiment, the modes in turn."""
+    yield from ((mode, n) for n in range(1, count + 1) for mode in modes)
+
+
+def summary(rows: Sequence[JsonObject]) -> JsonObject:
+    """By mode: sums of what was counted, and the spread of each kind of silence."""
+    result: JsonObject = {}
+    for mode in dict.fromkeys(row["delivery"] for row in rows):
+        of_mode = [row for row in rows if row["delivery"] == mode]
+        counted = {key: sum(row[key] for row in of_mode) for key in COUNTED}
+        gaps = {key: _spread([s for row in of_mode for s in row[key]]) for key in GAPS}
+        result[mode] = {**counted, **gaps}
+    return result
+
+
+COUNTED = ("moves", "published", "lost", "repeated", "miscounted", "two_copies")
+GAPS = ("gap_stateless_s", "gap_stateful_s", "gap_at_rest_s")
+
+
+def checks(result: JsonObject) -> list[Check]:
+    """Nothing is lost or repeated, and the silence under `exactly_once` is short."""
+    verdicts = []
+    for mode, counted in result.items():
+        note = f"of {counted['published']:,} published"
+        for key in ("lost", "repeated", "two_copies"):
+            name = f"{key.replace('_', ' ')}, {mode}"
+            value = counted[key]
+            verdicts.append(Check(name, "0", value, value == 0, note, always=True))
+    for key, wanted in WANTED_S.items():
+        gaps = result["exactly_once"][key]
+        kind = key.removeprefix("gap_").removesuffix("_s")
+        name = f"silence of a {kind} job's move, exactly_once, p95, s"
+        is_short = gaps["p95"] is not None and gaps["p95"] <= wanted
+        verdicts.append(Check(name, f"<= {wanted}", gaps["p95"], is_short))
+    return verdicts
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moves", type=int, default=200, help="moves and updates in each mode")
+    parser.add_argument("--moves", type=int, help="so many in each mode, no file")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
     options = parser.parse_args()
-    moves = 4 if is_quick() else options.moves
-    modes = options.delivery or ["exactly_once", "at_least_once"]
-    with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
-        results = {mode: run(fog, api, mode, moves, options.seed) for mode in modes}
-    result = {
-        **results[modes[0]],
-        **{mode: results[mode] for mode in modes[1:]},
-        "rate_per_s": RATE,
-        "checkpoint_interval_s": CHECKPOINT_S,
-        "machine": machine(),
-    }
-    if options.delivery or options.moves < 200:
-        say(str(result))
-        return
-    write_result("moves.json", result)
+    if options.delivery or options.moves:
+        modes = options.delivery or MODES
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+            rows = [run(fog, api, mode, options.moves or PART, options.seed) for mode in modes]
+        say(str(summary(rows)))
+        return 0
+    settings = {"rate_per_s": RATE, "checkpoint_interval_s": CHECKPOINT_S, "moves_of_a_row": PART}
+    experiment = Experiment("moves", {**settings, "seed": options.seed})
+    done = {row["key"] for row in experiment.rows}
+    missing = [part for part in parts(MODES, PARTS) if f"{part[0]}/{part[1]}" not in done]
+    if missing:
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+            for mode, n in missing:
+                seed = options.seed + n
+                experiment.row(f"{mode}/{n}", lambda m=mode, s=seed: run(fog, api, m, PART, s))
+    result = summary(experiment.rows)
+    return experiment.finish(result, checks(result))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

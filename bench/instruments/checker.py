@@ -231,9 +231,12 @@ class Checker:
                 )
             pause.wait(0.02)
 
-    def longest_silence(self, since: float, until: float | None = None) -> float:
+    def longest_silence(
+        self, since: float, until: float | None = None, *, cut: bool = False
+    ) -> float:
         """Seconds of the longest pause between two records that come for the first time and that
-        overlaps the time from `since` to `until` (of time.monotonic; None: now)."""
+        overlaps the time from `since` to `until` (of time.monotonic; None: now). With `cut` only
+        what lies after `since` counts."""
         now = time.monotonic()
         end = now if until is None else until
         with self._lock:
@@ -241,7 +244,9 @@ class Checker:
             last = self._tally.last
         if last and end > last:
             pauses.append((last, end))
-        return max((b - a for a, b in pauses if b > since and a < end), default=_SILENCE_S)
+        first = since if cut else 0.0
+        overlaps = (b - max(a, first) for a, b in pauses if b > since and a < end)
+        return max(overlaps, default=_SILENCE_S)
 
     def silences(self, since: float, until: float) -> Sequence[float]:
         """Seconds of all pauses that lie within a time."""

@@ -55,6 +55,12 @@ def _chains() -> JsonObject:
     return chains
 
 
+def moves() -> JsonObject:
+    gaps = {"p50": 0.4, "p95": 0.6, "max": 0.9, "of": 50}
+    kinds = {f"gap_{kind}_s": gaps for kind in ("stateless", "stateful", "at_rest")}
+    return {mode: {"moves": 200, **kinds} for mode in ("exactly_once", "at_least_once")}
+
+
 def edge_server() -> JsonObject:
     cells = []
     for limit, mbps, binds in (
@@ -379,6 +385,7 @@ SUMMARIES = {
     each.__name__: each
     for each in (
         fig6,
+        moves,
         fig8,
         edge_server,
         in_action,
