@@ -93,10 +93,6 @@ class Bench:
         content = composition(case)
         name, output = content["name"], content["outputs"][0]
         self._api.apply(content)
-        if not is_quick():
-            threading.Event().wait(60.0)  # until there is something to analyse
-            warm_up(self._api, ahead_s or course.every_s)
-        self._api.call("PUT", f"/compositions/{name}/autopilot", settings(ahead_s, course))
         reader = (output["client_id"], self._brokers[CLOUD], output["topic"])
         watch = Watch(self._fog)
         try:
@@ -111,6 +107,11 @@ class Bench:
                 ) as feed,
             ):
                 begin = feed.due_at(0)
+                if not is_quick():  # the first minute of a ramp of many is as good as a rest
+                    threading.Event().wait(60.0)
+                    warm_up(self._api, ahead_s or course.every_s)
+                autopilot = settings(ahead_s, course)
+                self._api.call("PUT", f"/compositions/{name}/autopilot", autopilot)
                 moved = self._await_move(name, begin + course.seconds)
                 threading.Event().wait(max(0.0, begin + course.seconds - time.monotonic()))
                 watch.rest()
