@@ -1,14 +1,16 @@
-"""The autopilot scales a job under a rate that doubles, on a real engine."""
+"""A job is scaled under a rate that more than doubles, on a real engine: by the autopilot, and by
+`speck scale`."""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 
 import pytest
 
 from speck.model.values import JsonObject
-from tests.e2e.harness import Publisher, Speck, await_all, composition, job
+from tests.e2e.harness import Publisher, Speck, await_all, composition, job, run_cli
 from tests.waiting import wait_for
 
 CPU_MS = 4.0
@@ -78,4 +80,29 @@ def test_a_job_whose_input_doubles_gets_a_second_subtask_and_keeps_up(speck: Spe
         return rate is not None and rate > 1000 / CPU_MS
 
     wait_for(keeps_up, "more than one subtask can handle")
+    await_all(load.end(), reader)
+
+
+def propose(speck: Speck) -> list[tuple[int, int]]:
+    """Subtasks of each measured job, as they are and as proposed, by an analysis of now."""
+    run_cli(speck, "analyze", "heavy", "--window", "20s")
+    scales = json.loads(run_cli(speck, "scale", "heavy", "-o", "json").stdout)["scales"]
+    return [(each["from"], each["to"]) for each in scales]
+
+
+@pytest.mark.long
+def test_scale_proposes_and_applies_a_second_subtask(speck: Speck) -> None:
+    reader = speck.reader("cloud", "heavy/done", "heavy-reader")
+    speck.apply(HEAVY)
+    load = Load(speck.publisher("cloud", "heavy/raw"), 120.0)
+
+    def has_worked() -> bool:
+        return (speck.call("GET", "/jobs/heavy/metrics")["records_in"] or 0) > 1000
+
+    wait_for(has_worked, "the job to have been measured")
+    wait_for(lambda: propose(speck) == [(1, 1)], "evidence that one subtask is enough", 400)
+    load.per_s = 300.0
+    wait_for(lambda: propose(speck) == [(1, 2)], "evidence that two are needed", 400)
+    run_cli(speck, "scale", "heavy", "--apply", "--yes")
+    assert speck.job("heavy")["parallelism"] == 2
     await_all(load.end(), reader)
