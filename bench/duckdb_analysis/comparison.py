@@ -35,7 +35,7 @@ def find_differences(one: JsonObject, other: JsonObject) -> tuple[int, list[str]
 
 def _pair(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(one, dict) and isinstance(other, dict):
-        for name in one.keys() | other.keys():
+        for name in sorted(one.keys() | other.keys()):
             if name == "damaged_files":
                 continue
             missing = "missing"
