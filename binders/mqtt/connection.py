@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import select
 import socket
 import ssl
@@ -118,6 +119,7 @@ class Connection:
         self._connack_code: ReasonCode | None = None
         self._credentials = credentials
         self._is_accepted = False
+        self._is_eager = eager
         self._failure: str | None = None
         self._is_refused = False
         self._pubacks: dict[int, ReasonCode] = {}
@@ -311,6 +313,8 @@ class Connection:
         try:
             self._drive(lambda: self._connack_code is not None, "connect")
         except LostError as error:
+            if self._is_eager:
+                self._raise_refusal()
             # Mosquitto closes the connection without an alert
             if self._client._ssl_context is None or credentials.cert is not None:
                 raise
@@ -322,6 +326,23 @@ class Connection:
         if self._connack_code.is_failure:
             raise self._refusal(self._connack_code, credentials)
         self._is_accepted = True
+
+    def _raise_refusal(self) -> None:
+        """Raise why the broker accepts no connection with these credentials, if it does not.
+
+        A broker that refuses a connection closes it. What was sent behind CONNECT then makes TCP
+        reset the connection, and a reset discards the refusal if it was not read before.
+        """
+        visitor = Session("speck-visit-" + secrets.token_hex(8), lingers=False)
+        with Connection(
+            self.address,
+            self._credentials,
+            visitor,
+            self._deadline,
+            self.version,
+            on_request=self._on_request,
+        ):
+            pass
 
     def _connect_error(self, error: OSError, credentials: Credentials) -> SpeckError:
         reason = error.strerror or str(error) or type(error).__name__

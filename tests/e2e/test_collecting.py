@@ -15,6 +15,7 @@ import requests
 from speck.config import Config
 from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TABLES
 from speck.model.values import JsonObject
@@ -47,7 +48,9 @@ class Collected:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows in files: all of them, once the service has ended."""
-        rows: list[dict[str, Any]] = read(self.home / "metrics", TABLES[table]).to_pylist()
+        rows: list[dict[str, Any]] = read(
+            LocalStorage(self.home / "metrics"), TABLES[table]
+        ).to_pylist()
         return sorted(rows, key=lambda row: row["at"])
 
     def tasks(self, name: str) -> list[dict[str, Any]]:
