@@ -23,7 +23,7 @@ GROUPS = {
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
     r"tests/contracts/(?!test_storage)|tests/services/test_(agents_flink|flink_traps)\.py": "flink",
-    r"tests/services/analyzer/": "spark",
+    r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
 }
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the
 other, and share what is started once: a fog, an engine, Spark. A second fog costs more time than it

@@ -40,7 +40,12 @@ LONG = replace(FAULTS, hours=9.3, every_s=45.0)
 
 @pytest.mark.parametrize(
     ("spec", "hours", "composition"),
-    [(FAULTS, 0.9, None), (FAULTS, 0.3, "flow-0001"), (LONG, 2.4, None), (LONG, 8.7, None)],
+    [
+        (FAULTS, 0.3, "flow-0001"),
+        pytest.param(FAULTS, 0.9, None, marks=pytest.mark.long),
+        (LONG, 2.4, None),
+        pytest.param(LONG, 8.7, None, marks=pytest.mark.long),
+    ],
 )
 def test_duckdb_computes_the_same_analysis(
     spark: SparkSession, tmp_path: Path, spec: Spec, hours: float, composition: str | None
