@@ -42,14 +42,14 @@ def find_neighbours(changed: Iterable[str], running: Iterable[Incarnation]) -> l
         on[each.job.source].append(each)
         on[each.job.sink].append(each)
     names = set(changed)
-    found = [each for each in incarnations if each.job.job_name in names]
-    seen = {each.job.job_name for each in found}
-    for each in found:  # grows: breadth first
+    nearest = [each for each in incarnations if each.job.job_name in names]
+    seen = {each.job.job_name for each in nearest}
+    for each in nearest:  # grows: breadth first
         for near in (*on[each.job.source], *on[each.job.sink]):
             if near.job.job_name not in seen:
                 seen.add(near.job.job_name)
-                found.append(near)
-    return found[:NEIGHBOURS]
+                nearest.append(near)
+    return nearest[:NEIGHBOURS]
 
 
 @dataclass(slots=True)
