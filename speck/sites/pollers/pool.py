@@ -25,6 +25,10 @@ ANSWER_S = 120.0
 """The most seconds for an answer. The binder's own limits are lower; this one is for a poller that
 hangs."""
 
+_COMMAND = (sys.executable, "-m", "gevent.monkey", "--module", "speck.sites.pollers.process")
+"""Its threads are gevent's: hundreds of polls at a time would otherwise spend half of its CPU time
+on taking turns."""
+
 _SHORT_LIFE_S, _RESTART_S = 5.0, 1.0
 """One that dies sooner than the first is started again after the second."""
 
@@ -98,7 +102,7 @@ class _Process:
     def _live(self) -> None:
         """From the start of a process to its end."""
         ours, its = socket.socketpair()
-        command = [sys.executable, "-m", "speck.sites.pollers.process", str(its.fileno())]
+        command = [*_COMMAND, str(its.fileno())]
         with ours:
             with its:
                 self._process = process = subprocess.Popen(

@@ -1,10 +1,13 @@
 """A poller: reads requests from the socket that it inherits, and answers each when it can.
 
-python -m speck.sites.pollers.process FILENO
+    python -m gevent.monkey --module speck.sites.pollers.process FILENO
+
+It runs unchanged on threads of the system, without the first three words behind `python`.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -29,8 +32,12 @@ from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
 
 LOG = logging.getLogger(__name__)
 
-THREADS = 256
+THREADS = 1024
 """The most polls at a time: a site that does not answer occupies one until the time limit."""
+
+
+GC_THRESHOLDS = 20_000, 20, 20
+"""Answers are dropped by reference counts; cycles are few."""
 
 
 class Poller:
@@ -82,6 +89,8 @@ def main() -> None:
     # a signal to the whole group, as Ctrl-C sends it, is for the service: it ends its pollers
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     Poller(socket.socket(fileno=int(sys.argv[1]))).run()
     os._exit(0)  # nobody waits for the polls under way
