@@ -45,24 +45,24 @@ class TimedSocket:
     thread."""
 
     def __init__(self, sock: Any, deadline: Deadline):
-        self._sock = sock
+        self.sock = sock
         self._deadline = deadline
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
+        return getattr(self.sock, name)
 
     def sendall(self, data: Any) -> None:
         self._limit()
-        self._sock.sendall(data)
+        self.sock.sendall(data)
 
     def makefile(self, mode: str, *_: Any, **__: Any) -> io.BufferedReader:
         """The reader of an answer; http.client asks for no other kind."""
         assert mode == "rb"
-        return io.BufferedReader(_TimedReader(self._sock.makefile("rb", buffering=0), self._limit))
+        return io.BufferedReader(_TimedReader(self.sock.makefile("rb", buffering=0), self._limit))
 
     def _limit(self) -> None:
         if (remaining := self._deadline.remaining_s()) is not None:
-            self._sock.settimeout(remaining)
+            self.sock.settimeout(remaining)
 
 
 class _TimedReader(io.RawIOBase):

@@ -15,7 +15,7 @@ from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
-from binders.flink.measuring import Measuring, batches
+from binders.flink.measuring import Measuring, metric_queries
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from binders.flink.settings import Settings
 from speck.binding import (
@@ -376,8 +376,8 @@ class FlinkEngine:
         path = f"/jobs/{engine_job_id}/vertices/{vertex}/metrics"
         names = answers.counter_names(self._rest.get(path))
         values: list[Mapping[str, Any]] = []
-        for batch in batches(names):
-            values += self._rest.get(path, {"get": ",".join(batch)})
+        for query in metric_queries(names):
+            values += self._rest.get(path + query)
         return answers.sum_subtasks(vertex, values)
 
     def _read_settings(self, *, refresh: bool = False) -> Settings:

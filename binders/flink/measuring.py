@@ -67,12 +67,15 @@ _WORKER = {
     "Status.JVM.Memory.NonHeap.Committed": 1.0,
     "Status.JVM.Memory.Direct.MemoryUsed": 1.0,
 }
+_JOB_QUERY = f"?get={quote_plus(','.join(_JOB))}"
+_WORKER_QUERY = f"?get={quote_plus(','.join(_WORKER))}"
 _RUNNING = ("RUNNING", "FAILING", "RESTARTING")
 
 
 @dataclass(slots=True)
 class _Vertex:
-    """One vertex of an incarnation, and the metrics to request (`<subtask>.<name>`).
+    """One vertex of an incarnation, and the metrics to request (`<subtask>.<name>`) with `queries`
+    for them: encoded once, as encoding takes longer than reading the values.
 
     The list of metrics is read again until it is the same twice (`complete`), the second time
     after the tasks had `begun`. Operators add their metrics while a task is initialized, and
@@ -85,6 +88,7 @@ class _Vertex:
     name: str
     subtasks: int
     metrics: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
     complete: bool = False
     begun: bool = False
     source: bool = False
@@ -133,9 +137,8 @@ class Measuring:
         cores: dict[str, float] = {}
         total: dict[str, float] = {}
         for worker in workers:
-            metrics = _numbers(
-                self.rest.get(f"/taskmanagers/{worker['id']}/metrics", {"get": ",".join(_WORKER)})
-            )
+            path = f"/taskmanagers/{worker['id']}/metrics"
+            metrics = _numbers(self.rest.get(path + _WORKER_QUERY))
             for name, unit in _WORKER.items():
                 value = metrics.get(name, math.nan)
                 total[name] = total.get(name, 0.0) + (value * unit if value >= 0 else math.nan)
@@ -168,7 +171,7 @@ class Measuring:
             return None  # it may have ended meanwhile; only this job has a gap
 
     def _job(self, job_id: str) -> JobMeasure:
-        metrics = _numbers(self.rest.get(f"/jobs/{job_id}/metrics", {"get": ",".join(_JOB)}))
+        metrics = _numbers(self.rest.get(f"/jobs/{job_id}/metrics{_JOB_QUERY}"))
         values = {to: _whole(metrics.get(name)) for name, to in _JOB.items()}
         values = {to: None if v is not None and v < 0 else v for to, v in values.items()}
         incarnation = self._incarnation(job_id, values["restarts"])
@@ -198,8 +201,8 @@ class Measuring:
         if not vertex.complete:
             _choose_metrics(vertex, (str(each["id"]) for each in self.rest.get(path)))
         answer: list[Mapping[str, Any]] = []
-        for batch in batches(vertex.metrics):
-            answer += self.rest.get(path, {"get": ",".join(batch)})
+        for query in vertex.queries:
+            answer += self.rest.get(path + query)
         if len(answer) < len(vertex.metrics):
             vertex.complete = False
         tasks = _tasks(vertex, answer)
@@ -241,6 +244,7 @@ def _choose_metrics(vertex: _Vertex, available: Iterable[str]) -> None:
         names += sorted(f"{subtask}.{metric}" for metric in selection)
     vertex.complete = vertex.begun and tuple(names) == vertex.metrics
     vertex.metrics = tuple(names)
+    vertex.queries = tuple(metric_queries(names))
 
 
 def _tasks(vertex: _Vertex, answer: Iterable[Mapping[str, Any]]) -> list[TaskMeasure]:
@@ -324,16 +328,13 @@ def _host(path: str) -> str:
     return re.sub(r":\d+/.*$", "", path) if "@" in path else ""
 
 
-def batches(names: Iterable[str]) -> Iterator[list[str]]:
-    """Split metric names into batches for one request each."""
-    batch: list[str] = []
-    size = 0
-    for name in names:
-        length = len(quote_plus(name)) + len(quote_plus(","))
-        if batch and size + length > METRICS_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(name)
-        size += length
-    if batch:
-        yield batch
+def metric_queries(names: Iterable[str]) -> Iterator[str]:
+    """The queries that request these metrics, `METRICS_AT_ONCE` in each."""
+    query = ""
+    for name in map(quote_plus, names):
+        if query and len(query) + len(name) > METRICS_AT_ONCE:
+            yield query
+            query = ""
+        query += f"%2C{name}" if query else f"?get={name}"
+    if query:
+        yield query

@@ -1,8 +1,7 @@
 """A typed client of Flink's REST API: connections, time limits, errors; no decisions.
 
 Thread-safe. It never repeats a request by itself, follows no redirect (a registered address must
-not lead elsewhere), and uses no proxy of the environment. It uses urllib3 directly: `requests`
-would add more CPU time than the rest of a call takes, and every poll of every site is a call.
+not lead elsewhere), and uses no proxy of the environment.
 """
 
 from __future__ import annotations
@@ -11,39 +10,25 @@ import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import orjson
 from requests_toolbelt.multipart.encoder import MultipartEncoder
-from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NewConnectionError,
-    ReadTimeoutError,
-    TimeoutError,
-)
 
-from binders.flink.deadline import Deadline, TimedSocket
+from binders.flink.connections import Connections, ExchangeTimeoutError
+from binders.flink.deadline import Deadline
 from binders.flink.failures import Refusal
 from speck.binding import ignore_request
 from speck.certificates import explain_alert, explain_refusal
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.sites.credentials import Credentials, read_credentials, tls_context
 
-CONNECTIONS = 16
-"""Connections to one engine; further threads wait for a free one."""
-
-LARGEST_ANSWER = 32 * 1024 * 1024
-"""The most bytes of an answer."""
-
 DEEPEST_ANSWER = 64
 """The most levels of objects and lists in an answer. Flink's own have fewer than ten."""
-
-_CHUNK = 256 * 1024
 
 Params = Mapping[str, str]
 
@@ -78,11 +63,10 @@ class FlinkRest:
         parts = urlsplit(self._address)
         self._prefix = parts.path
         self._deadline = Deadline()
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "https":
-            self._pool: HTTPConnectionPool = _TlsPool(host, port, self._tls_context, self._deadline)
-        else:
-            self._pool = _Pool(host, port, on_request, self._deadline)
+        context = self._tls_context if parts.scheme == "https" else None
+        self._connections = Connections(
+            parts.hostname or "", parts.port, self._deadline, on_request, context
+        )
 
     @property
     def address(self) -> str:
@@ -94,9 +78,9 @@ class FlinkRest:
         with self._deadline.within(seconds):
             yield
 
-    def get(self, path: str, params: Params | None = None) -> Any:
-        """JSON of a GET. Raises RefusedAnswer or UnreachableError."""
-        return self._call("GET", path, params=params)
+    def get(self, path: str) -> Any:
+        """JSON of a GET; `path` may have a query. Raises RefusedAnswer or UnreachableError."""
+        return self._call("GET", path)
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
         """JSON of a POST. Raises RefusedAnswer or UnreachableError."""
@@ -127,7 +111,7 @@ class FlinkRest:
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.close()
+        self._connections.close()
 
     def _call(
         self,
@@ -152,34 +136,21 @@ class FlinkRest:
         limit: float,
         content_type: str,
     ) -> Any:
+        target = self._prefix + path + (f"?{urlencode(params)}" if params else "")
         headers = {"Accept": "application/json"}
         if body is not None:
             size = len(body) if isinstance(body, bytes) else body.len  # else it is sent chunked
             headers |= {"Content-Type": content_type, "Content-Length": str(size)}
-        response = None
         try:
-            response = self._pool.urlopen(
-                method,
-                self._prefix + path + (f"?{urlencode(params)}" if params else ""),
-                body,
-                headers,
-                retries=False,
-                redirect=False,
-                timeout=Timeout(connect=min(limit, self._timeout_s), read=limit),
-                preload_content=False,
-            )
-            text = _read(response)
-            return self._decode(response.status, text)
-        except (HTTPError, OSError) as error:
-            is_sent = isinstance(error, ReadTimeoutError)
+            connect_s = min(limit, self._timeout_s)
+            status, text = self._connections.exchange(method, target, body, headers, connect_s)
+        except (HTTPException, OSError, UnicodeError) as error:
+            is_sent = isinstance(error, ExchangeTimeoutError) and error.is_sent
             kind = NoAnswerInTimeError if is_sent else UnreachableError
             raise kind(
                 f"cannot reach the engine at {self._address}: {self._explain(error)}"
             ) from error
-        finally:
-            if response is not None:
-                response.close()  # a response that was read completely is back in the pool already
-                response.release_conn()
+        return self._decode(status, text)
 
     def _read_credentials(self) -> Credentials:
         if self._credentials is None:
@@ -190,16 +161,16 @@ class FlinkRest:
         return tls_context(self._read_credentials(), "http")
 
     def _explain(self, error: Exception) -> str:
-        if not isinstance(self._pool, HTTPSConnectionPool):
+        if not isinstance(error, ssl.SSLError):
             return _why(error)
-        refusal = explain_refusal(error, self._pool.host, self._pool.port or 443)
+        refusal = explain_refusal(error, self._connections.host, self._connections.port)
         return refusal or explain_alert(error, own=self._read_credentials().cert) or _why(error)
 
     def _decode(self, status: int, text: bytes) -> Any:
         try:
             _refuse_deep(text)
-            answer = json.loads(text) if text else {}
-        except (ValueError, RecursionError):
+            answer = orjson.loads(text) if text else {}
+        except ValueError:
             answer = None
         if 200 <= status < 300 and answer is not None:
             return answer
@@ -215,79 +186,14 @@ class FlinkRest:
         )
 
 
-class _Connection(HTTPConnection):
-    """Calls `on_request` when a request that may change something has been sent."""
-
-    deadline = Deadline()
-    on_request: Callable[[], None] = staticmethod(ignore_request)
-    _method = ""
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = TimedSocket(self.sock, self.deadline)
-
-    def putrequest(self, method: str, *args: Any, **kwargs: Any) -> None:
-        self._method = method
-        super().putrequest(method, *args, **kwargs)
-
-    def getresponse(self) -> Any:
-        if self._method != "GET":
-            self.on_request()
-        return super().getresponse()
-
-
-class _TlsConnection(HTTPSConnection):
-    deadline = Deadline()
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock: Any = TimedSocket(self.sock, self.deadline)
-
-
-class _Pool(HTTPConnectionPool):
-    def __init__(
-        self, host: str, port: int | None, on_request: Callable[[], None], deadline: Deadline
-    ) -> None:
-        super().__init__(host, port, maxsize=CONNECTIONS, block=True)
-        hooked = {"on_request": staticmethod(on_request), "deadline": deadline}
-        self.ConnectionCls = type("_HookedConnection", (_Connection,), hooked)
-
-
-class _TlsPool(HTTPSConnectionPool):
-    """Asks for the context of each new connection: certificates are renewed while it is open."""
-
-    def __init__(
-        self,
-        host: str,
-        port: int | None,
-        context: Callable[[], ssl.SSLContext],
-        deadline: Deadline,
-    ) -> None:
-        super().__init__(host, port, maxsize=CONNECTIONS, block=True)
-        self._context = context
-        self.ConnectionCls = type("_TimedConnection", (_TlsConnection,), {"deadline": deadline})
-
-    def _new_conn(self) -> Any:
-        self.conn_kw["ssl_context"] = self._context()
-        return super()._new_conn()
-
-
-def _read(response: BaseHTTPResponse) -> bytes:
-    parts = []
-    size = 0
-    for chunk in response.stream(_CHUNK):
-        size += len(chunk)
-        if size > LARGEST_ANSWER:
-            raise HTTPError(f"its answer exceeds {LARGEST_ANSWER} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
-
-
 def _refuse_deep(text: bytes) -> None:
     """Raise ValueError for JSON of too many levels: what is read of it later may be copied and
     written by recursion. Brackets within texts count as well, which no answer of Flink's notices.
     """
     brackets = text.translate(None, _NO_BRACKETS)
+    flatter = brackets.replace(b"{}", b"").replace(b"{}", b"")  # at most two levels less
+    if flatter.count(b"{") + flatter.count(b"[") <= DEEPEST_ANSWER - 2:
+        return
     if max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEEPEST_ANSWER:
         raise ValueError(f"it has more than {DEEPEST_ANSWER} levels")
 
@@ -297,12 +203,9 @@ _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 
 
 def _why(error: BaseException) -> str:
-    """The innermost reason in a few words: the outer layers quote object addresses."""
-    is_refused = isinstance(error, NewConnectionError)  # urllib3 counts it among the timeouts
-    if isinstance(error, ConnectTimeoutError) and not is_refused:
-        return "no connection in time"
-    if isinstance(error, TimeoutError) and not is_refused:
-        return "no answer in time"
+    """The innermost reason in a few words: outer layers say less."""
+    if isinstance(error, ExchangeTimeoutError):
+        return str(error)
     inner: BaseException = error
     while (cause := inner.__cause__ or inner.__context__) is not None:
         inner = cause

@@ -58,7 +58,7 @@ def tls_context(credentials: Credentials, protocol: str) -> ssl.SSLContext:
     """The context of a client with these credentials, made anew when a file has changed. It
     verifies the server's certificate and its host name. Raises PermanentError.
 
-    Each `protocol` has contexts of its own: urllib3 sets theirs to offer HTTP.
+    Each `protocol` has contexts of its own: that of HTTP offers it.
     """
     with _lock:
         files = _tls_files(protocol, credentials.ca, credentials.cert, credentials.key)

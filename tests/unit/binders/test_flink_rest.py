@@ -182,7 +182,7 @@ def test_only_flinks_word_makes_a_job_unknown(
 
 
 def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("binders.flink.rest.LARGEST_ANSWER", 1000)
+    monkeypatch.setattr("binders.flink.connections.LARGEST_ANSWER", 1000)
     fake.say("/overview", b'"' + b"x" * 5000 + b'"')
     with pytest.raises(UnreachableError, match="its answer exceeds 1000 bytes"):
         FlinkRest(fake.url).get("/overview")
