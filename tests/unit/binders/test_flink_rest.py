@@ -244,6 +244,24 @@ def test_a_check_has_one_time_limit_for_all_its_requests(
     assert engine.view().jobs == {}, "the limit was that of the check alone"
 
 
+@pytest.mark.parametrize(
+    ("innermost", "levels"),
+    [("1", 0), ("[]", 1), ("{}", 1), ('{"a": {}}', 2), ('{"a": [{}, {}, {}]}', 3)],
+)
+def test_levels_are_counted_whatever_they_are_of(fake: Fake, innermost: str, levels: int) -> None:
+    outer = 64 - levels
+    fake.say("/overview", f"{'[' * outer}{innermost}{']' * outer}")
+    assert FlinkRest(fake.url).get("/overview")
+    fake.say("/overview", f"{'[' * (outer + 1)}{innermost}{']' * (outer + 1)}")
+    with pytest.raises(UnreachableError, match="no answer of Flink's"):
+        FlinkRest(fake.url).get("/overview")
+
+
+def test_an_answer_may_be_wide(fake: Fake) -> None:
+    fake.say("/overview", [{"id": n, "tasks": {"running": [n]}} for n in range(1000)])
+    assert len(FlinkRest(fake.url).get("/overview")) == 1000
+
+
 @pytest.mark.parametrize("levels", [65, 100_000])
 def test_an_answer_of_many_levels_is_no_answer_of_flinks(fake: Fake, levels: int) -> None:
     fake.say("/overview", "[" * levels + "]" * levels)
