@@ -7,9 +7,11 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import orjson
 from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.common import resolve_schema_cls
 from flask import Flask, Response, g, request
+from flask.json.provider import JSONProvider
 from flask_smorest import Api
 
 from speck.api import (
@@ -59,6 +61,25 @@ _access_log = logging.getLogger("speck.access")
 _QUIET = ("/livez", "/readyz", "/metrics")
 
 
+class _Json(JSONProvider):
+    """Answers and bodies by orjson: a plan of a thousand jobs is half a megabyte."""
+
+    def dumps(self, obj: Any, **_: Any) -> str:
+        """The text of `obj`."""
+        return orjson.dumps(obj).decode()
+
+    def loads(self, s: str | bytes, **_: Any) -> Any:
+        """What the text `s` holds."""
+        return orjson.loads(s)
+
+    def response(self, *args: Any, **kwargs: Any) -> Response:
+        """The response that holds what `jsonify` was called with."""
+        body = orjson.dumps(
+            self._prepare_response_obj(args, kwargs), option=orjson.OPT_APPEND_NEWLINE
+        )
+        return Response(body, mimetype="application/json")
+
+
 class _Api(Api):  # type: ignore[misc]
     """flask-smorest, with problems (RFC 9457) as error responses."""
 
@@ -77,7 +98,7 @@ def create_app(service: Service) -> Flask:
         OPENAPI_VERSION="3.1.0",
         PROVIDE_AUTOMATIC_OPTIONS=False,
     )
-    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.json = _Json(app)
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = Context(service, Metrics(service))
     info = {

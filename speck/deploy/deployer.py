@@ -23,6 +23,7 @@ from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.sites.connections import Connections
 from speck.sites.observer import observe
+from speck.sites.pollers.polling import Polling
 from speck.spec.jars import ARTIFACT, Jar
 from speck.spec.resolve import JarFinder, LineOf
 from speck.store.artifacts import Artifacts
@@ -57,6 +58,7 @@ class Deployer:
         config: Config,
         records: Records,
         connections: Connections,
+        polling: Polling,
         artifacts: Artifacts,
         changes: Changes,
         keeper: StateKeeper,
@@ -64,6 +66,7 @@ class Deployer:
     ):
         self._records = records
         self._connections = connections
+        self._polling = polling
         self._artifacts = artifacts
         self._keeper = keeper
         self._admission = admission
@@ -108,7 +111,7 @@ class Deployer:
         )
         composition = resolution.composition
         leaving = self._find_left_brokers(composition, inventory)
-        numbers = observe(self._connections, (), leaving & sites.keys()).brokers
+        numbers = observe(self._polling, (), leaving & sites.keys()).brokers
         prepared_plan = self._make_plan(
             scope,
             composition,
@@ -212,7 +215,7 @@ class Deployer:
         brokers: Set[str] = frozenset(),
     ) -> Observation:
         engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
-        return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
+        return observe(self._polling, engines & sites.keys(), brokers & sites.keys())
 
     def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites of brokers where a session leaves a link: a plan depends on the numbers of

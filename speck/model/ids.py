@@ -20,6 +20,7 @@ OUTSIDE_READER = "speck-out-"
 """The beginning of client ids of outside readers that no program without speck would choose."""
 
 
+@lru_cache(65_536)
 def source_client_id(installation: str, job_name: str, source: Link) -> str:
     """The MQTT client id of a job's reader on one link; it identifies the session, too."""
     return f"speck-{installation[:8]}-{job_name}-{link_hash(source)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Link:
-    """A (broker, topic): joins the sink of some jobs to the source of others."""
+class Link(NamedTuple):
+    """A (broker, topic): joins the sink of some jobs to the source of others. A tuple, whose hash
+    costs little: links are the keys of most indexes."""
 
     broker: str
     topic: str

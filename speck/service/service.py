@@ -173,6 +173,7 @@ class Service:
             self.config,
             self.records,
             self.connections,
+            self.polling,
             self.artifacts,
             self.changes,
             self.keeper,

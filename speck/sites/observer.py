@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from speck.binding import BrokerPoll, EnginePoll
 from speck.errors import SpeckError
 from speck.model.observation import BrokerView, EngineView, Observation
-from speck.sites.connections import Connections
+from speck.sites.pollers.polling import Polling
 
 
-def observe(
-    connections: Connections, engines: Iterable[str], brokers: Iterable[str] = ()
-) -> Observation:
+def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = ()) -> Observation:
     """Return the current reports of the engines and brokers of the named sites.
 
     A site that does not answer within its time limit, or refuses, is listed only in
@@ -26,9 +25,12 @@ def observe(
     def poll(target: tuple[bool, str]) -> EngineView | BrokerView | str:
         is_engine, site = target
         try:
+            view: EngineView | BrokerView
             if is_engine:
-                return connections.engine(site).view()
-            return connections.broker(site).view()
+                view = polling.engine(site, EnginePoll.VIEW)
+            else:
+                view = polling.broker(site, BrokerPoll.VIEW)
+            return view
         except SpeckError as error:
             return str(error)
 

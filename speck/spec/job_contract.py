@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from speck.model.ids import source_client_id
@@ -42,7 +43,7 @@ _PLACEHOLDER = re.compile(
 def args_faults(args: Sequence[str]) -> dict[int, str]:
     """Return the faults in a job's own arguments, by index."""
     faults = {}
-    has_placeholders = _hold_placeholders(args)
+    has_placeholders = _hold_placeholders(tuple(args))
     for index, arg in enumerate(args):
         if invalid := sorted(name for name in list_secrets([arg]) if not is_name(name)):
             faults[index] = (
@@ -68,7 +69,7 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
 def link_fault(link: Batching, args: Sequence[str]) -> str | None:
     """Return why a job whose arguments hold placeholders would not receive its `link` options, or
     None if it does."""
-    if link == Batching() or not _hold_placeholders(args):
+    if link == Batching() or not _hold_placeholders(tuple(args)):
         return None
     placeholders = {flag.replace("-", "_") for flag in LINK_FLAGS}
     if placeholders & {name for arg in args for name in _names(arg)}:
@@ -87,7 +88,8 @@ def _names(arg: str) -> set[str]:
     return {match["name"] for match in _PLACEHOLDER.finditer(arg) if match["name"]}
 
 
-def _hold_placeholders(args: Sequence[str]) -> bool:
+@lru_cache(16_384)
+def _hold_placeholders(args: tuple[str, ...]) -> bool:
     return any(_names(arg) for arg in args)
 
 

@@ -37,7 +37,9 @@ def _store_as_list(of: type) -> None:
     )
 
 
-for _each in (Link, StateCopy, UsedState, StaleSink, TakenEpoch):
+_CONVERTER.register_unstructure_hook(Link, list)
+_CONVERTER.register_structure_hook(Link, lambda values, _: Link(*values))
+for _each in (StateCopy, UsedState, StaleSink, TakenEpoch):
     _store_as_list(_each)
 
 

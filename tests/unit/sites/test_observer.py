@@ -10,16 +10,17 @@ from speck.errors import TransientError
 from speck.model.observation import Observation
 from speck.sites.connections import Connections
 from speck.sites.observer import observe
+from speck.sites.pollers.polling import Polling
 from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
 
 
-def connections(folder: Path) -> Connections:
+def polling(folder: Path) -> Polling:
     World.reset()
     sites = {name: site_from_data(site_body(name)) for name in SITES}
-    return Connections(lambda: sites, folder)
+    return Polling(Connections(lambda: sites, folder), lambda: len(sites), 0, 0)
 
 
 def engine_address(site: str) -> str:
@@ -27,18 +28,18 @@ def engine_address(site: str) -> str:
 
 
 def test_engines_and_brokers_are_looked_at_as_asked(tmp_path: Path) -> None:
-    observation = observe(connections(tmp_path), ["edge-a", "cloud"], ["cloud"])
+    observation = observe(polling(tmp_path), ["edge-a", "cloud"], ["cloud"])
     assert set(observation.engines) == {"edge-a", "cloud"}
     assert set(observation.brokers) == {"cloud"}
     assert observation.unreachable == {}
 
 
 def test_nothing_to_look_at_is_an_empty_observation(tmp_path: Path) -> None:
-    assert observe(connections(tmp_path), []) == Observation({})
+    assert observe(polling(tmp_path), []) == Observation({})
 
 
 def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path) -> None:
-    opened = connections(tmp_path)
+    opened = polling(tmp_path)
     World.current().engine(engine_address("edge-a")).unreachable = True
     refusal = TransientError("cannot look: busy")
     World.current().engine(engine_address("edge-b")).refuse("view", 1, refusal)
@@ -51,7 +52,7 @@ def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path
 
 
 def test_a_silent_engine_does_not_hide_its_site_s_broker(tmp_path: Path) -> None:
-    opened = connections(tmp_path)
+    opened = polling(tmp_path)
     World.current().engine(engine_address("edge-a")).unreachable = True
     observation = observe(opened, ["edge-a"], ["edge-a"])
     assert set(observation.brokers) == {"edge-a"}
@@ -59,7 +60,7 @@ def test_a_silent_engine_does_not_hide_its_site_s_broker(tmp_path: Path) -> None
 
 
 def test_all_sites_are_looked_at_at_the_same_time(tmp_path: Path) -> None:
-    opened = connections(tmp_path)
+    opened = polling(tmp_path)
     meeting = threading.Barrier(len(SITES))
     for site in SITES:
         World.current().engine(engine_address(site)).before = lambda *_: meeting.wait(20) and None
