@@ -453,7 +453,9 @@ class Compositions:
         if request.idempotency_key:
             key = request.idempotency_key
             accepted |= self._first_answers.put(request.by, key, dumped, answer)
-        return answer, self._runner.start(change, accepted, prepared.sites)
+        running = self._runner.start(change, accepted, prepared.sites)
+        self._jobs.note(name, revision, description.jobs)
+        return answer, running
 
     def _is_there(
         self, description: CompositionDescription, head: JsonObject, prepared: PreparedPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from speck.clock import Clock
@@ -122,6 +122,11 @@ class JobList:
             fresh_s=fresh_s,
             until=until,
         )
+
+    def note(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:
+        """Take over the jobs of a revision that is stored now, so that they are not parsed again
+        when they are read."""
+        self._read[name] = revision, {job.job_name: job for job in jobs}
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
         """Of the newest revision, by name; a revision never changes, and is read once.
