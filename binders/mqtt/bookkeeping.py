@@ -65,7 +65,8 @@ class Totals:
         return {**self._before, **self._received}
 
     def measures(self) -> BrokerMeasures:
-        """The values as measures. The broker's store holds queued and retained messages."""
+        """The values as measures. The broker's store holds queued and retained messages, and for
+        a moment those of a poll."""
         values = self.values()
         stored, retained = values.get(STORED), values.get(RETAINED)
         queued = None if stored is None or retained is None else max(0, stored - retained)

@@ -6,7 +6,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -18,12 +17,12 @@ from binders.mqtt.connection import (
     V311,
     Connection,
     LostError,
-    NoAnswerError,
     Session,
     UnsupportedVersionError,
 )
+from binders.mqtt.poll import KeptConnection, Poll
 from speck.binding import BrokerCapability, Finding, Target
-from speck.errors import BrokerRefusedError
+from speck.errors import BrokerRefusedError, SpeckError
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
@@ -36,15 +35,14 @@ _LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
 
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
-MOST_BYTES = 64 * 1024 * 1024
-"""The most bytes of all messages of one poll."""
 _SKIPPED_KEPT = 1000
 
 
 class MqttBroker:
     """A broker at `tcp://host:port` or `ssl://host:port` (other forms are normalised).
 
-    Each call opens a connection of its own in the calling thread, so that calls may overlap.
+    Each call uses a connection of its own in the calling thread, so that calls may overlap. `view`
+    and `measure` leave theirs open for the next of them; the other calls close it.
     The capability NUMBERS is dropped once the broker has turned out to speak MQTT 3.1.1 only;
     `reach` tries MQTT 5 again.
     """
@@ -62,6 +60,7 @@ class MqttBroker:
         self._totals: dict[str, int] = {}
         self._totals_at = time.monotonic()
         self._skipped: dict[str, str] = {}
+        self._kept = KeptConnection()
         self.capabilities = _capabilities(V5)
 
     def reach(self) -> str:
@@ -138,7 +137,7 @@ class MqttBroker:
     def view(self) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and values of $SYS where it may be read; unreadable messages are skipped."""
-        return self._poll()
+        return self._poll().view()
 
     def forget(self, *client_ids: str) -> None:
         """Clear the retained numbers of readers or sinks, if there are any."""
@@ -151,10 +150,11 @@ class MqttBroker:
         """Return the totals of $SYS, at most `sys_interval` old (10 s by default) and all None
         where they may not be read, and the result of `view`, on one connection."""
         now = time.monotonic()
-        totals = bookkeeping.Totals(self._totals, now - self._totals_at)
-        view = self._poll(totals)
-        self._totals, self._totals_at = totals.values(), now
-        return totals.measures(), view
+        before, elapsed_s = self._totals, now - self._totals_at
+        poll = self._poll(lambda: bookkeeping.Totals(before, elapsed_s))
+        assert poll.totals is not None
+        self._totals, self._totals_at = poll.totals.values(), now
+        return poll.totals.measures(), poll.view()
 
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, as far as a client can see them, and
@@ -162,58 +162,40 @@ class MqttBroker:
         return check.check(self._target, self._credentials(), partial(self._open, eager=False))
 
     def close(self) -> None:
-        """Does nothing: no connection outlives a call."""
+        """Close the connection between polls, if there is one."""
+        self._kept.close()
 
-    def _poll(self, totals: bookkeeping.Totals | None = None) -> BrokerView:
-        """Read the retained messages; with `totals`, those of $SYS as well."""
-        retained = bookkeeping.Retained()
-        marker = bookkeeping.MARKER + secrets.token_hex(8)
-        returned_markers: list[str] = []
+    def _poll(self, make_totals: Callable[[], bookkeeping.Totals | None] = lambda: None) -> Poll:
+        """Read the retained messages; with `make_totals`, those of $SYS as well."""
+        poll, connection = self._begin_poll(make_totals)
+        with connection.dropped_on_error():
+            poll.finish(connection)
+        self._kept.put(connection)
+        return poll
 
-        received = 0
-
-        def collect(message: MQTTMessage) -> None:
-            nonlocal received
-            payload = bytes(message.payload)
-            received += len(payload)
-            if received > MOST_BYTES:
-                raise BrokerRefusedError(
-                    f"cannot poll the broker at {self._target.address}: its retained messages below"
-                    f" speck/ exceed {MOST_BYTES} bytes; clear those that no job of yours wrote"
-                )
+    def _begin_poll(
+        self, make_totals: Callable[[], bookkeeping.Totals | None]
+    ) -> tuple[Poll, Connection]:
+        now, timeout_s = time.monotonic(), self._target.timeout_s
+        connection = self._kept.take(self._version, self._credentials())
+        if connection is not None:
+            poll = Poll(self._target.address, self._note_skipped, make_totals())
+            # The broker may have ended it, or a network may have forgotten it without a word: half
+            # of the time is left for a new one, which reports what is wrong.
+            connection.resume(now + timeout_s / 2, poll.collect)
             try:
-                topic = message.topic
-            except UnicodeDecodeError as error:
-                self._note_skipped("a topic that is no UTF-8", error)
-                return
-            if topic == marker:
-                returned_markers.append(marker)
-                return
-            if totals is not None and topic in totals.topics:
-                with suppress(ValueError, IndexError):  # another broker may use another format
-                    totals.add(topic, payload)
-            try:
-                retained.add(topic, payload)
-            except ValueError as error:
-                self._note_skipped(topic, error)
-
-        system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
-        topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
-        with self._open(_visitor(), collect) as connection:
-            # The broker answers in order: once the marker comes back, all earlier messages have.
-            connection.begin_subscribe(*system)  # `check` reports it if this is not allowed
-            subscription = connection.begin_subscribe(*topics)
-            publication = connection.send(marker, b"")
-            connection.await_suback(subscription, *topics)
-            connection.await_puback(publication, marker)
-            try:
-                connection.wait(lambda: bool(returned_markers), "read the retained numbers")
-            except NoAnswerError as error:
-                raise NoAnswerError(
-                    f"{error}; it accepted a message on {marker} but did not deliver it: may this"
-                    " user read speck/#?"
-                ) from error
-        return retained.view()
+                with connection.dropped_on_error():
+                    poll.begin(connection)
+            except SpeckError as error:
+                log.debug("%s; polling on a new connection", error)
+            else:
+                connection.deadline = now + timeout_s
+                return poll, connection
+        poll = Poll(self._target.address, self._note_skipped, make_totals())
+        connection = self._open(_visitor(), poll.collect, deadline=now + timeout_s)
+        with connection.dropped_on_error():
+            poll.begin(connection)
+        return poll, connection
 
     def _note_skipped(self, topic: str, error: Exception) -> None:
         """Log a message that cannot be read, once: it is retained, and comes with each poll."""
@@ -234,8 +216,10 @@ class MqttBroker:
         on_message: Callable[[MQTTMessage], None] | None = None,
         anonymous: bool = False,
         eager: bool = True,
+        deadline: float | None = None,
     ) -> Connection:
-        deadline = time.monotonic() + self._target.timeout_s
+        if deadline is None:
+            deadline = time.monotonic() + self._target.timeout_s
         credentials = self._credentials()
         if anonymous:
             credentials = Credentials(ca=credentials.ca)  # neither a user nor a certificate

@@ -15,7 +15,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -48,7 +49,7 @@ V311 = MQTTProtocolVersion.MQTTv311
 _NO_SUBSCRIBERS = 0x10
 _UNSUPPORTED_VERSION = 0x84
 _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
-_KEEPALIVE_S = 60
+KEEPALIVE_S = 60
 _LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
 _DRAIN_S = 2.0
 _FEW = 4
@@ -115,9 +116,11 @@ class Connection:
         self.version = version
         self.session_present = False
         self.connack: dict[str, Any] = {}
-        self._deadline = deadline
+        self.opened_at = time.monotonic()
+        self.deadline = deadline
         self._connack_code: ReasonCode | None = None
         self._credentials = credentials
+        self._tls: ssl.SSLContext | None = None
         self._is_accepted = False
         self._is_eager = eager
         self._failure: str | None = None
@@ -126,13 +129,14 @@ class Connection:
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
         self._most_bytes = session.most_bytes
-        self._client = self._make_client(session, credentials, on_message)
+        self._on_message = on_message
+        self._client = self._make_client(session, credentials)
         try:
             self._connect(session, credentials)
             if not eager:
                 self._accept()
         except BaseException:
-            self._drop()
+            self.drop()
             raise
 
     def __enter__(self) -> Self:
@@ -144,17 +148,51 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close() if kind is None else self._drop()
+        self.close() if kind is None else self.drop()
+
+    @contextmanager
+    def dropped_on_error(self) -> Iterator[None]:
+        """Drop the connection if the body raises; else it stays open."""
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection was open when it was last used."""
+        return self._failure is None and self._client.socket() is not None
+
+    def is_like(self, version: MQTTProtocolVersion, credentials: Credentials) -> bool:
+        """Whether it was opened with this version and these credentials, and the certificates that
+        their files hold now."""
+        if version != self.version or credentials != self._credentials:
+            return False
+        try:
+            return self._tls is None or tls_context(credentials, "mqtt") is self._tls
+        except PermanentError:
+            return False
+
+    def pause(self) -> None:
+        """Leave it idle: nothing is read until `resume`, and earlier answers are forgotten."""
+        self._on_message = None
+        self._pubacks.clear()
+        self._subacks.clear()
+
+    def resume(self, deadline: float, on_message: Callable[[MQTTMessage], None]) -> None:
+        """Use an idle connection again. Its first answer shows whether it is still open."""
+        self.deadline, self._on_message = deadline, on_message
 
     def subscribe(self, *topics: str) -> None:
-        """Subscribe at QoS 1; with MQTT 5 retained messages come for new subscriptions only."""
+        """Subscribe at QoS 1; the broker sends the retained messages."""
         self.await_suback(self.begin_subscribe(*topics), *topics)
 
     def begin_subscribe(self, *topics: str, retained: bool = True) -> int:
         """Like `subscribe`, without waiting; the result is for `await_suback`. With MQTT 5 and
         without `retained`, the broker sends no retained messages."""
         if self.version == V5:
-            handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
             if not retained:
                 handling = SubscribeOptions.RETAIN_DO_NOT_SEND
             options = SubscribeOptions(qos=1, retainHandling=handling)
@@ -165,7 +203,8 @@ class Connection:
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
-        """Wait until the broker has answered. Raises BrokerRefusedError if it refused a topic."""
+        """Wait until the broker has answered. Raises BrokerRefusedError if it refused one of the
+        topics, which are the first of the subscription."""
         what = "subscribe to " + ", ".join(topics)
         self.wait(lambda: mid in self._subacks, what)
         for topic, code in zip(topics, self._subacks.pop(mid), strict=False):
@@ -174,6 +213,10 @@ class Connection:
                     f"cannot subscribe to {topic} at {self.address}: the broker says"
                     f" {str(code)!r}; let its user read that topic"
                 )
+
+    def begin_unsubscribe(self, *topics: str) -> None:
+        """Send the request; its answer is read with that to a later one."""
+        self._client.unsubscribe(list(topics))
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
         """Publish at QoS 1 and wait for the acknowledgement; returns whether the topic has
@@ -219,7 +262,7 @@ class Connection:
             if self._failure is not None:
                 kind = BrokerRefusedError if self._is_refused else LostError
                 raise kind(f"cannot {what} at {self.address}: {self._failure}")
-            remaining = self._deadline - time.monotonic()
+            remaining = self.deadline - time.monotonic()
             if remaining <= 0:
                 raise NoAnswerError(f"cannot {what} at {self.address}: no answer in time")
             self._turn(min(remaining, _LONGEST_POLL_S))
@@ -229,7 +272,7 @@ class Connection:
         raises."""
         sock = self._client.socket()
         if sock is None or self._failure is not None:
-            self._drop()
+            self.drop()
             return
         # paho closes its socket as soon as DISCONNECT is written. A close with unread input
         # resets the connection, and the reset may overtake the DISCONNECT. Therefore a second
@@ -238,22 +281,19 @@ class Connection:
             try:
                 self._client.disconnect()
                 self._on_request()
-                while self._client.want_write() and self._client.socket() is not None:
-                    self._turn(max(0.0, self._deadline - time.monotonic()))
+                while self._client.want_write() and self.is_open:
+                    if time.monotonic() > self.deadline:
+                        break
+                    self._turn(max(0.0, self.deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
-                handle.settimeout(max(0.01, min(_DRAIN_S, self._deadline - time.monotonic())))
+                handle.settimeout(max(0.01, min(_DRAIN_S, self.deadline - time.monotonic())))
                 while self._lingers and handle.recv(65536):
                     pass
             except OSError as error:
                 log.debug("broker at %s: unclean disconnect: %s", self.address, error)
-        self._drop()
+        self.drop()
 
-    def _make_client(
-        self,
-        session: Session,
-        credentials: Credentials,
-        on_message: Callable[[MQTTMessage], None] | None,
-    ) -> Client:
+    def _make_client(self, session: Session, credentials: Credentials) -> Client:
         client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=session.client_id,
@@ -268,8 +308,7 @@ class Connection:
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         client.on_socket_open = _set_no_delay
-        if on_message is not None:
-            client.on_message = lambda _client, _data, message: on_message(message)
+        client.on_message = self._hand_over
         if credentials.user is not None:
             client.username_pw_set(credentials.user, credentials.password)
         return client
@@ -283,24 +322,25 @@ class Connection:
             )
         if parts.scheme == "ssl" or credentials.ca is not None:
             try:
-                self._client.tls_set_context(tls_context(credentials, "mqtt"))
+                self._tls = tls_context(credentials, "mqtt")
+                self._client.tls_set_context(self._tls)
             except PermanentError as error:
                 raise BrokerRefusedError(f"{error} (for the broker {self.address})") from error
-        self._client.connect_timeout = max(0.001, self._deadline - time.monotonic())
+        self._client.connect_timeout = max(0.001, self.deadline - time.monotonic())
         try:
             port = parts.port or 1883
             if self.version == V5:
                 self._client.connect(
                     parts.hostname,
                     port,
-                    _KEEPALIVE_S,
+                    KEEPALIVE_S,
                     clean_start=session.clean,
                     properties=_connect_properties(
                         session.expiry_s, session.receive_maximum, session.most_bytes
                     ),
                 )
             else:
-                self._client.connect(parts.hostname, port, _KEEPALIVE_S)
+                self._client.connect(parts.hostname, port, KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error, credentials) from error
         self._on_request()
@@ -316,7 +356,7 @@ class Connection:
             if self._is_eager:
                 self._raise_refusal()
             # Mosquitto closes the connection without an alert
-            if self._client._ssl_context is None or credentials.cert is not None:
+            if self._tls is None or credentials.cert is not None:
                 raise
             raise LostError(
                 f"{error}; if the broker asks for client certificates, name one in the lines `cert`"
@@ -338,7 +378,7 @@ class Connection:
             self.address,
             self._credentials,
             visitor,
-            self._deadline,
+            self.deadline,
             self.version,
             on_request=self._on_request,
         ):
@@ -402,7 +442,7 @@ class Connection:
             self._end(f"it sends a packet of {size} bytes; at most {self._most_bytes} are taken")
 
     def _end(self, why: str) -> None:
-        self._drop()
+        self.drop()
         self._failure, self._is_refused = why, True
 
     def _check_puback(self, mid: int, topic: str) -> bool:
@@ -440,6 +480,10 @@ class Connection:
         else:
             self._failure = "the connection was lost"
 
+    def _hand_over(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        if self._on_message is not None:
+            self._on_message(message)
+
     def _on_publish(
         self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _properties: Properties
     ) -> None:
@@ -455,7 +499,7 @@ class Connection:
     ) -> None:
         self._subacks[mid] = reasons
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
         sock = self._client.socket()
         if sock is not None:
             sock.close()

@@ -512,6 +512,8 @@ def test_no_thread_and_no_file_is_left_behind(tmp_path: Path) -> None:
             broker.view()
             broker.release(f"job-{number}", "t", last_reader=True)
 
+        assert psutil.Process().num_fds() == files + 1, "the connection of the next poll"
+        broker.close()
         assert threading.active_count() == threads
         assert psutil.Process().num_fds() == files
 

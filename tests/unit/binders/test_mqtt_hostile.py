@@ -46,16 +46,17 @@ class HostileBroker:
         with suppress(OSError):
             while True:
                 sock, _ = self._listener.accept()
-                with sock, suppress(OSError, IndexError):
-                    self._answer(sock)
+                # polls may leave their connection open: nobody waits for its end
+                threading.Thread(target=self._answer, args=[sock], daemon=True).start()
 
     def _answer(self, sock: socket.socket) -> None:
         data = b""
-        while more := sock.recv(65536):
-            data += more
-            while (packet := split_packet(data)) is not None:
-                kind, body, data = packet
-                self._reply(sock, kind, body)
+        with sock, suppress(OSError, IndexError):
+            while more := sock.recv(65536):
+                data += more
+                while (packet := split_packet(data)) is not None:
+                    kind, body, data = packet
+                    self._reply(sock, kind, body)
 
     def _reply(self, sock: socket.socket, kind: int, body: bytes) -> None:
         if kind >> 4 == 1:

@@ -1,0 +1,155 @@
+"""A poll reads a broker's retained messages; its connection is kept open for the next poll."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.enums import MQTTProtocolVersion
+
+from binders.mqtt import bookkeeping
+from binders.mqtt.connection import KEEPALIVE_S, Connection, NoAnswerError
+from speck.errors import BrokerRefusedError
+from speck.model.observation import BrokerView
+from speck.sites.credentials import Credentials
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 * 1024 * 1024
+"""The most bytes of all messages of one poll."""
+LONGEST_IDLE_S = KEEPALIVE_S * 0.75
+"""A connection idle for longer is not used again: no PINGREQ is sent meanwhile, so that the broker
+itself closes the connections of sites that are no longer polled (after 1.5 keep-alives)."""
+LONGEST_KEPT_S = 600.0
+"""The greatest age of a connection: by then, a poll shows if the broker would refuse a new one."""
+
+
+class Poll:
+    """The messages of one poll, collected on a connection that has no other use meanwhile.
+
+    Only retained messages count: they are the state at the time of SUBSCRIBE. A broker sends them
+    with the RETAIN flag, and the changes after it without. Such a change may also be a late one
+    of the connection's poll before, and older than what is retained by now.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        note_skipped: Callable[[str, Exception], None],
+        totals: bookkeeping.Totals | None,
+    ) -> None:
+        """With `totals`, those of $SYS are read as well."""
+        self.totals = totals
+        self._address = address
+        self._note_skipped = note_skipped
+        self._retained = bookkeeping.Retained()
+        self._received = 0
+        self._marker = bookkeeping.MARKER + secrets.token_hex(8)
+        self._is_complete = False
+        self._own = (*(topic + "#" for topic in bookkeeping.NUMBERS), self._marker)
+        system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
+        self._topics = (*self._own, *system)
+        self._publication = 0
+
+    def begin(self, connection: Connection) -> None:
+        """Send all requests, and wait until the broker answers."""
+        subscription = connection.begin_subscribe(*self._topics)
+        self._publication = connection.send(self._marker, b"")
+        # $SYS may be refused: `check` reports that
+        connection.await_suback(subscription, *self._own)
+
+    def finish(self, connection: Connection) -> None:
+        """Read the messages up to the marker, and unsubscribe.
+
+        The broker answers in order: once the marker comes back, all earlier messages have."""
+        connection.await_puback(self._publication, self._marker)
+        try:
+            connection.wait(lambda: self._is_complete, "read the retained numbers")
+        except NoAnswerError as error:
+            raise NoAnswerError(
+                f"{error}; it accepted a message on {self._marker} but did not deliver it: may this"
+                " user read speck/#?"
+            ) from error
+        connection.begin_unsubscribe(*self._topics)
+
+    def view(self) -> BrokerView:
+        """What was read."""
+        return self._retained.view()
+
+    def collect(self, message: MQTTMessage) -> None:
+        """Add a message. Raises BrokerRefusedError if there are too many."""
+        try:
+            topic = message.topic
+        except UnicodeDecodeError as error:
+            self._note_skipped("a topic that is no UTF-8", error)
+            return
+        if topic == self._marker:
+            self._is_complete = True
+            return
+        if not message.retain:
+            return
+        payload = bytes(message.payload)
+        self._received += len(payload)
+        if self._received > MOST_BYTES:
+            raise BrokerRefusedError(
+                f"cannot poll the broker at {self._address}: its retained messages below"
+                f" speck/ exceed {MOST_BYTES} bytes; clear those that no job of yours wrote"
+            )
+        if self.totals is not None and topic in self.totals.topics:
+            with suppress(ValueError, IndexError):  # another broker may use another format
+                self.totals.add(topic, payload)
+        try:
+            self._retained.add(topic, payload)
+        except (ValueError, IndexError) as error:
+            self._note_skipped(topic, error)
+
+
+class KeptConnection:
+    """At most one idle connection of a broker's polls. Polls may overlap: one takes it, and the
+    others open connections of their own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+        self._used_at = 0.0
+
+    def take(self, version: MQTTProtocolVersion, credentials: Credentials) -> Connection | None:
+        """The connection, if it is still what a new one would be. It belongs to the caller."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            used_at = self._used_at
+        if connection is None:
+            return None
+        now = time.monotonic()
+        if (
+            now - used_at < LONGEST_IDLE_S
+            and now - connection.opened_at < LONGEST_KEPT_S
+            and connection.is_like(version, credentials)
+        ):
+            return connection
+        connection.close()
+        return None
+
+    def put(self, connection: Connection) -> None:
+        """Keep a connection with no subscriptions, or close it."""
+        connection.pause()
+        with self._lock:
+            is_wanted = self._connection is None and not self._is_closed and connection.is_open
+            if is_wanted:
+                self._connection, self._used_at = connection, time.monotonic()
+        if not is_wanted:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connection, and keep none from now on."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            self._is_closed = True
+        if connection is not None:
+            connection.close()
