@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,9 +23,13 @@ from bench.simulated_site import Site as SimulatedSite
 from speck.binding import BrokerPoll, EnginePoll, Target
 from speck.config import Config
 from speck.errors import TransientError, UnreachableError
+from speck.fog.mosquitto import Mosquitto
 from speck.model.observation import BrokerView, EngineView
 from speck.service import Service
+from speck.sites.pollers import process
+from speck.sites.pollers.messages import Request
 from speck.sites.pollers.pool import Pollers
+from speck.sites.pollers.process import Poller
 from speck.spec.schema import site_from_data
 from tests.mosquitto_server import mosquitto
 from tests.waiting import wait_for
@@ -213,3 +218,25 @@ def test_the_service_starts_them_once_there_are_many_sites(tmp_path: Path) -> No
             for engine in engines:
                 engine.close()
     assert is_gone(pid)
+
+
+def test_a_broker_that_is_no_longer_polled_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = socket.socketpair()
+    with ours, mosquitto(tmp_path / "a") as gone, mosquitto(tmp_path / "b") as other:
+        poller = Poller(ours)
+
+        def poll(address: str) -> None:
+            poller._poll(Request(1, BrokerPoll.VIEW, "mqtt", Target(address)))
+
+        def connections(broker: Mosquitto) -> int:
+            found = psutil.Process().net_connections("tcp")
+            return sum(bool(each.raddr) and each.raddr.port == broker.port for each in found)
+
+        poll(gone.address)
+        poll(other.address)
+        assert (connections(gone), connections(other)) == (1, 1), "of the next poll of each"
+        monkeypatch.setattr(process, "UNUSED_S", 0.0)
+        poll(f"tcp://localhost:{other.port}")  # a broker that was not polled before
+        assert connections(gone) == 0

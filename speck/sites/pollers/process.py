@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,6 +36,8 @@ LOG = logging.getLogger(__name__)
 THREADS = 1024
 """The most polls at a time: a site that does not answer occupies one until the time limit."""
 
+UNUSED_S = 600.0
+"""A broker not polled for so long is closed when another is opened: its site is gone or moved."""
 
 GC_THRESHOLDS = 20_000, 20, 20
 """Answers are dropped by reference counts; cycles are few."""
@@ -49,6 +52,7 @@ class Poller:
         self._opening = threading.Lock()
         self._engines: dict[tuple[str, Target], StreamEngine] = {}
         self._brokers: dict[tuple[str, Target], MessageBroker] = {}
+        self._polled_at: dict[tuple[str, Target], float] = {}
 
     def run(self) -> None:
         """Answer requests until the service is gone."""
@@ -80,9 +84,18 @@ class Poller:
             return poll_engine(engine, request.what, request.job_ids)
         with self._opening:
             broker = self._brokers.get(key)
+            self._polled_at[key] = time.monotonic()
             if broker is None:
+                self._close_unused()
                 broker = self._brokers[key] = open_broker(*key)
         return poll_broker(broker, request.what)
+
+    def _close_unused(self) -> None:
+        last = time.monotonic() - UNUSED_S
+        for key in [key for key, at in self._polled_at.items() if at < last]:
+            del self._polled_at[key]
+            if (broker := self._brokers.pop(key, None)) is not None:
+                broker.close()
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from binders.mqtt import MqttBroker
 from binders.mqtt.broker import LARGEST_PACKET
+from binders.mqtt.connection import NoAnswerError
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError
 
@@ -40,6 +41,8 @@ class HostileBroker:
         self.address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         self.first = first
         self.connects: list[bytes] = []
+        self.deaf_to = 0
+        """So many connections, from the first on, get no more answers."""
         self._listener = listener
 
     def serve(self) -> None:
@@ -50,10 +53,12 @@ class HostileBroker:
                 threading.Thread(target=self._answer, args=[sock], daemon=True).start()
 
     def _answer(self, sock: socket.socket) -> None:
-        data = b""
+        data, number = b"", len(self.connects)
         with sock, suppress(OSError, IndexError):
             while more := sock.recv(65536):
                 data += more
+                if number < self.deaf_to:
+                    continue
                 while (packet := split_packet(data)) is not None:
                     kind, body, data = packet
                     self._reply(sock, kind, body)
@@ -158,3 +163,27 @@ def test_what_is_not_mqtt_is_an_error_of_the_site(packet: bytes) -> None:
         for call in (broker.view, broker.measure, broker.check):
             with suppress(SpeckError):
                 call()
+
+
+def test_a_broker_that_ignores_unsubscribe_is_polled_on_one_connection() -> None:
+    sent = b'{"v": 1, "producer": "p", "epoch": 1, "number": %d}'
+    with hostile(publish(b"speck/sent/a", sent % 1)) as server:
+        broker = MqttBroker(Target(server.address))
+        assert broker.view().sent["a"].number == 1
+        late = b"\x30" + publish(b"speck/sent/late", sent % 1)[1:]  # without RETAIN
+        server.first = 5000 * late + publish(b"speck/sent/a", sent % 2)
+        for _ in range(3):
+            assert {key: each.number for key, each in broker.view().sent.items()} == {"a": 2}
+    assert len(server.connects) == 1
+
+
+def test_a_kept_connection_that_a_network_has_forgotten_is_replaced() -> None:
+    with hostile(b"") as server:
+        broker = MqttBroker(Target(server.address, timeout_s=2.0))
+        broker.view()
+        server.deaf_to = 1
+        broker.view()
+        assert len(server.connects) == 2
+        server.deaf_to = 3
+        with pytest.raises(NoAnswerError, match=r"^cannot connect at .*: no answer in time"):
+            broker.view()
