@@ -206,6 +206,12 @@ def test_a_renewed_client_certificate_needs_no_restart(secured: Secured, tmp_pat
         old.write_bytes(fresh.read_bytes())
     assert broker.reach() == "mqtt 5"
     assert engine.view().version
+    broker.view()  # and leaves its connection open
+    other = stranger.issue("another", datetime.now(UTC), client=True).cert
+    for changed, now in ((other.with_suffix(".key"), key), (other, cert)):
+        now.write_bytes(changed.read_bytes())
+    with pytest.raises(UnreachableError):
+        broker.view()
 
 
 def test_a_renewed_certificate_of_the_broker_needs_a_signal_only(secured: Secured) -> None:
