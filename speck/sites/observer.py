@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from speck.binding import BrokerPoll, EnginePoll
@@ -22,22 +22,36 @@ def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = (
     if not targets:
         return Observation({})
 
-    def poll(target: tuple[bool, str]) -> EngineView | BrokerView | str:
+    def ask(target: tuple[bool, str]) -> Callable[[], EngineView | BrokerView] | str:
         is_engine, site = target
         try:
-            view: EngineView | BrokerView
             if is_engine:
-                view = polling.engine(site, EnginePoll.VIEW)
-            else:
-                view = polling.broker(site, BrokerPoll.VIEW)
-            return view
+                return polling.ask_engine(site, EnginePoll.VIEW, urgent=True)
+            return polling.ask_broker(site, BrokerPoll.VIEW, urgent=True)
         except SpeckError as error:
             return str(error)
 
-    with ThreadPoolExecutor(min(32, len(targets)), thread_name_prefix="observe") as pool:
-        answers = list(zip(targets, pool.map(poll, targets), strict=True))
+    asked = [ask(target) for target in targets]
+    answers = list(zip(targets, _await_all(asked, polling.apart), strict=True))
     return Observation(
         engines={site: a for (_, site), a in answers if isinstance(a, EngineView)},
         brokers={site: a for (_, site), a in answers if isinstance(a, BrokerView)},
         unreachable={site: a for (_, site), a in answers if isinstance(a, str)},
     )
+
+
+def _await_all(
+    asked: list[Callable[[], EngineView | BrokerView] | str], apart: bool
+) -> list[EngineView | BrokerView | str]:
+    """The answers; `apart`: all sites have been asked already, so that no threads are needed."""
+
+    def wait(answer: Callable[[], EngineView | BrokerView] | str) -> EngineView | BrokerView | str:
+        try:
+            return answer() if callable(answer) else answer
+        except SpeckError as error:
+            return str(error)
+
+    if apart:
+        return [wait(answer) for answer in asked]
+    with ThreadPoolExecutor(min(32, len(asked)), thread_name_prefix="observe") as pool:
+        return list(pool.map(wait, asked))

@@ -23,13 +23,15 @@ _KINDS: tuple[type[SpeckError], ...] = (UnreachableError, TransientError, Perman
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A poll of the engine or the broker at `target`, which a binder of `kind` reaches."""
+    """A poll of the engine or the broker at `target`, which a binder of `kind` reaches. While
+    `urgent` ones are under way no other begins: somebody waits for the answer."""
 
     number: int
     what: EnginePoll | BrokerPoll
     kind: str
     target: Target
     job_ids: tuple[str, ...] = ()
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from speck.binding import (
@@ -55,19 +56,31 @@ class Polling:
 
     def engine(self, site: str, what: EnginePoll, job_ids: Iterable[str] = ()) -> Any:
         """Poll the engine of a site; see `speck.binding.poll_engine`. Raises SpeckError."""
+        return self.ask_engine(site, what, job_ids)()
+
+    def ask_engine(
+        self, site: str, what: EnginePoll, job_ids: Iterable[str] = (), *, urgent: bool = False
+    ) -> Callable[[], Any]:
+        """What waits for the answer of a site's engine; where pollers are used, it is asked before
+        this returns. Raises SpeckError."""
         if self._are_many():
             kind, target = self._connections.engine_target(site)
             if not is_simulated(ENGINES, kind):  # it is in the memory of this process
-                return self._find_pollers().poll(what, kind, target, tuple(job_ids))
-        return poll_engine(self._connections.engine(site), what, tuple(job_ids))
+                pollers = self._find_pollers()
+                return pollers.ask(what, kind, target, tuple(job_ids), urgent=urgent)
+        return partial(poll_engine, self._connections.engine(site), what, tuple(job_ids))
 
     def broker(self, site: str, what: BrokerPoll) -> Any:
         """Poll the broker of a site; see `speck.binding.poll_broker`. Raises SpeckError."""
+        return self.ask_broker(site, what)()
+
+    def ask_broker(self, site: str, what: BrokerPoll, *, urgent: bool = False) -> Callable[[], Any]:
+        """The same of a site's broker."""
         if self._are_many():
             kind, target = self._connections.broker_target(site)
             if not is_simulated(BROKERS, kind):
-                return self._find_pollers().poll(what, kind, target)
-        return poll_broker(self._connections.broker(site), what)
+                return self._find_pollers().ask(what, kind, target, urgent=urgent)
+        return partial(poll_broker, self._connections.broker(site), what)
 
     def close(self) -> None:
         """End the processes."""

@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from speck.binding import BrokerPoll, EnginePoll, Target
@@ -135,6 +137,18 @@ class _Process:
                 pending.answer.set_result(reply.answer)
 
 
+def _await_answer(process: _Process, pending: _Pending) -> Any:
+    address = pending.request.target.address
+    try:
+        answer = pending.answer.result(ANSWER_S)
+    except FutureTimeoutError as error:
+        process.withdraw(pending.request.number)
+        raise TransientError(f"cannot poll {address}: no answer in time") from error
+    if isinstance(answer, Failure):
+        raise answer.error()
+    return answer
+
+
 def _fail(pending: _Pending, why: str) -> None:
     target = pending.request.target.address
     pending.answer.set_result(Failure(1, f"cannot poll {target}: {why}"))
@@ -160,17 +174,23 @@ class Pollers:
         job_ids: tuple[str, ...] = (),
     ) -> Any:
         """The answer of the engine or broker at `target`. Raises SpeckError."""
+        return self.ask(what, kind, target, job_ids)()
+
+    def ask(
+        self,
+        what: EnginePoll | BrokerPoll,
+        kind: str,
+        target: Target,
+        job_ids: tuple[str, ...] = (),
+        *,
+        urgent: bool = False,
+    ) -> Callable[[], Any]:
+        """Begin a poll; what is returned waits for its answer, as `poll` does. `urgent`: before
+        the polls that have not begun."""
         process = self._processes[zlib.crc32(target.address.encode()) % len(self._processes)]
-        pending = _Pending(Request(next(self._numbers), what, kind, target, job_ids))
+        pending = _Pending(Request(next(self._numbers), what, kind, target, job_ids, urgent))
         process.ask(pending)
-        try:
-            answer = pending.answer.result(ANSWER_S)
-        except FutureTimeoutError as error:
-            process.withdraw(pending.request.number)
-            raise TransientError(f"cannot poll {target.address}: no answer in time") from error
-        if isinstance(answer, Failure):
-            raise answer.error()
-        return answer
+        return partial(_await_answer, process, pending)
 
     def close(self) -> None:
         """End the processes."""

@@ -39,6 +39,9 @@ THREADS = 1024
 UNUSED_S = 600.0
 """A broker not polled for so long is closed when another is opened: its site is gone or moved."""
 
+URGENT_S = 0.5
+"""The most seconds for which other polls wait for urgent ones."""
+
 GC_THRESHOLDS = 20_000, 20, 20
 """Answers are dropped by reference counts; cycles are few."""
 
@@ -50,6 +53,8 @@ class Poller:
         self._sock = sock
         self._sending = threading.Lock()
         self._opening = threading.Lock()
+        self._turn = threading.Condition()
+        self._urgent = 0
         self._engines: dict[tuple[str, Target], StreamEngine] = {}
         self._brokers: dict[tuple[str, Target], MessageBroker] = {}
         self._polled_at: dict[tuple[str, Target], float] = {}
@@ -59,7 +64,22 @@ class Poller:
         inbox = Inbox(self._sock)
         pool = ThreadPoolExecutor(THREADS, thread_name_prefix="poll")
         while (request := inbox.receive()) is not None:
-            pool.submit(self._answer, request)
+            if request.urgent:
+                with self._turn:
+                    self._urgent += 1
+            pool.submit(self._answer_in_turn, request)
+
+    def _answer_in_turn(self, request: Request) -> None:
+        if request.urgent:
+            self._answer(request)
+            with self._turn:
+                self._urgent -= 1
+                if not self._urgent:
+                    self._turn.notify_all()
+            return
+        with self._turn:  # an urgent one that hangs holds nobody up for long
+            self._turn.wait_for(lambda: not self._urgent, URGENT_S)
+        self._answer(request)
 
     def _answer(self, request: Request) -> None:
         answer: Any
