@@ -87,6 +87,7 @@ class Execution:
         self._halted = threading.Event()
         self._inbox: queue.SimpleQueue[_Result | _Poll | None] = queue.SimpleQueue()
         self._active = 0
+        self._workers = self._count_workers()
         self._successes: list[tuple[int, Done]] = []
 
     def cancel(self) -> None:
@@ -109,14 +110,14 @@ class Execution:
         self._operations.begin(record.step.operation for record in self.change.operations)
         self._enqueue(self._order.release_first())
         try:
-            with ThreadPoolExecutor(self._workers(), thread_name_prefix="operation") as pool:
+            with ThreadPoolExecutor(self._workers, thread_name_prefix="operation") as pool:
                 while self._step(pool):
                     pass
         finally:
             self._limiter.leave(self)
         return self._journal.finish()
 
-    def _workers(self) -> int:
+    def _count_workers(self) -> int:
         """Enough threads for all calls that the sites' bounds allow, and for one poll of each
         engine."""
         steps = len(self.change.operations)
@@ -177,7 +178,8 @@ class Execution:
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
         """Start the calls that are ready, after storing that they begin."""
-        calls = self._calls.take(lambda site: self._limiter.acquire(site, self))
+        free = self._workers - self._active
+        calls = self._calls.take(lambda site: self._limiter.acquire(site, self), free)
         self._journal.begin([call.step_id for call in calls if call.finish is None])
         for call in calls:
             self._submit(pool, call)
@@ -275,7 +277,8 @@ class Execution:
         ]
         self._journal.store_successes(successes, spared_steps)
         for step_id, done in successes:
-            self._enqueue(self._order.release_after_success(step_id))
+            for released in reversed(self._order.release_after_success(step_id)):
+                self._calls.add_first(self._journal.operation(released).site, Call(released))
             if done.afterwards:
                 pool.submit(done.afterwards)
 

@@ -121,16 +121,20 @@ class ReadyCalls:
         self._at.setdefault(site, deque()).append(call)
 
     def add_first(self, site: str, call: Call) -> None:
-        """Put a call at the front of the queue of its site."""
+        """Put a call at the front of the queue of its site: what others have waited for begins
+        before what waits for nothing."""
         self._at.setdefault(site, deque()).appendleft(call)
 
-    def take(self, acquire: Callable[[str], bool]) -> list[Call]:
-        """Take the next calls of each site, at most `TAKEN_AT_ONCE`; `acquire` must grant a permit
-        for each."""
+    def take(self, acquire: Callable[[str], bool], most: int) -> list[Call]:
+        """Take the next calls of each site, at most `TAKEN_AT_ONCE`, and `most` of all; `acquire`
+        must grant a permit for each."""
         batch: list[Call] = []
         self.has_more = False
         for site, calls in self._at.items():
             for _ in range(min(len(calls), TAKEN_AT_ONCE)):
+                if len(batch) == most:
+                    self.has_more = False
+                    return batch
                 if not acquire(site):
                     break
                 batch.append(calls.popleft())

@@ -103,22 +103,31 @@ def test_a_few_calls_are_taken_from_each_site_at_a_time() -> None:
     for step_id in range(TAKEN_AT_ONCE + 1):
         calls.add("edge-a", Call(step_id))
     calls.add("edge-b", Call(99))
-    step_ids = [call.step_id for call in calls.take(lambda site: True)]
+    step_ids = [call.step_id for call in calls.take(lambda site: True, 99)]
     assert step_ids == [*range(TAKEN_AT_ONCE), 99]
     assert calls.has_more
-    assert [call.step_id for call in calls.take(lambda site: True)] == [TAKEN_AT_ONCE]
+    assert [call.step_id for call in calls.take(lambda site: True, 99)] == [TAKEN_AT_ONCE]
     assert not calls.has_more
     assert not calls
+
+
+def test_no_more_calls_are_taken_than_there_are_threads() -> None:
+    calls = ReadyCalls()
+    for step_id in range(6):
+        calls.add(f"edge-{step_id % 2}", Call(step_id))
+    assert len(calls.take(lambda site: True, 3)) == 3
+    assert not calls.has_more, "the loop waits until a thread is free"
+    assert len(calls.take(lambda site: True, 99)) == 3
 
 
 def test_a_site_without_room_keeps_its_calls_and_holds_up_no_other() -> None:
     calls = ReadyCalls()
     calls.add("edge-a", Call(1))
     calls.add("edge-b", Call(2))
-    assert [call.step_id for call in calls.take(lambda site: site == "edge-b")] == [2]
+    assert [call.step_id for call in calls.take(lambda site: site == "edge-b", 99)] == [2]
     assert not calls.has_more, "the loop waits until room is released"
     assert calls
-    assert [call.step_id for call in calls.take(lambda site: True)] == [1]
+    assert [call.step_id for call in calls.take(lambda site: True, 99)] == [1]
 
 
 def test_what_ends_a_wait_goes_first_and_is_not_dropped() -> None:
@@ -127,4 +136,4 @@ def test_what_ends_a_wait_goes_first_and_is_not_dropped() -> None:
     calls.add_first("edge-a", Call(2, finish))
     calls.add("edge-a", Call(3))
     assert calls.drop_operations() == {1, 3}
-    assert calls.take(lambda site: True) == [Call(2, finish)]
+    assert calls.take(lambda site: True, 99) == [Call(2, finish)]
