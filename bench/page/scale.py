@@ -76,13 +76,11 @@ def _figures(result: Result) -> str:
 
 
 _NEXT = (
-    "The limit is the one Python process of the service: it has one core, whatever the machine"
-    " has, for all looks and answers. Registering, planning and deploying use all of it, and so"
-    " does the collector of many sites; the watch begins four looks at a time while it is busy, and"
-    " rests after each long round, to leave half of it to them. The next step would be a process of"
-    " its own for the looks of the watch and the collector, sharded by site; the store and the"
-    " planner stay where they are. One composition is bounded by its document, 1 MiB, which is some"
-    " 5000 jobs."
+    "The service has one core, whatever the machine has, for its store, its plans and its answers;"
+    " from 100 sites on the polls of the watch and of the collector are made by processes of their"
+    " own (`pollers`: threads of gevent), and `/metrics` is kept ready. Registering, planning and"
+    " deploying use most of that core. The simulated engines, the forwarder, the broker and the"
+    " client take what the table says of the same two cores."
 )
 
 

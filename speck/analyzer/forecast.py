@@ -27,7 +27,6 @@ from speck.metrics.dataset.schema import LINKS
 
 HISTORY = timedelta(days=8)
 """How far back the dataset is read: a week, and the day over which the methods are compared."""
-MOST_AHEAD = timedelta(hours=12)
 LEVEL, TREND, DAMPING = 0.5, 0.2, 0.9
 """Smoothing of the level and of the trend, and the damping, by minute."""
 DAY, WEEK, HOUR = 1440, 7 * 1440, 60

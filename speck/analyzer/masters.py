@@ -24,8 +24,8 @@ def check_master(master: str) -> str:
     forms = (_LOCAL, _SPARK, _K8S)
     if master != YARN and not any(form.fullmatch(master) for form in forms):
         raise _invalid(
-            f"{master!r} is no master: write local[2], local[*], spark://host:port, yarn or"
-            " k8s://https://host:port"
+            f"{master!r} is not a Spark master: write local[2], local[*], spark://host:port, yarn"
+            " or k8s://https://host:port"
         )
     return master
 

@@ -27,7 +27,7 @@ from speck.fog.mosquitto import Mosquitto
 from speck.model.observation import BrokerView, EngineView
 from speck.service import Service
 from speck.sites.pollers import process
-from speck.sites.pollers.messages import Request
+from speck.sites.pollers.messages import Inbox, Request, pack
 from speck.sites.pollers.pool import Pollers
 from speck.sites.pollers.process import Poller
 from speck.spec.schema import site_from_data
@@ -211,13 +211,50 @@ def test_the_service_starts_them_once_there_are_many_sites(tmp_path: Path) -> No
                 )
                 assert service.polling.apart == (n == 1)
             (pid,) = service.polling.pids
-            service.watch.poll()
-            assert [site["state"] for site in service.sites.all()] == ["up", "up"]
+
+            def are_up() -> bool:
+                service.watch.poll()
+                return [site["state"] for site in service.sites.all()] == ["up", "up"]
+
+            wait_for(are_up, "both sites")  # the process takes a moment to start
         finally:
             service.close()
             for engine in engines:
                 engine.close()
     assert is_gone(pid)
+
+
+def test_a_poll_that_somebody_waits_for_goes_first(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "URGENT_S", 60.0)
+    usual, soon = Engine(), Engine()
+    ours, its = socket.socketpair()
+    running = threading.Thread(target=Poller(its).run, daemon=True)
+    running.start()
+    try:
+        replies = Inbox(ours)
+
+        def send(number: int, asked: Engine, *, urgent: bool) -> None:
+            target = Target(asked.address)
+            request = Request(number, EnginePoll.VIEW, "flink", target, urgent=urgent)
+            ours.sendall(pack(request))
+
+        engine.open.clear()
+        send(1, engine, urgent=True)
+        wait_for(lambda: engine.requests["/overview"] == 1, "the request")
+        send(2, usual, urgent=False)
+        send(3, soon, urgent=True)
+        numbers = [replies.receive().number]
+        assert not usual.requests
+        engine.open.set()
+        numbers += [replies.receive().number for _ in range(2)]
+        assert numbers == [3, 1, 2]
+    finally:
+        ours.close()
+        its.close()
+        usual.close()
+        soon.close()
 
 
 def test_a_broker_that_is_no_longer_polled_is_closed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from speck.client import Client
     from speck.model.values import JsonObject
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 _POLL_S = 0.1
 _WAITING_POLLS = 10
 """An analysis without progress for so long waits for another one."""
@@ -42,8 +44,9 @@ _WAITING_POLLS = 10
 @click.option("--follow", is_flag=True, help="Repeat the analysis whenever there are new samples.")
 @click.option(
     "--dataset",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Analyse the dataset in this folder, without a service.",
+    metavar="FOLDER|URI",
+    callback=lambda _context, _option, place: place and _check_dataset(place),
+    help="Analyse this dataset (a folder, file:, s3a: or hdfs:), without a service.",
 )
 @add_connection_options
 @add_output_option
@@ -53,7 +56,7 @@ def analyze(
     ahead: float | None,
     master: str | None,
     follow: bool,
-    dataset: Path | None,
+    dataset: str | None,
 ) -> None:
     """Show what jobs cost and save, and which belong at edges.
 
@@ -81,8 +84,17 @@ def analyze(
         _show(await_analysis(service, head["id"]))
 
 
+def _check_dataset(place: str) -> str:
+    """A dataset's URI, or its folder, which must exist."""
+    if _SCHEME.match(place) or Path(place).is_dir():
+        return place
+    raise click.BadParameter(
+        f"there is no folder {place!r}; a URI begins with file:, s3a: or hdfs:"
+    )
+
+
 def _analyze_dataset(
-    dataset: Path,
+    dataset: str,
     composition: str | None,
     window: float,
     ahead: float | None,
@@ -91,6 +103,7 @@ def _analyze_dataset(
 ) -> JsonObject:
     """Run the analyzer on this machine and wait for it."""
     import json
+    import os
     import subprocess
     import sys
     import tempfile
@@ -101,10 +114,12 @@ def _analyze_dataset(
         raise InvalidError("cannot follow a folder: --follow needs the service")
     with tempfile.TemporaryDirectory(prefix="speck-analysis-") as folder:
         out = Path(folder) / "analysis.json"
-        argv = [sys.executable, "-m", "speck.analyzer", "--dataset", str(dataset)]
+        argv = [sys.executable, "-m", "speck.analyzer", "--dataset", dataset]
         argv += ["--out", str(out), "--window", str(window), "--master", master]
         argv += ["--composition", composition] if composition else []
         argv += ["--ahead", str(ahead)] if ahead else []
+        jars = os.environ.get("SPECK_SPARK_JARS", "")
+        argv += [each for jar in jars.split(",") if jar for each in ("--jars", jar)]
         result = subprocess.run(argv, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             output_text = "\n" + result.stderr.strip()

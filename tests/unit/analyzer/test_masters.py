@@ -45,7 +45,7 @@ def test_forms_of_masters(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["yarn2", "k8s:", "k8s://a/b", "mesos://a:1", "local[0]"])
 def test_other_forms_are_refused(master: str) -> None:
-    with pytest.raises(InvalidError, match="is no master: write"):
+    with pytest.raises(InvalidError, match="is not a Spark master: write"):
         check_master(master)
 
 

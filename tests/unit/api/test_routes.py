@@ -355,7 +355,7 @@ CASES = [
     Case("GET", "/analyses?state=done&limit=1", 200, shapes.ANALYSES, before=_analysed),
     Case("GET", "/analyses?state=over", 400, says="?state: must be one of running, done"),
     Case("POST", "/analyses", 202, shapes.AnalysisHeadShape),
-    Case("POST", "/analyses", 422, json={"master": "mesos"}, says="'mesos' is no master"),
+    Case("POST", "/analyses", 422, json={"master": "mesos"}, says="'mesos' is not a Spark master"),
     Case("POST", "/analyses", 422, json={"window_s": 0}, says="window_s: Must be greater"),
     Case("POST", "/analyses", 422, json={"since": "monday"}, says="since: Not a valid"),
     Case("POST", "/analyses", 422, json={"windows": 5}, says="windows: "),

@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import Run, Server
 def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path: Path) -> None:
     result = speck("analyze", "--dataset", str(tmp_path), "--master", "mesos")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: cannot analyse: 'mesos' is no master")
+    assert result.stderr.startswith("error: cannot analyse: 'mesos' is not a Spark master")
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,19 @@ def test_a_window_that_is_none_is_refused_by_its_option(
     assert result.exit_code != 0
     assert f"Invalid value for '{option}': " in result.stderr
     assert remedy in result.stderr
+
+
+def test_a_dataset_that_is_nowhere_is_refused_with_the_forms(alone: Run, tmp_path: Path) -> None:
+    missing = alone("analyze", "--dataset", str(tmp_path / "none"))
+    assert missing.exit_code == 2
+    assert f"there is no folder '{tmp_path / 'none'}'" in missing.output
+    assert "file:, s3a: or hdfs:" in missing.output
+
+
+def test_a_dataset_is_named_by_a_uri_too(alone: Run) -> None:
+    result = alone("analyze", "--dataset", "ftp://host/folder", "--master", "local[1]")
+    assert result.exit_code == 1
+    assert "write file:///folder, s3a://bucket/folder or hdfs://host:port/folder" in result.output
 
 
 def test_a_folder_cannot_be_followed(alone: Run, tmp_path: Path) -> None:

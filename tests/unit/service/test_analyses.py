@@ -220,7 +220,7 @@ def test_only_so_many_wait_and_one_follows(service: Service) -> None:
 def test_what_cannot_be_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidError, match="is no master"):
+    with pytest.raises(InvalidError, match="is not a Spark master"):
         start(service, master="mesos")
     with pytest.raises(NotFoundError):
         service.analyses.cancel("nothing")
