@@ -42,7 +42,7 @@ def test_a_window_that_is_none_is_refused_by_its_option(
 
 def test_a_dataset_that_is_nowhere_is_refused_with_the_forms(alone: Run, tmp_path: Path) -> None:
     missing = alone("analyze", "--dataset", str(tmp_path / "none"))
-    assert missing.exit_code == 2
+    assert missing.exit_code != 0
     assert f"there is no folder '{tmp_path / 'none'}'" in missing.output
     assert "file:, s3a: or hdfs:" in missing.output
 
