@@ -55,6 +55,10 @@ _FEW = {
 }
 
 
+_LIST_HERE = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000"}
+"""Files of this machine are looked up at once: a job of Spark's for it would wait for its turn."""
+
+
 class _Sums(NamedTuple):
     """What the rows of a window add up to: SLICED, SITES_POLLED, ENDS and PLANS_WIRED, each in one
     partition, so that no later step exchanges rows."""
@@ -119,7 +123,8 @@ def _read(
                 steps = _list_steps(spark, storage, slicing, plans_span, without, is_small=is_small)
             return _Sums(*_run_at_once(*(partial(compute, step) for step in steps)))
 
-        with _configure(spark, _FEW if is_small else {}):
+        listing = _LIST_HERE if storage.uri.startswith("file:") else {}
+        with _configure(spark, listing | (_FEW if is_small else {})):
             sums = retry_without_damaged(sum_all, storage, plans_span)
         for table in TABLES.values():
             left_out.update(find_damaged(storage, table, slicing.span))

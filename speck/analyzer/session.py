@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from speck.analyzer import jvm
-from speck.analyzer.masters import LOCAL, check_master, is_on_loopback, is_standalone
+from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback, is_standalone
 from speck.errors import InvalidError
 
 _LOOPBACK = "127.0.0.1"
@@ -63,6 +63,10 @@ def start_session(
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
         "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
     }
+    if is_local(master):
+        # what is written for the next stage stays in this machine's memory: to compress it takes
+        # more than it saves
+        options |= {"spark.shuffle.compress": "false", "spark.shuffle.spill.compress": "false"}
     # code is compiled once for each text of it, of which an analysis has more than Spark's 100
     options |= {"spark.sql.codegen.cache.maxEntries": "2000"}
     options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options())}

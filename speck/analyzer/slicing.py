@@ -77,7 +77,7 @@ class Slicing:
         """An expression: the slice of a time in microseconds. A unit is never divided: it counts in
         the slice in which it begins."""
         since, width = self._micros
-        time = self._begin_of_unit(micros) if self.is_long else micros
+        time = f"{self.unit_of(micros)} * {_MICROS}L" if self.is_long else micros
         index = f"floor(({time} - {since}L) / {width!r}D)"
         return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 
@@ -104,17 +104,21 @@ class Slicing:
         since = (self.span.since - _EPOCH) // timedelta(microseconds=1)
         return since, max(self.span.seconds, 1e-6) * 1e6 / SLICES
 
-    def _begin_of_unit(self, micros: str) -> str:
+    def unit_of(self, micros: str) -> str:
+        """An expression: the unit of a time in microseconds."""
         hours = self.hours
-        ten, hour = (
-            f"(({micros}) div {length * _MICROS}L * {length * _MICROS}L)" for length in (1, HOUR)
-        )
+        ten, hour = (unit_of(micros, length) for length in (1, HOUR))
         if not hours:
             return ten
         is_of_hour = (
             f"({micros}) >= {hours.start * _MICROS}L AND ({micros}) < {hours.stop * _MICROS}L"
         )
         return f"(CASE WHEN {is_of_hour} THEN {hour} ELSE {ten} END)"
+
+
+def unit_of(micros: str, length: int) -> str:
+    """An expression: the unit of a time in microseconds, where all have this length."""
+    return f"(({micros}) div {length * _MICROS}L * {length}L)"
 
 
 def time_of(unit: int) -> datetime:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer.reading import Span, read
-from speck.analyzer.slicing import HOUR, Slicing, list_runs, time_of
+from speck.analyzer.slicing import HOUR, Slicing, list_runs, time_of, unit_of
 from speck.analyzer.units import UnitTable
 from speck.metrics.dataset.files import is_finished
 from speck.metrics.dataset.origins import UNITS, combine_prints, fingerprint_units
@@ -45,53 +45,60 @@ def read_units(
     # computed once: what follows needs units more than once
     units = kind.sum_rows(read(spark, storage, kind.table, slicing.rest)).localCheckpoint()
     prints = fingerprint_units(storage, kind.table, slicing.span.since, slicing.span.until)
-    for length, wanted in ((1, slicing.tens), (HOUR, list(slicing.hours))):
-        cache = _Cache(spark, storage, kind, length, combine_prints(prints, wanted, length))
-        places = cache.fill()
-        if places:
-            cached = spark.read.schema(kind.contract.ddl).parquet(*places)
-            units = units.unionByName(cached)
+    by_length = {
+        length: combine_prints(prints, wanted, length)
+        for length, wanted in ((1, slicing.tens), (HOUR, list(slicing.hours)))
+    }
+    places = _Cache(spark, storage, kind, slicing, by_length).fill()
+    if places:
+        units = units.unionByName(spark.read.schema(kind.contract.ddl).parquet(*places))
     return units
 
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """The units of one length, in tens of minutes, that a window needs, by their fingerprints."""
+    """The units that a window needs, by length (in tens of minutes): their fingerprints."""
 
     spark: SparkSession
     storage: Storage
     kind: UnitTable
-    length: int
-    prints: Mapping[int, str]
+    slicing: Slicing
+    prints: Mapping[int, Mapping[int, str]]
 
     def fill(self) -> list[str]:
         """Add what is missing; return the files of all, as Spark names them."""
-        present = set(self.storage.list_names(self._folder)) if self.prints else set()
-        missing = [unit for unit in self.prints if self._name_of(unit) not in present]
-        if missing:
+        missing: dict[int, list[int]] = {}
+        for length, prints in self.prints.items():
+            names = set(self.storage.list_names(self._folder_of(length))) if prints else set()
+            missing[length] = [u for u in prints if self._name_of(length, u) not in names]
+        if any(missing.values()):
             self._add(missing)
-        return [self.storage.uri_of(self._place_of(unit)) for unit in self.prints]
+        return [
+            self.storage.uri_of(self._place_of(length, unit))
+            for length, prints in self.prints.items()
+            for unit in prints
+        ]
 
-    @property
-    def _folder(self) -> str:
-        return f"{UNITS}/{self.kind.table.name}/{10 * self.length}min"
+    def _folder_of(self, length: int) -> str:
+        return f"{UNITS}/{self.kind.table.name}/{10 * length}min"
 
-    def _name_of(self, unit: int) -> str:
-        return f"{unit}-{self.prints[unit]}.parquet"
+    def _name_of(self, length: int, unit: int) -> str:
+        return f"{unit}-{self.prints[length][unit]}.parquet"
 
-    def _place_of(self, unit: int) -> str:
-        return f"{self._folder}/{self._name_of(unit)}"
+    def _place_of(self, length: int, unit: int) -> str:
+        return f"{self._folder_of(length)}/{self._name_of(length, unit)}"
 
-    def _add(self, missing: list[int]) -> None:
-        """Compute units and write each whole or not at all; another process may be doing the
-        same."""
-        unfinished = f"{self._folder}/.{secrets.token_hex(8)}{UNFINISHED}"
-        for first, end in list_runs(missing, self.length):
+    def _add(self, missing: Mapping[int, list[int]]) -> None:
+        """Compute units and write each whole or not at all; another process may be doing the same.
+        Rows are read once for units of both lengths."""
+        unfinished = f"{self._folder_of(1)}/.{secrets.token_hex(8)}{UNFINISHED}"
+        of_row = "unix_micros(at)"
+        lengths = [length for length, units in missing.items() if units]
+        unit = unit_of(of_row, *lengths) if len(lengths) == 1 else self.slicing.unit_of(of_row)
+        for first, end in _list_spans(missing):
             span = Span(time_of(first), time_of(end) - _TICK)
-            sums = self.kind.sum_rows(
-                read(self.spark, self.storage, self.kind.table, span), self.length
-            )
-            files = min((end - first) // self.length, _FILES)
+            sums = self.kind.sum_rows(read(self.spark, self.storage, self.kind.table, span), unit)
+            files = min((end - first) // min(lengths), _FILES)
             by_unit = sums.withColumn("_unit", F.col("unit")).repartition(files, "_unit")
             by_unit.write.partitionBy("_unit").mode("append").parquet(
                 self.storage.uri_of(unfinished)
@@ -102,11 +109,24 @@ class _Cache:
             for file in self.storage.list_files(unfinished)
             if is_finished(file)
         }
-        self.storage.map(lambda unit: self._publish(unit, written.get(unit)), missing)
+        places = {u: self._place_of(length, u) for length, some in missing.items() for u in some}
+        self.storage.map(lambda u: self._publish(places[u], written.get(u)), list(places))
         self.storage.remove_folder(unfinished)
 
-    def _publish(self, unit: int, written: str | None) -> None:
+    def _publish(self, place: str, written: str | None) -> None:
         if written is None:  # files that may have rows of it have none
-            self.storage.put(self._place_of(unit), _NO_ROWS, {})
+            self.storage.put(place, _NO_ROWS, {})
         else:
-            self.storage.move(written, self._place_of(unit))
+            self.storage.move(written, place)
+
+
+def _list_spans(missing: Mapping[int, list[int]]) -> list[tuple[int, int]]:
+    """The spans of missing units (by length), in tens of minutes: the first, and the one after the
+    last."""
+    spans: list[tuple[int, int]] = []
+    for first, end in sorted(run for length, u in missing.items() for run in list_runs(u, length)):
+        if spans and spans[-1][1] == first:
+            spans[-1] = spans[-1][0], end
+        else:
+            spans.append((first, end))
+    return spans

@@ -20,16 +20,13 @@ from speck.analyzer.links import END, ENDS, select_present
 from speck.analyzer.memory import HEAP_BINS, bin_heaps, measure_heaps
 from speck.analyzer.rates import OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.analyzer.sites import NEWEST, SITES_POLLED
-from speck.analyzer.slicing import Slicing
+from speck.analyzer.slicing import Slicing, unit_of
 from speck.analyzer.state import NEWEST_PLANS
 from speck.metrics.dataset.origins import UNIT_S
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
 
-
-def unit_of_row(length: int) -> str:
-    """An expression: the unit of a row; `length` is that of units, in tens of minutes."""
-    return f"unix_micros(at) div {length * UNIT_S * 1_000_000}L * {length}"
-
+TEN_OF_ROW = unit_of("unix_micros(at)", 1)
+"""An expression: the ten minutes of a row."""
 
 _COUNTED = {name: kind for name, kind in SLICED.columns.items() if name != "slice"}
 _ROW = f"struct<{','.join(f'{name}:{contract_of(TASKS).columns[name]}' for name in ROW)}>"
@@ -88,13 +85,13 @@ LINK_UNITS = Contract(
 class SumRows(Protocol):
     """Computes units from rows of any time."""
 
-    def __call__(self, rows: DataFrame, length: int = 1) -> DataFrame: ...
+    def __call__(self, rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame: ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnitTable:
-    """The units of one table: `sum_rows` computes them from rows; its second argument is their
-    length in tens of minutes."""
+    """The units of one table: `sum_rows` computes them from rows; its second argument is the
+    expression of a row's unit."""
 
     table: Table
     contract: Contract
@@ -104,7 +101,7 @@ class UnitTable:
 # -- tasks -------------------------------------------------------------------------------------
 
 
-def sum_tasks(rows: DataFrame, length: int = 1) -> DataFrame:
+def sum_tasks(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     """TASKS rows -> TASK_UNITS."""
     step = "sum up units of tasks"
     row = f"struct({', '.join(ROW)})"
@@ -113,7 +110,7 @@ def sum_tasks(rows: DataFrame, length: int = 1) -> DataFrame:
         f"CASE WHEN kind = 'first' THEN {row} END AS first",
         f"CASE WHEN kind <> 'first' AND is_last THEN {row} END AS last",
     )
-    lagged = lag_rows(f"(SELECT *, {unit_of_row(length)} AS unit FROM {{rows}})", ["unit"])
+    lagged = lag_rows(f"(SELECT *, {unit} AS unit FROM {{rows}})", ["unit"])
     return TASK_UNITS.query(
         step,
         f"""
@@ -180,7 +177,7 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
 # -- sites -------------------------------------------------------------------------------------
 
 
-def sum_sites(rows: DataFrame, length: int = 1) -> DataFrame:
+def sum_sites(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     """SITES rows -> SITE_UNITS."""
     step = "sum up units of sites"
     newest = {
@@ -189,7 +186,7 @@ def sum_sites(rows: DataFrame, length: int = 1) -> DataFrame:
     return SITE_UNITS.query(
         step,
         f"""
-        WITH numbered AS (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}}),
+        WITH numbered AS (SELECT *, {unit} AS unit FROM {{rows}}),
         paired AS (
           SELECT *,
             lag(at) OVER polls IS NULL AS is_first,
@@ -253,7 +250,7 @@ def sum_polls(units: DataFrame) -> DataFrame:
 # -- links -------------------------------------------------------------------------------------
 
 
-def sum_links(rows: DataFrame, length: int = 1) -> DataFrame:
+def sum_links(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     """LINKS rows -> LINK_UNITS."""
     step = "sum up units of links"
     keys = ", ".join(END)
@@ -269,7 +266,7 @@ def sum_links(rows: DataFrame, length: int = 1) -> DataFrame:
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
             messages - lag(messages) OVER polls AS sent,
             epoch <=> lag(epoch) OVER polls AS is_same
-          FROM (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}})
+          FROM (SELECT *, {unit} AS unit FROM {{rows}})
           WINDOW polls AS (PARTITION BY {keys}, unit ORDER BY at, epoch, messages)
         ),
         judged AS (
@@ -361,7 +358,7 @@ def rate_ends(units: DataFrame) -> DataFrame:
 PLAN_UNITS = Contract("units of plans", {"unit": "bigint", **NEWEST_PLANS.columns})
 
 
-def choose_plans(rows: DataFrame, length: int = 1) -> DataFrame:
+def choose_plans(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     """PLANS rows -> PLAN_UNITS: the newest of each task and unit."""
     step = "choose plans of units"
     return PLAN_UNITS.query(
@@ -370,7 +367,7 @@ def choose_plans(rows: DataFrame, length: int = 1) -> DataFrame:
         SELECT * FROM (
           SELECT *,
             row_number() OVER (PARTITION BY engine_job_id, vertex, unit ORDER BY at DESC) AS place
-          FROM (SELECT *, {unit_of_row(length)} AS unit FROM {{rows}}))
+          FROM (SELECT *, {unit} AS unit FROM {{rows}}))
         WHERE place = 1
         """,
         rows=contract_of(PLANS).check(rows, step),

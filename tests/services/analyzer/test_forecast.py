@@ -64,7 +64,7 @@ def smooth(rates: Iterable[float], ahead: int) -> float:
     return level + sum(DAMPING**j for j in range(1, ahead + 1)) * trend
 
 
-@pytest.mark.parametrize("days", [2, 3])
+@pytest.mark.parametrize("days", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_a_day_that_repeats_is_forecast_within_15_per_cent(spark: SparkSession, days: int) -> None:
     rate = make_day(0.1, random.Random(days))
     rates = [rate(minute) for minute in range(days * DAY - 600)]  # 14:00

@@ -178,6 +178,7 @@ def test_only_new_units_are_computed(
     assert hours == pytest.approx(1 / 3, abs=0.34)  # two units and the ends, of two hours
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_skipped_and_nothing_is_cached(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -79,7 +79,7 @@ def test_a_file_of_too_many_days_is_refused(
     assert not list((tmp_path / "metrics").rglob("*.parquet*"))
 
 
-@pytest.mark.parametrize("most_keys", [10, 500_000])
+@pytest.mark.parametrize("most_keys", [pytest.param(10, marks=pytest.mark.long), 500_000])
 def test_batches_of_an_import_know_the_rows_of_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_keys: int
 ) -> None:
