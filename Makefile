@@ -3,9 +3,9 @@
 PY := .venv/bin/python
 # two modules at a time: tests with brokers and engines mostly wait
 MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
-# tests with servers mostly wait: more processes than cores run the others beside them
+# tests with servers mostly wait: a third process runs the others beside them
 # (groups: tests/conftest.py)
-SIDE_BY_SIDE := -n 4
+SIDE_BY_SIDE := -n 3
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
