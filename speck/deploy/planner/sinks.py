@@ -87,17 +87,19 @@ def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
 
 
 def clear(draft: Draft, decision: Decision) -> list[int]:
-    """Add the steps that clear stale reports, once no drain needs them; returns their ids."""
+    """Add the steps that clear stale reports, once no drain needs them; returns their ids. One
+    after the other: each stores the incarnation without its own reports."""
     by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
     for sink in find_stale_sinks(draft, decision):
         by_link[sink.site, sink.link].append(sink.client_id)
-    steps = []
+    steps: list[int] = []
     for (site, link), sinks in by_link.items():
         drains = [step for sink in sinks for step in draft.drains_of[sink]]
-        after = [*ids([decision.stop_id, decision.start_id]), *drains]
+        before = steps[-1:]
+        after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
         readers = find_staying_readers(draft, link)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers)
-        steps.append(draft.add(operation, after, "its links changed"))
+        steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
     return steps
 
 

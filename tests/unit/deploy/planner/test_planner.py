@@ -8,7 +8,7 @@ from typing import Any
 from speck.deploy.planner import plan as make_plan
 from speck.model.composition import Composition, Reader
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
-from speck.model.incarnation import EndState, Incarnation, Inventory, Session, StartState
+from speck.model.incarnation import EndState, Incarnation, Inventory, Session, StaleSink, StartState
 from speck.model.job import Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import (
@@ -608,6 +608,17 @@ def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() 
     clear = next(s for s in plan.steps if isinstance(s.operation, Clear))
     start = next(s for s in plan.steps if s.operation == start_of(plan, "A"))
     assert start.whatever == {clear.id}
+
+
+def test_what_a_job_said_of_two_links_is_cleared_one_after_the_other() -> None:
+    """Each clearing stores the incarnation without its own reports: at once, one would be undone."""
+    inventory = deployed(A)
+    stale = [StaleSink("cloud", Link("tcp://cloud:1883", t), f"{t}-out") for t in ("T-7", "T-8")]
+    jobs = {"A": replace(inventory.jobs["A"], stale=tuple(stale))}
+    plan = plan_jobs(replace(inventory, jobs=jobs), A)
+    first, second = (s for s in plan.steps if isinstance(s.operation, Clear))
+    assert first.id in second.after
+    assert first.id in second.whatever, "the second is tried even if the first fails"
 
 
 def test_the_numbers_of_the_last_eight_sources_are_kept() -> None:
