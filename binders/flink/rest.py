@@ -7,6 +7,7 @@ not lead elsewhere), and uses no proxy of the environment.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -188,16 +189,18 @@ class FlinkRest:
 
 def _refuse_deep(text: bytes) -> None:
     """Raise ValueError for JSON of too many levels: what is read of it later may be copied and
-    written by recursion. Brackets within texts count as well, which no answer of Flink's notices.
-    """
+    written by recursion. Brackets within texts do not count."""
     brackets = text.translate(None, _NO_BRACKETS)
     flatter = brackets.replace(b"{}", b"").replace(b"{}", b"")  # at most two levels less
     if flatter.count(b"{") + flatter.count(b"[") <= DEEPEST_ANSWER - 2:
         return
+    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _TEXT.sub(b"", unescaped).translate(None, _NO_BRACKETS)
     if max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEEPEST_ANSWER:
         raise ValueError(f"it has more than {DEEPEST_ANSWER} levels")
 
 
+_TEXT = re.compile(rb'"[^"]*"')
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
+
+import orjson
 
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Ranges, Sent, Taken
@@ -145,10 +146,7 @@ def parse_sent(payload: bytes) -> Sent:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(payload)
-    except RecursionError as error:
-        raise ValueError("too deep") from error
+    fields = orjson.loads(payload)
     if not isinstance(fields, dict):
         raise ValueError("no JSON object")
     if fields.get("v") != 1:
@@ -156,9 +154,13 @@ def _object(payload: bytes) -> dict[str, Any]:
     return fields
 
 
+_LARGEST = 1 << 53
+"""The largest number: sums of some are exact everywhere."""
+
+
 def _whole(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = fields.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
         raise ValueError(f"{key} is no whole number")
     return value
 
@@ -198,7 +200,9 @@ def _pairs(producer: str, data: object) -> Ranges:
     pairs = []
     for each in data:
         match each:
-            case [int(first), int(last)] if 0 < first <= last and bool not in map(type, each):
+            case [int(first), int(last)] if 0 < first <= last <= _LARGEST and bool not in map(
+                type, each
+            ):
                 pairs.append((first, last))
             case _:
                 raise ValueError(f"a range of {producer} is no pair of rising numbers")

@@ -77,7 +77,7 @@ class Slicing:
         """An expression: the slice of a time in microseconds. A unit is never divided: it counts in
         the slice in which it begins."""
         since, width = self._micros
-        time = f"{self.unit_of(micros)} * {_MICROS}L" if self.is_long else micros
+        time = f"{self.unit_in_window(micros)} * {_MICROS}L" if self.is_long else micros
         index = f"floor(({time} - {since}L) / {width!r}D)"
         return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 
@@ -104,7 +104,7 @@ class Slicing:
         since = (self.span.since - _EPOCH) // timedelta(microseconds=1)
         return since, max(self.span.seconds, 1e-6) * 1e6 / SLICES
 
-    def unit_of(self, micros: str) -> str:
+    def unit_in_window(self, micros: str) -> str:
         """An expression: the unit of a time in microseconds."""
         hours = self.hours
         ten, hour = (unit_of(micros, length) for length in (1, HOUR))

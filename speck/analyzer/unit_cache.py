@@ -94,7 +94,9 @@ class _Cache:
         unfinished = f"{self._folder_of(1)}/.{secrets.token_hex(8)}{UNFINISHED}"
         of_row = "unix_micros(at)"
         lengths = [length for length, units in missing.items() if units]
-        unit = unit_of(of_row, *lengths) if len(lengths) == 1 else self.slicing.unit_of(of_row)
+        unit = (
+            unit_of(of_row, *lengths) if len(lengths) == 1 else self.slicing.unit_in_window(of_row)
+        )
         for first, end in _list_spans(missing):
             span = Span(time_of(first), time_of(end) - _TICK)
             sums = self.kind.sum_rows(read(self.spark, self.storage, self.kind.table, span), unit)

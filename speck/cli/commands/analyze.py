@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from speck.client import Client
     from speck.model.values import JsonObject
 
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
+_URI = re.compile(r"(file|s3a|hdfs):")
 _POLL_S = 0.1
 _WAITING_POLLS = 10
 """An analysis without progress for so long waits for another one."""
@@ -45,7 +45,7 @@ _WAITING_POLLS = 10
 @click.option(
     "--dataset",
     metavar="FOLDER|URI",
-    callback=lambda _context, _option, place: place and _check_dataset(place),
+    callback=lambda _context, _option, place: None if place is None else _check_dataset(place),
     help="Analyse this dataset (a folder, file:, s3a: or hdfs:), without a service.",
 )
 @add_connection_options
@@ -86,7 +86,7 @@ def analyze(
 
 def _check_dataset(place: str) -> str:
     """A dataset's URI, or its folder, which must exist."""
-    if _SCHEME.match(place) or Path(place).is_dir():
+    if _URI.match(place) or Path(place).is_dir():
         return place
     raise click.BadParameter(
         f"there is no folder {place!r}; a URI begins with file:, s3a: or hdfs:"

@@ -127,14 +127,16 @@ class ReadyCalls:
 
     def take(self, acquire: Callable[[str], bool], most: int) -> list[Call]:
         """Take the next calls of each site, at most `TAKEN_AT_ONCE`, and `most` of all; `acquire`
-        must grant a permit for each."""
+        must grant a permit for each. The sites that had their turn come last the next time."""
         batch: list[Call] = []
         self.has_more = False
-        for site, calls in self._at.items():
-            for _ in range(min(len(calls), TAKEN_AT_ONCE)):
-                if len(batch) == most:
-                    self.has_more = False
-                    return batch
+        for site in list(self._at):
+            if len(batch) == most:
+                self.has_more = False
+                break
+            calls = self._at.pop(site)
+            self._at[site] = calls
+            for _ in range(min(len(calls), TAKEN_AT_ONCE, most - len(batch))):
                 if not acquire(site):
                     break
                 batch.append(calls.popleft())

@@ -37,9 +37,11 @@ _SHORT_LIFE_S, _RESTART_S = 5.0, 1.0
 
 @dataclass(slots=True)
 class _Pending:
-    """A request without an answer; `sent`: how many processes have got it."""
+    """A request without an answer, which is awaited `until` a time (monotonic); `sent`: how many
+    processes have got it."""
 
     request: Request
+    until: float
     answer: Future[Any] = field(default_factory=Future)
     sent: int = 0
 
@@ -140,7 +142,7 @@ class _Process:
 def _await_answer(process: _Process, pending: _Pending) -> Any:
     address = pending.request.target.address
     try:
-        answer = pending.answer.result(ANSWER_S)
+        answer = pending.answer.result(max(0.0, pending.until - time.monotonic()))
     except FutureTimeoutError as error:
         process.withdraw(pending.request.number)
         raise TransientError(f"cannot poll {address}: no answer in time") from error
@@ -188,7 +190,8 @@ class Pollers:
         """Begin a poll; what is returned waits for its answer, as `poll` does. `urgent`: before
         the polls that have not begun."""
         process = self._processes[zlib.crc32(target.address.encode()) % len(self._processes)]
-        pending = _Pending(Request(next(self._numbers), what, kind, target, job_ids, urgent))
+        request = Request(next(self._numbers), what, kind, target, job_ids, urgent)
+        pending = _Pending(request, time.monotonic() + ANSWER_S)
         process.ask(pending)
         return partial(_await_answer, process, pending)
 

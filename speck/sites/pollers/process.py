@@ -15,8 +15,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from speck.binding import (
     EnginePoll,
@@ -37,7 +38,7 @@ THREADS = 1024
 """The most polls at a time: a site that does not answer occupies one until the time limit."""
 
 UNUSED_S = 600.0
-"""A broker not polled for so long is closed when another is opened: its site is gone or moved."""
+"""What was not polled for so long is closed when another is opened: its site is gone or moved."""
 
 URGENT_S = 0.5
 """The most seconds for which other polls wait for urgent ones."""
@@ -55,9 +56,8 @@ class Poller:
         self._opening = threading.Lock()
         self._turn = threading.Condition()
         self._urgent = 0
-        self._engines: dict[tuple[str, Target], StreamEngine] = {}
-        self._brokers: dict[tuple[str, Target], MessageBroker] = {}
-        self._polled_at: dict[tuple[str, Target], float] = {}
+        self._engines: _Opened[StreamEngine] = _Opened(open_engine)
+        self._brokers: _Opened[MessageBroker] = _Opened(open_broker)
 
     def run(self) -> None:
         """Answer requests until the service is gone."""
@@ -71,51 +71,70 @@ class Poller:
 
     def _answer_in_turn(self, request: Request) -> None:
         if request.urgent:
-            self._answer(request)
-            with self._turn:
-                self._urgent -= 1
-                if not self._urgent:
-                    self._turn.notify_all()
+            try:
+                self._answer(request)
+            finally:
+                with self._turn:
+                    self._urgent -= 1
+                    if not self._urgent:
+                        self._turn.notify_all()
             return
         with self._turn:  # an urgent one that hangs holds nobody up for long
             self._turn.wait_for(lambda: not self._urgent, URGENT_S)
         self._answer(request)
 
     def _answer(self, request: Request) -> None:
-        answer: Any
         try:
-            answer = self._poll(request)
+            message = pack(Reply(request.number, self._poll(request)))
         except SpeckError as error:
-            answer = Failure.of(error)
+            message = pack(Reply(request.number, Failure.of(error)))
         except Exception as error:
             LOG.exception("cannot poll %s", request.target.address)
-            answer = Failure(None, f"cannot poll {request.target.address}: {error!r}")
-        message = pack(Reply(request.number, answer))
+            failure = Failure(None, f"cannot poll {request.target.address}: {error!r}")
+            message = pack(Reply(request.number, failure))
         with self._sending:
             self._sock.sendall(message)
 
     def _poll(self, request: Request) -> Any:
-        key = request.kind, request.target
         if isinstance(request.what, EnginePoll):
             with self._opening:
-                engine = self._engines.get(key)
-                if engine is None:
-                    engine = self._engines[key] = open_engine(*key)
+                engine = self._engines.find(request.kind, request.target)
             return poll_engine(engine, request.what, request.job_ids)
         with self._opening:
-            broker = self._brokers.get(key)
-            self._polled_at[key] = time.monotonic()
-            if broker is None:
-                self._close_unused()
-                broker = self._brokers[key] = open_broker(*key)
+            broker = self._brokers.find(request.kind, request.target)
         return poll_broker(broker, request.what)
+
+
+class _Binder(Protocol):
+    def close(self) -> None: ...
+
+
+_B = TypeVar("_B", bound=_Binder)
+
+
+class _Opened(Generic[_B]):
+    """The binders of one kind that are open."""
+
+    def __init__(self, open_binder: Callable[[str, Target], _B]):
+        self._open = open_binder
+        self._binders: dict[tuple[str, Target], _B] = {}
+        self._used_at: dict[tuple[str, Target], float] = {}
+
+    def find(self, kind: str, target: Target) -> _B:
+        """The binder of a target, opened if necessary."""
+        key = kind, target
+        self._used_at[key] = time.monotonic()
+        if key not in self._binders:
+            self._close_unused()
+            self._binders[key] = self._open(kind, target)
+        return self._binders[key]
 
     def _close_unused(self) -> None:
         last = time.monotonic() - UNUSED_S
-        for key in [key for key, at in self._polled_at.items() if at < last]:
-            del self._polled_at[key]
-            if (broker := self._brokers.pop(key, None)) is not None:
-                broker.close()
+        for key in [key for key, at in self._used_at.items() if at < last]:
+            del self._used_at[key]
+            if (binder := self._binders.pop(key, None)) is not None:
+                binder.close()
 
 
 def main() -> None:

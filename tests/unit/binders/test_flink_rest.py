@@ -262,6 +262,15 @@ def test_an_answer_may_be_wide(fake: Fake) -> None:
     assert len(FlinkRest(fake.url).get("/overview")) == 1000
 
 
+def test_brackets_in_a_text_hide_no_levels(fake: Fake) -> None:
+    text = r'"\\\"' + "]" * 2000 + '"'
+    fake.say("/overview", '{"x": ' + text + ', "y": ' + "[" * 1000 + "]" * 1000 + "}")
+    with pytest.raises(UnreachableError, match="is no answer of Flink's"):
+        FlinkRest(fake.url).get("/overview")
+    fake.say("/overview", '{"x": ' + text + "}")
+    assert FlinkRest(fake.url).get("/overview") == {"x": '\\"' + "]" * 2000}
+
+
 @pytest.mark.parametrize("levels", [65, 100_000])
 def test_an_answer_of_many_levels_is_no_answer_of_flinks(fake: Fake, levels: int) -> None:
     fake.say("/overview", "[" * levels + "]" * levels)

@@ -74,13 +74,15 @@ def test_sent_is_read() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"{", "Expecting"),
-        (b"\xff", "can't decode|invalid"),
+        (b"{", "line 1 column 2"),
+        (b"\xff", "not valid UTF-8"),
         (b"[]", "no JSON object"),
         (b'{"checkpoint":1}', "version None"),
         (b'{"v":1}', "checkpoint is no whole number"),
         (b'{"v":1,"checkpoint":true}', "checkpoint is no whole number"),
         (b'{"v":1,"checkpoint":-1}', "checkpoint is no whole number"),
+        (b'{"v":1,"checkpoint":100000000000000000000}', "checkpoint is no whole number"),
+        (b'{"v":1,"checkpoint":1,"mark":"\\ud800"}', "surrogate"),
         (b'{"v":1,"checkpoint":1,"taken":[]}', "no object"),
         (b'{"v":1,"checkpoint":1,"taken":{"p":3}}', "numbers of p are no object"),
         (b'{"v":1,"checkpoint":1,"taken":{"p":{"x":3}}}', "invalid literal"),

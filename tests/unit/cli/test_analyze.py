@@ -48,7 +48,7 @@ def test_a_dataset_that_is_nowhere_is_refused_with_the_forms(alone: Run, tmp_pat
 
 
 def test_a_dataset_is_named_by_a_uri_too(alone: Run) -> None:
-    result = alone("analyze", "--dataset", "ftp://host/folder", "--master", "local[1]")
+    result = alone("analyze", "--dataset", "s3a://UPPER/folder", "--master", "local[1]")
     assert result.exit_code == 1
     assert "write file:///folder, s3a://bucket/folder or hdfs://host:port/folder" in result.output
 

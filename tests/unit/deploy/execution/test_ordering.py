@@ -120,6 +120,14 @@ def test_no_more_calls_are_taken_than_there_are_threads() -> None:
     assert len(calls.take(lambda site: True, 99)) == 3
 
 
+def test_each_site_has_its_turn_however_few_calls_are_taken() -> None:
+    calls = ReadyCalls()
+    for n in range(600):
+        calls.add(f"edge-{n % 60}", Call(n))
+    taken = [call.step_id % 60 for _ in range(15) for call in calls.take(lambda site: True, 16)]
+    assert set(taken) == set(range(60))
+
+
 def test_a_site_without_room_keeps_its_calls_and_holds_up_no_other() -> None:
     calls = ReadyCalls()
     calls.add("edge-a", Call(1))

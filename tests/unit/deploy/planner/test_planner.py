@@ -611,7 +611,7 @@ def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() 
 
 
 def test_what_a_job_said_of_two_links_is_cleared_one_after_the_other() -> None:
-    """Each clearing stores the incarnation without its own reports: at once, one would be undone."""
+    """Each stores the incarnation without its own reports: at once, one would be undone."""
     inventory = deployed(A)
     stale = [StaleSink("cloud", Link("tcp://cloud:1883", t), f"{t}-out") for t in ("T-7", "T-8")]
     jobs = {"A": replace(inventory.jobs["A"], stale=tuple(stale))}
