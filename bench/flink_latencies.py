@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from urllib3 import encode_multipart_formdata
+from requests_toolbelt.multipart.encoder import MultipartEncoder
 
 from bench.simulated_answers import RECORDED
 from binders.flink.measuring import _JOB, _WORKER
@@ -160,9 +160,10 @@ class _Measuring:
 
     def _upload(self, one: http.client.HTTPConnection) -> str:
         jar = ("speck-jobs.jar", edge_jar("speck-jobs.jar").read_bytes())
-        body, media = encode_multipart_formdata({"jarfile": jar})
+        form = MultipartEncoder({"jarfile": jar})
+        body = form.to_string()
         began = time.perf_counter()
-        answer = _call(one, "POST", "/jars/upload", body, media)
+        answer = _call(one, "POST", "/jars/upload", body, form.content_type)
         self._note("upload", time.perf_counter() - began)
         return str(answer["filename"]).rsplit("/", 1)[1]
 

@@ -1,7 +1,7 @@
 """The connections to one engine that are kept open, and one exchange over one of them.
 
-They are `http.client`'s: urllib3 takes twice its CPU time for a small answer, and each poll of each
-site takes a dozen exchanges.
+They are `http.client`'s: urllib3 takes more CPU time for a small answer, and each poll of each site
+takes a dozen exchanges.
 """
 
 from __future__ import annotations

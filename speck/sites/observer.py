@@ -10,6 +10,9 @@ from speck.errors import SpeckError
 from speck.model.observation import BrokerView, EngineView, Observation
 from speck.sites.pollers.polling import Polling
 
+_Answer = EngineView | BrokerView | str
+"""The report of an engine or a broker, or why there is none."""
+
 
 def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = ()) -> Observation:
     """Return the current reports of the engines and brokers of the named sites.
@@ -22,17 +25,23 @@ def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = (
     if not targets:
         return Observation({})
 
-    def ask(target: tuple[bool, str]) -> Callable[[], EngineView | BrokerView] | str:
+    def ask(target: tuple[bool, str]) -> Callable[[], _Answer]:
         is_engine, site = target
         try:
             if is_engine:
                 return polling.ask_engine(site, EnginePoll.VIEW, urgent=True)
             return polling.ask_broker(site, BrokerPoll.VIEW, urgent=True)
         except SpeckError as error:
-            return str(error)
+            reason = str(error)
+            return lambda: reason
 
     asked = [ask(target) for target in targets]
-    answers = list(zip(targets, _await_all(asked, polling.apart), strict=True))
+    if polling.apart:  # the pollers have all requests: no threads are needed
+        found = [_await_answer(answer) for answer in asked]
+    else:
+        with ThreadPoolExecutor(min(32, len(asked)), thread_name_prefix="observe") as pool:
+            found = list(pool.map(_await_answer, asked))
+    answers = list(zip(targets, found, strict=True))
     return Observation(
         engines={site: a for (_, site), a in answers if isinstance(a, EngineView)},
         brokers={site: a for (_, site), a in answers if isinstance(a, BrokerView)},
@@ -40,18 +49,8 @@ def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = (
     )
 
 
-def _await_all(
-    asked: list[Callable[[], EngineView | BrokerView] | str], apart: bool
-) -> list[EngineView | BrokerView | str]:
-    """The answers; `apart`: all sites have been asked already, so that no threads are needed."""
-
-    def wait(answer: Callable[[], EngineView | BrokerView] | str) -> EngineView | BrokerView | str:
-        try:
-            return answer() if callable(answer) else answer
-        except SpeckError as error:
-            return str(error)
-
-    if apart:
-        return [wait(answer) for answer in asked]
-    with ThreadPoolExecutor(min(32, len(asked)), thread_name_prefix="observe") as pool:
-        return list(pool.map(wait, asked))
+def _await_answer(answer: Callable[[], _Answer]) -> _Answer:
+    try:
+        return answer()
+    except SpeckError as error:
+        return str(error)

@@ -88,7 +88,7 @@ def pollers() -> Iterator[Pollers]:
 
 
 def view(pollers: Pollers, engine: Engine) -> EngineView:
-    answer = pollers.poll(EnginePoll.VIEW, "flink", Target(engine.address))
+    answer = pollers.ask(EnginePoll.VIEW, "flink", Target(engine.address))()
     assert isinstance(answer, EngineView)
     return answer
 
@@ -107,9 +107,9 @@ def test_an_engine_is_polled_once_for_each_request(pollers: Pollers, engine: Eng
 def test_a_broker_is_polled(pollers: Pollers, tmp_path: Path) -> None:
     with mosquitto(tmp_path) as broker:
         target = Target(broker.address)
-        assert pollers.poll(BrokerPoll.REACH, "mqtt", target) == "mqtt 5"
-        assert isinstance(pollers.poll(BrokerPoll.VIEW, "mqtt", target), BrokerView)
-        _, of_measure = pollers.poll(BrokerPoll.MEASURE, "mqtt", target)
+        assert pollers.ask(BrokerPoll.REACH, "mqtt", target)() == "mqtt 5"
+        assert isinstance(pollers.ask(BrokerPoll.VIEW, "mqtt", target)(), BrokerView)
+        _, of_measure = pollers.ask(BrokerPoll.MEASURE, "mqtt", target)()
         assert isinstance(of_measure, BrokerView)
 
 

@@ -103,11 +103,11 @@ def _analyze_dataset(
 ) -> JsonObject:
     """Run the analyzer on this machine and wait for it."""
     import json
-    import os
     import subprocess
     import sys
     import tempfile
 
+    from speck.cli.offline import config_at
     from speck.errors import InvalidError, PermanentError
 
     if follow:
@@ -118,8 +118,7 @@ def _analyze_dataset(
         argv += ["--out", str(out), "--window", str(window), "--master", master]
         argv += ["--composition", composition] if composition else []
         argv += ["--ahead", str(ahead)] if ahead else []
-        jars = os.environ.get("SPECK_SPARK_JARS", "")
-        argv += [each for jar in jars.split(",") if jar for each in ("--jars", jar)]
+        argv += [each for jar in config_at(None).spark_jars for each in ("--jars", str(jar))]
         result = subprocess.run(argv, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             output_text = "\n" + result.stderr.strip()

@@ -168,16 +168,6 @@ class Pollers:
         """The processes that run now."""
         return [pid for each in self._processes if (pid := each.pid) is not None]
 
-    def poll(
-        self,
-        what: EnginePoll | BrokerPoll,
-        kind: str,
-        target: Target,
-        job_ids: tuple[str, ...] = (),
-    ) -> Any:
-        """The answer of the engine or broker at `target`. Raises SpeckError."""
-        return self.ask(what, kind, target, job_ids)()
-
     def ask(
         self,
         what: EnginePoll | BrokerPoll,
@@ -187,8 +177,8 @@ class Pollers:
         *,
         urgent: bool = False,
     ) -> Callable[[], Any]:
-        """Begin a poll; what is returned waits for its answer, as `poll` does. `urgent`: before
-        the polls that have not begun."""
+        """Begin a poll of the engine or broker at `target`. What is returned waits for its answer,
+        and raises SpeckError. `urgent`: before the polls that have not begun."""
         process = self._processes[zlib.crc32(target.address.encode()) % len(self._processes)]
         request = Request(next(self._numbers), what, kind, target, job_ids, urgent)
         pending = _Pending(request, time.monotonic() + ANSWER_S)
