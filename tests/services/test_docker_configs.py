@@ -177,12 +177,19 @@ class Client:
             self.client.username_pw_set(*login)
         self.client.on_connect = lambda *event: self.answers.put((event[3], event[4]))
         self.client.on_message = lambda *event: self.messages.put(event[2].payload)
+        self.subscribed: queue.Queue[list[ReasonCode]] = queue.Queue()
+        self.client.on_subscribe = lambda *event: self.subscribed.put(event[3])
         expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry.SessionExpiryInterval = 3600
         expiry.ReceiveMaximum = 1000
         self.client.connect(HOST, site.broker_port, clean_start=False, properties=expiry)
         self.client.loop_start()
         self.code, self.properties = self.answers.get(timeout=DEADLINE_S)
+
+    def subscribe(self, topic: str) -> None:
+        """Returns when the broker has it: what others publish from then on comes."""
+        self.client.subscribe(topic, qos=1)
+        assert not any(code.is_failure for code in self.subscribed.get(timeout=DEADLINE_S))
 
     def close(self) -> None:
         self.client.disconnect()
@@ -219,7 +226,7 @@ def test_a_reader_gets_all_it_missed_even_across_a_restart(
 ) -> None:
     """More than Mosquitto's default queue of 1000, in order, and saved at the stop."""
     reader = Client(site, "reader", login_of(site))
-    reader.client.subscribe("traffic/A1", qos=1)
+    reader.subscribe("traffic/A1")
     publish(reader, "traffic/A1", range(1))
     assert reader.messages.get(timeout=DEADLINE_S) == b"0"
     reader.close()
@@ -275,7 +282,7 @@ def test_a_site_may_have_further_users(site: Installed) -> None:
     broker = start_broker(site)
     try:
         speck = Client(site, "speck-reader", login_of(site))
-        speck.client.subscribe("#", qos=1)
+        speck.subscribe("#")
         sensor = Client(site, "sensor", ("sensors", "s3cret"))
         assert not sensor.code.is_failure
         publish(sensor, "speck/taken/forged", range(7, 8))
