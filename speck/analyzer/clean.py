@@ -48,7 +48,8 @@ _TYPES = contract_of(TASKS).columns
 
 PAIRS = Contract(
     "pairs",
-    {name: _TYPES[name] for name in _IDENTITY}
+    {"series": "bigint"}  # a number for SERIES: sorts and exchanges by it are cheap
+    | {name: _TYPES[name] for name in _IDENTITY}
     | {
         "at": "timestamp",
         "kind": "string",  # first, duplicate, reset, good
@@ -90,20 +91,25 @@ def pair_samples(tasks: DataFrame) -> DataFrame:
     """
     step = "pair samples"
     paired = f"({lag_rows('{tasks}')})"
-    return PAIRS.query(step, subtract_rows(paired), tasks=contract_of(TASKS).check(tasks, step))
+    return PAIRS.query(
+        step, subtract_rows(paired, ["series"]), tasks=contract_of(TASKS).check(tasks, step)
+    )
 
 
 def lag_rows(tasks: str, within: Sequence[str] = ()) -> str:
     """A query: TASKS rows with the columns of the row before in their series, as `_<column>`, and
-    `is_last`. `within`: further columns of the rows that divide a series."""
+    `is_last`. `within`: further columns of the rows that divide a series. They are partitioned by
+    `series`, a number for both."""
     cleaned = {name: f"CASE WHEN NOT isnan({name}) THEN {name} END" for name in (*TIMES, CPU)}
     columns = (f"{cleaned.get(name, name)} AS {name}" for name in ROW)
-    before = (f"lag({name}) OVER series AS _{name}" for name in ("at", *_COMPARED))
+    before = (f"lag({name}) OVER in_order AS _{name}" for name in ("at", *_COMPARED))
+    keys = ", ".join((SERIES, *within))
     return f"""
-        SELECT *, {", ".join(before)}, lead(at) OVER series IS NULL AS is_last
-        FROM (SELECT {", ".join((*_IDENTITY, *within, *columns))} FROM {tasks})
-        WINDOW series AS (
-          PARTITION BY {", ".join((SERIES, *within))} ORDER BY {", ".join(_TIMED_BY)})"""
+        SELECT *, {", ".join(before)}, lead(at) OVER in_order IS NULL AS is_last
+        FROM (
+          SELECT {", ".join((*_IDENTITY, *within, *columns))}, xxhash64({keys}) AS series
+          FROM {tasks})
+        WINDOW in_order AS (PARTITION BY series, {keys} ORDER BY {", ".join(_TIMED_BY)})"""
 
 
 def subtract_rows(paired: str, more: Sequence[str] = ()) -> str:

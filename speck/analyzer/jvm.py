@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ _OPTIONS = (
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=60000",
 )
+ARCHIVES = 3
+"""The archives to keep, of some 150 MB each: those used last."""
+
 _OBJECTS, _STRINGS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
@@ -38,6 +42,8 @@ def list_options() -> list[str]:
     """The options of the driver's JVM."""
     archive = find_archive()
     if archive.is_file() and archive.stat().st_uid == os.getuid():
+        with suppress(OSError):
+            os.utime(archive)
         return [*_OPTIONS, f"-XX:SharedArchiveFile={archive}", _QUIET]
     # Java 17 and later
     options = "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+RecordDynamicDumpInfo"
@@ -70,10 +76,19 @@ def write_archive(spark: SparkSession) -> None:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _dump(spark, unfinished)
         unfinished.replace(archive)
+        _remove_unused(archive.parent)
     except Exception as error:  # of Java's, too: it is only slower without
         print(f"cannot write {archive}: {error}")
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the archives of a Java or Spark that was replaced. A JVM that has mapped one keeps
+    it."""
+    by_age = sorted(folder.glob("spark-*.jsa"), key=lambda file: file.stat().st_mtime_ns)
+    for file in by_age[:-ARCHIVES]:
+        file.unlink(missing_ok=True)
 
 
 def _dump(spark: SparkSession, file: Path) -> None:

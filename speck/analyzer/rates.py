@@ -112,11 +112,22 @@ SUMS = {
     "last_at": f"max({_if_counted('at')})",
     "restarts_least": f"min({_if_counted('restarts')})",
     "restarts_most": f"max({_if_counted('restarts')})",
-    "checkpoint_bytes": (f"max({_if_counted('struct(at, checkpoint_bytes)')}).checkpoint_bytes"),
-    "checkpoint_ms": f"max({_if_counted('struct(at, checkpoint_ms)')}).checkpoint_ms",
+    "checkpoint_bytes": f"max_by(checkpoint_bytes, {_if_counted('at')})",
+    "checkpoint_ms": f"max_by(checkpoint_ms, {_if_counted('at')})",
 }
 """What SLICED holds of the pairs of a group: column -> aggregate. A pair that is not counted, which
-has no differences, leaves no trace."""
+has no differences, leaves no trace. None is of structs or texts: for these Spark would sort all
+pairs by group."""
+
+MERGED = {name: f"sum({name})" for name in SUMS} | {
+    "first_at": "min(first_at)",
+    "last_at": "max(last_at)",
+    "restarts_least": "min(restarts_least)",
+    "restarts_most": "max(restarts_most)",
+    "checkpoint_bytes": "max_by(checkpoint_bytes, last_at)",
+    "checkpoint_ms": "max_by(checkpoint_ms, last_at)",
+}
+"""SUMS of several groups together: column -> aggregate."""
 
 SLICED = Contract(
     "slices",
@@ -223,7 +234,7 @@ def sum_slices(pairs: DataFrame, slicing: Slicing) -> DataFrame:
           SELECT *, {slicing.index_of("unix_micros(at)")} AS slice, {STRIDE} AS stride,
             true AS is_counted
           FROM {{pairs}})
-        GROUP BY {keys}
+        GROUP BY series, {keys}
         """,
         pairs=PAIRS.check(pairs, step),
     )

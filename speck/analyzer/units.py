@@ -18,7 +18,7 @@ from speck.analyzer.clean import IDENTITY, ROW, SERIES, lag_rows, subtract_rows
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.links import END, ENDS, select_present
 from speck.analyzer.memory import HEAP_BINS, bin_heaps, measure_heaps
-from speck.analyzer.rates import OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
+from speck.analyzer.rates import MERGED, OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.analyzer.sites import NEWEST, SITES_POLLED
 from speck.analyzer.slicing import Slicing, unit_of
 from speck.analyzer.state import NEWEST_PLANS
@@ -106,20 +106,25 @@ def sum_tasks(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     step = "sum up units of tasks"
     row = f"struct({', '.join(ROW)})"
     more = (
-        "unit",
+        "unit, series",
         f"CASE WHEN kind = 'first' THEN {row} END AS first",
         f"CASE WHEN kind <> 'first' AND is_last THEN {row} END AS last",
     )
     lagged = lag_rows(f"(SELECT *, {unit} AS unit FROM {{rows}})", ["unit"])
+    keys = f"series, unit, {OF_SUBTASK}, stride"
+    # by the two rows as well, which few have: `max` of structs would sort all rows by group
     return TASK_UNITS.query(
         step,
         f"""
-        SELECT unit, {OF_SUBTASK}, stride, {name_all(SUMS)},
-          max(first) AS first, max(last) AS last
-        FROM (
-          SELECT *, {STRIDE} AS stride, kind <> 'first' AS is_counted
-          FROM ({subtract_rows(f"({lagged})", more)}))
-        GROUP BY unit, {OF_SUBTASK}, stride
+        WITH summed AS (
+          SELECT {keys}, first, last, {name_all(SUMS)}
+          FROM (
+            SELECT *, {STRIDE} AS stride, kind <> 'first' AS is_counted
+            FROM ({subtract_rows(f"({lagged})", more)}))
+          GROUP BY {keys}, first, last
+        )
+        SELECT {keys}, {name_all(MERGED)}, max(first) AS first, max(last) AS last
+        FROM summed GROUP BY {keys}
         """,
         rows=contract_of(TASKS).check(rows, step),
     )
@@ -129,14 +134,6 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
     """TASK_UNITS of a window -> SLICED, as `clean.pair_samples` and `rates.sum_slices` compute it
     from the rows."""
     step = "sum up slices of units"
-    sums = {name: f"sum({name})" for name in SUMS} | {
-        "first_at": "min(first_at)",
-        "last_at": "max(last_at)",
-        "restarts_least": "min(restarts_least)",
-        "restarts_most": "max(restarts_most)",
-        "checkpoint_bytes": "max(struct(last_at, checkpoint_bytes)).checkpoint_bytes",
-        "checkpoint_ms": "max(struct(last_at, checkpoint_ms)).checkpoint_ms",
-    }
     keys = f"{OF_SUBTASK}, slice, stride"
     before = ", ".join(f"before.{name} AS _{name}" for name in ROW)
     bounds = subtract_rows("bounds", ["unit"])
@@ -163,7 +160,7 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
           SELECT {OF_SUBTASK}, {slice_of_unit} AS slice, stride, {", ".join(SUMS)}
           FROM {{units}} WHERE rows > 0
         )
-        SELECT {keys}, {name_all(sums)}
+        SELECT {keys}, {name_all(MERGED)}
         FROM (
           SELECT {keys}, {", ".join(SUMS)} FROM of_bounds
           UNION ALL

@@ -49,3 +49,19 @@ def test_a_jvm_that_writes_no_archive_is_left_alone(
 
     assert capsys.readouterr().out.startswith(f"cannot write {jvm.find_archive()}: no such")
     assert not list(cache.rglob("*.jsa"))
+
+
+def test_archives_that_are_no_longer_used_are_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = jvm.find_archive()
+    archive.parent.mkdir()
+    others = [archive.with_name(f"spark-{number}.jsa") for number in range(jvm.ARCHIVES)]
+    for age, file in enumerate(others):
+        file.write_bytes(b"")
+        os.utime(file, (age, age))
+    monkeypatch.setattr(jvm, "_dump", lambda _, file: file.write_bytes(b""))
+
+    jvm.write_archive(MagicMock())
+
+    assert set(cache.rglob("*.jsa")) == {archive, *others[1:]}
