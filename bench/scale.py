@@ -18,6 +18,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,8 @@ COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
 """Between two looks of the collector, at up to 300 sites and past that."""
 IDLE_S = (4.0, 4.0) if QUICK else (15.0, 60.0)
 """At up to 300 sites and past that, where the watch takes longer for a round."""
+REPEATS = 1 if QUICK else 3
+"""What takes seconds, and can be repeated, is the median of so many."""
 READS = 10 if QUICK else 100
 READ_FOR_S = 0.5 if QUICK else 2.0
 WAIT_S = 800
@@ -98,6 +101,7 @@ def main() -> None:
             "collect_s": list(COLLECT_S),
             "idle_s": list(IDLE_S),
             "reads": READS,
+            "repeats": REPEATS,
         },
         simulated=[
             "All engines: one process speaks Flink's REST API for every site. Their latencies are"
@@ -207,12 +211,14 @@ class Size:
             self.cpu_of("plan", lambda: self.plans("many"))
             self.cpu_of("apply", self.apply)
             self.note("rss_mb", rss_mb(server.process.pid))
-            self.cpu_of("noop", self.apply_again)
+            self.cpu_of("noop", self.apply_again, times=REPEATS)
             self.result["reads"] = self.reads()
             self.result["watch"] = self.measure_watch(server)
             self.note("store_bytes", size_of(self.home / "store"))
             self.note("rss_after_mb", rss_mb(server.process.pid))
-        self.restart()
+        times = [self.restart() for _ in range(1 if self.sites > 300 else REPEATS)]
+        for name, seconds in zip(("ready", "looked"), zip(*times, strict=True), strict=True):
+            self.note(f"restart_{name}_s", statistics.median(seconds))
         self.collect_s = COLLECT_S[self.sites > 300]
         with self.service(self.collect_s) as server:
             self.result["collector"] = self.measure_collector(server)
@@ -226,7 +232,7 @@ class Size:
             self.register()
             self.cpu_of("plan", lambda: self.plans("one"))
             self.cpu_of("apply", lambda: self.apply("one"))
-            self.cpu_of("noop", lambda: self.apply_again("one"))
+            self.cpu_of("noop", lambda: self.apply_again("one"), times=REPEATS)
             self.result["change"] = self.read("change", f"/changes/{self.change}")
             self.note("rss_mb", rss_mb(server.process.pid))
         return self.result
@@ -249,13 +255,16 @@ class Size:
         self.result[name] = round(value, 4)
         say(f"  {self.sites} sites: {name} {self.result[name]}")
 
-    def cpu_of(self, name: str, action: Callable[[], None]) -> None:
-        """Seconds of `action`, and the share of a core that each process used meanwhile."""
-        before, began = self.cpu(), time.perf_counter()
-        action()
-        seconds = time.perf_counter() - began
-        self.note(f"{name}_s", seconds)
-        by_process = self.cores_since(before, seconds)
+    def cpu_of(self, name: str, action: Callable[[], None], times: int = 1) -> None:
+        """Seconds of `action`, the median of so many `times`, and the share of a core that each
+        process used meanwhile."""
+        before, seconds = self.cpu(), []
+        for _ in range(times):
+            began = time.perf_counter()
+            action()
+            seconds.append(time.perf_counter() - began)
+        self.note(f"{name}_s", statistics.median(seconds))
+        by_process = self.cores_since(before, sum(seconds))
         self.result.setdefault("cores", {})[name] = by_process
         say(f"  {self.sites} sites: cores {by_process}")
 
@@ -370,21 +379,22 @@ class Size:
         say(f"  {self.sites} sites: collector {figures}")
         return figures
 
-    def restart(self) -> None:
-        """Until it is ready, and until each site was polled once."""
+    def restart(self) -> tuple[float, float]:
+        """Seconds until it is ready, and until each site was polled once."""
         began = time.perf_counter()
         with self.service(collect_s=0):
-            self.note("restart_ready_s", time.perf_counter() - began)
+            ready_s = time.perf_counter() - began
             while True:
                 started_at = time.perf_counter()
                 if min(v for k, v in self.looks().items() if k != "checkpoints") >= self.sites:
                     break
                 expect(started_at - began < 300, "not every site is looked at")
                 time.sleep(max(0.2, 4 * (time.perf_counter() - started_at)))  # to ask costs, too
-            self.note("restart_looked_s", time.perf_counter() - began)
+            looked_s = time.perf_counter() - began
             heads = self.api.call("GET", "/changes", limit=1000)["changes"]
             repairs = [head for head in heads if head["cause"] == "repair"]
             expect(not repairs, f"{len(repairs)} repairs though nothing broke")
+        return ready_s, looked_s
 
     # -- how ------------------------------------------------------------------------------
 
