@@ -348,9 +348,10 @@ def _load(group: str, kind: str) -> Any:
     return next(iter(binders)).load()
 
 
-def kinds(group: str) -> list[str]:
+@cache  # finding them reads the metadata of every installed package: some milliseconds
+def kinds(group: str) -> tuple[str, ...]:
     """Return the installed kinds of a group, sorted."""
-    return sorted(entry_points(group=group).names)
+    return tuple(sorted(entry_points(group=group).names))
 
 
 def is_simulated(group: str, kind: str) -> bool:

@@ -39,7 +39,7 @@ from speck.errors import PermanentError, SpeckError, StoreFullError, StoreHeldEr
 from speck.service import Service
 from speck.service.tokens import Tokens
 from speck.store.leveldb import Store
-from speck.store.records import Records
+from speck.store.records import Records, open_store
 
 LOCK_PATIENCE_S = 3.0
 """How long to wait for a store that another process holds, since it may be just stopping."""
@@ -85,15 +85,16 @@ def check_start(config: Config) -> None:
         ) from error
     clock = SystemClock()
     try:
-        records = _retry_while_locked(lambda: Records.at(config.store, clock))
+        store = _retry_while_locked(lambda: open_store(config.store, clock))
     except StoreFullError:
         if not Store.exists(config.store):
             raise
         return
     try:
-        _check_tokens(config, Tokens(records, clock))
+        if not config.loopback:  # reading all records takes a while, which the worker does
+            _check_tokens(config, Tokens(Records(store, clock), clock))
     finally:
-        records.store.close()
+        store.close()
 
 
 def _check_tokens(config: Config, tokens: Tokens) -> None:

@@ -17,6 +17,11 @@ from speck.placement.ranking import WHOLE, find_origins, rank_loads
 from speck.placement.simple import place_in_cloud
 
 
+PASSES_ON = 1.05
+"""Up to so many records sent for each one taken count as one: rates of a window are measured, and a
+job that passes on each record may end it with a few more sent than taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Policy `ranked`: the analyzer's ranking, carried out.
@@ -75,7 +80,7 @@ def _rate_output(instance: Instance, load: Load) -> float | None:
 
 def _is_light(instance: Instance, load: Load) -> bool:
     selectivity = _find_selectivity(instance, load)
-    is_selective = selectivity is not None and selectivity <= 1
+    is_selective = selectivity is not None and selectivity <= PASSES_ON
     return load.kind is Kind.JOB and load.stateful is False and is_selective
 
 

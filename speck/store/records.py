@@ -44,6 +44,14 @@ class _Typed(dict[str, Any]):
         return record
 
 
+def open_store(path: Path, clock: Clock) -> Store:
+    """Open the store at `path`; at the first start, create it with a new UUID."""
+    if Store.exists(path):
+        return Store.open(path)
+    installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
+    return Store.create(path, {INSTALLATION: installation})
+
+
 class Records(Tables):
     """Typed access to an open store; records without a type of their own are in its tables."""
 
@@ -84,13 +92,9 @@ class Records(Tables):
     def at(
         cls, path: Path, clock: Clock, *, place: Callable[[Path], Place] | None = None
     ) -> Records:
-        """Open the store at `path`; at the first start, create it with a new UUID. A service that
-        serves it gives `place`: a copy then becomes `restored`."""
-        if Store.exists(path):
-            store = Store.open(path)
-        else:
-            installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
-            store = Store.create(path, {INSTALLATION: installation})
+        """The records of the store that `open_store` opens. A service that serves it gives
+        `place`: a copy then becomes `restored`."""
+        store = open_store(path, clock)
         try:
             if place is not None:
                 take_place(store, place(path), clock.now())

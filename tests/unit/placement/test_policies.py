@@ -197,6 +197,24 @@ def test_without_a_measured_rate_lightweight_goes_by_cost_and_selectivity() -> N
     assert (placement.sites["fine"], placement.sites["coarse"]) == ("edge", "cloud")
 
 
+@pytest.mark.parametrize(
+    ("sent", "site"), [(99.0, "edge"), (100.0, "edge"), (102.0, "edge"), (120.0, "cloud")]
+)
+def test_lightweight_takes_a_job_that_passes_on_each_record_as_measured(
+    sent: float, site: str
+) -> None:
+    """A window may end with a few records more sent than taken."""
+    places = (Place("cloud", "cloud", cores=4), Place("edge", "edge", cores=4, slots=1))
+    loads = (
+        Load("in", Kind.END, site="edge"),
+        Load("copy", core_s_per_record=1e-4, rate=100, site="cloud", stateful=False),
+        Load("out", Kind.END, site="cloud"),
+    )
+    flows = (Flow("in", "copy", 100, 1000), Flow("copy", "out", sent, 1000))
+    placement = find_policy("lightweight").place(Problem(loads, flows, places))
+    assert placement.sites["copy"] == site
+
+
 def test_ranked_goes_down_the_ranking_that_it_is_given() -> None:
     ranking = tuple(Candidate(name, "edge-2", 1.0) for name in ("stats-2", "clean-2"))
     placement = find_policy("ranked").place(replace(TREE, ranking=ranking))
