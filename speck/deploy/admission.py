@@ -55,7 +55,7 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets
-from speck.spec.resolve import FindJar, LineOf, Resolved, refuse_problems, resolve
+from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems, resolve
 from speck.spec.topology import Graph, Node
 from speck.store.link_index import LinkIndex
 from speck.store.records import Records
@@ -157,13 +157,13 @@ class Admission:
         description: CompositionDescription,
         sites: Mapping[str, Site],
         find_jar: FindJar,
-        inventory: Inventory,
-        observation: Observation,
+        look: Callable[[], tuple[Inventory, Observation]],
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> Resolved:
-        """Resolve the description and check it against what is deployed and observed.
+        """Resolve the description and check it against what is deployed and observed, which `look`
+        returns; it may wait for the engines, and is called when all else is resolved.
         `adopted_jobs` are jobs posted alone that join the composition; `sees` says which others
         may be named in warnings. Raises InvalidError,
         ConflictError."""
@@ -171,11 +171,7 @@ class Admission:
             description,
             sites,
             find_jar,
-            free_slots={
-                name: view.slots.free if view.slots else None
-                for name, view in observation.engines.items()
-            },
-            held_slots=_count_held_slots(inventory, observation),
+            find_slots=lambda: _count_slots(*look()),
             brokers_mqtt5=self._check_brokers_mqtt5(description, sites),
             others=self._iterate_jobs_outside(
                 {description.name, *map(composition_of_one, adopted_jobs)}, sees
@@ -188,6 +184,7 @@ class Admission:
             line_of=line_of,
         )
         composition = result.composition
+        inventory, _ = look()
         problems = self._find_stuck_state(composition, inventory, description)
         problems += self._find_missing_capabilities(composition, inventory)
         problems += self._find_missing_secrets(composition)
@@ -439,10 +436,11 @@ def describe_removal(job_names: list[str]) -> str:
     return f"it removes more than half of the deployed jobs ({', '.join(job_names)})"
 
 
-def _count_held_slots(inventory: Inventory, observation: Observation) -> dict[str, int]:
-    slots_by_site: Counter[str] = Counter()
+def _count_slots(inventory: Inventory, observation: Observation) -> Slots:
+    held: Counter[str] = Counter()
     for incarnation in inventory.jobs.values():
         engine_job = observation.job(incarnation.job.site, incarnation.engine_job_id)
         if engine_job is not None and not engine_job.state.terminal and not incarnation.ended:
-            slots_by_site[incarnation.job.site] += incarnation.job.parallelism
-    return dict(slots_by_site)
+            held[incarnation.job.site] += incarnation.job.parallelism
+    free = {site: v.slots.free if v.slots else None for site, v in observation.engines.items()}
+    return Slots(free, held)

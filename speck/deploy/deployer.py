@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from speck.binding import EngineCapability, StateKeeper
@@ -22,7 +23,7 @@ from speck.model.observation import Observation, RunState
 from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.sites.connections import Connections
-from speck.sites.observer import observe
+from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
 from speck.spec.jars import ARTIFACT, Jar
 from speck.spec.resolve import JarFinder, LineOf
@@ -93,11 +94,17 @@ class Deployer:
         `stopped` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
-        inventory = self._read_inventory(scope, adopted_jobs)
-        observation = self._observe(sites, inventory, _find_sites(description, sites))
-        running = _find_newly_running(scope, inventory, observation, adopted_jobs)
-        confirmations = {name: _confirm(incarnation) for (_, name), incarnation in running.items()}
-        inventory = replace(inventory, jobs={**inventory.jobs, **confirmations})
+        stored = self._read_inventory(scope, adopted_jobs)
+        # the engines answer while the description is resolved
+        await_answers = self._begin_observing(sites, stored, _find_sites(description, sites))
+
+        @cache
+        def look() -> tuple[Inventory, Observation]:
+            observation = await_answers()
+            running = _find_newly_running(scope, stored, observation, adopted_jobs)
+            confirmed = {name: _confirm(each) for (_, name), each in running.items()}
+            return replace(stored, jobs={**stored.jobs, **confirmed}), observation
+
         jar_hashes: dict[str, str] = {}
 
         def find(job_path: str) -> Jar:
@@ -107,9 +114,11 @@ class Deployer:
             return jar
 
         resolution = self._admission.resolve(
-            description, sites, find, inventory, observation, adopted_jobs, line_of, sees
+            description, sites, find, look, adopted_jobs, line_of, sees
         )
         composition = resolution.composition
+        inventory, observation = look()
+        running = _find_newly_running(scope, stored, observation, adopted_jobs)
         leaving = self._find_left_brokers(composition, inventory)
         numbers = observe(self._polling, (), leaving & sites.keys()).brokers
         prepared_plan = self._make_plan(
@@ -150,7 +159,7 @@ class Deployer:
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._find_left_brokers(composition, inventory)
-        observation = self._observe(sites, inventory, set(), leaving)
+        observation = self._begin_observing(sites, inventory, set(), leaving)()
         prepared_plan = self._make_plan(name, composition, inventory, observation, (), drain=drain)
         return replace(prepared_plan, sites=sites)
 
@@ -207,15 +216,15 @@ class Deployer:
         )
         return PreparedPlan(scope, composition, result, {}, tuple(warnings))
 
-    def _observe(
+    def _begin_observing(
         self,
         sites: Mapping[str, Site],
         inventory: Inventory,
         desired_sites: Set[str],
         brokers: Set[str] = frozenset(),
-    ) -> Observation:
+    ) -> Callable[[], Observation]:
         engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
-        return observe(self._polling, engines & sites.keys(), brokers & sites.keys())
+        return begin_observing(self._polling, engines & sites.keys(), brokers & sites.keys())
 
     def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites of brokers where a session leaves a link: a plan depends on the numbers of

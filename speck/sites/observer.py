@@ -20,10 +20,17 @@ def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = (
     A site that does not answer within its time limit, or refuses, is listed only in
     `unreachable`, with the reason.
     """
+    return begin_observing(polling, engines, brokers)()
+
+
+def begin_observing(
+    polling: Polling, engines: Iterable[str], brokers: Iterable[str] = ()
+) -> Callable[[], Observation]:
+    """Ask all these engines and brokers at once; what is returned waits for the answers."""
     targets = [(True, site) for site in sorted(set(engines))]
     targets += [(False, site) for site in sorted(set(brokers))]
     if not targets:
-        return Observation({})
+        return lambda: Observation({})
 
     def ask(target: tuple[bool, str]) -> Callable[[], _Answer]:
         is_engine, site = target
@@ -35,18 +42,24 @@ def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = (
             reason = str(error)
             return lambda: reason
 
-    asked = [ask(target) for target in targets]
-    if polling.apart:  # the pollers have all requests: no threads are needed
-        found = [_await_answer(answer) for answer in asked]
-    else:
-        with ThreadPoolExecutor(min(32, len(asked)), thread_name_prefix="observe") as pool:
-            found = list(pool.map(_await_answer, asked))
-    answers = list(zip(targets, found, strict=True))
-    return Observation(
-        engines={site: a for (_, site), a in answers if isinstance(a, EngineView)},
-        brokers={site: a for (_, site), a in answers if isinstance(a, BrokerView)},
-        unreachable={site: a for (_, site), a in answers if isinstance(a, str)},
-    )
+    awaiting = [ask(target) for target in targets]
+    if not polling.apart:  # no poller has the requests: it takes threads to make them
+        pool = ThreadPoolExecutor(min(32, len(awaiting)), thread_name_prefix="observe")
+        awaiting = [pool.submit(_await_answer, answer).result for answer in awaiting]
+        pool.shutdown(wait=False)  # they end when they have answered
+
+    def await_all() -> Observation:
+        answers = [
+            (target, _await_answer(answer))
+            for target, answer in zip(targets, awaiting, strict=True)
+        ]
+        return Observation(
+            engines={site: a for (_, site), a in answers if isinstance(a, EngineView)},
+            brokers={site: a for (_, site), a in answers if isinstance(a, BrokerView)},
+            unreachable={site: a for (_, site), a in answers if isinstance(a, str)},
+        )
+
+    return await_all
 
 
 def _await_answer(answer: Callable[[], _Answer]) -> _Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from speck.spec.jars import Jar, JarFinder, class_fault
 from speck.spec.job_contract import args_faults, link_fault, reports_numbers
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
-__all__ = ["Jar", "JarFinder", "Resolved", "refuse_problems", "resolve"]
+__all__ = ["Jar", "JarFinder", "Resolved", "Slots", "refuse_problems", "resolve"]
 
 FindJar = Callable[[str], Jar]
 LineOf = Callable[[str], int | None]
@@ -35,12 +35,12 @@ _REGISTER = "register it (speck site add, or POST /sites)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Observed:
-    """The observations that are passed to `resolve`."""
+class Slots:
+    """Slots by site: `free` holds None where they are not known, `held` are those that this
+    composition's own jobs hold now."""
 
-    free_slots: Mapping[str, int | None] | None
-    held_slots: Mapping[str, int]
-    brokers_mqtt5: Mapping[str, bool | None] | None
+    free: Mapping[str, int | None]
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ def resolve(
     sites: Mapping[str, Site],
     find_jar: FindJar,
     *,
-    free_slots: Mapping[str, int | None] | None = None,
-    held_slots: Mapping[str, int] | None = None,
+    find_slots: Callable[[], Slots] | None = None,
     brokers_mqtt5: Mapping[str, bool | None] | None = None,
     others: Iterable[Job] = (),
     links: LinksElsewhere = NO_LINKS,
@@ -67,14 +66,13 @@ def resolve(
 ) -> Resolved:
     """Resolve a composition against the registered `sites`.
 
-    `free_slots` holds None for a site whose slots are not known. `held_slots` are the slots by
-    site that this composition's own jobs hold now. `brokers_mqtt5` holds by normalised broker
-    address whether it speaks MQTT 5 (None: not known). What is not given at all is not checked.
-    `others` are jobs of other compositions, which may share links with these; `links` tells which
-    links jobs of others read and write. `line_of` returns the lines of problems (see
-    `schema.load_document`). Raises InvalidError with every problem.
+    `find_slots` is called last, since it may wait for the engines. `brokers_mqtt5` holds by
+    normalised broker address whether it speaks MQTT 5 (None: not known). What is not given at all
+    is not checked. `others` are jobs of other compositions, which may share links with these;
+    `links` tells which links jobs of others read and write. `line_of` returns the lines of problems
+    (see `schema.load_document`). Raises InvalidError with every problem.
     """
-    resolver = _Resolver(sites, find_jar, _Observed(free_slots, held_slots or {}, brokers_mqtt5))
+    resolver = _Resolver(sites, find_jar, brokers_mqtt5)
     jobs = []
     for index, job in enumerate(description.jobs):
         jobs.append(resolver.job(job, index))
@@ -86,8 +84,9 @@ def resolve(
     names = {site.broker.address: site.name for site in sites.values()}
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends), names)
     resolver.problems += graph.problems()
-    resolver.check_slots(jobs)
     resolver.check_batches([job for job in jobs if job is not None], others)
+    if find_slots is not None:
+        resolver.check_slots(jobs, find_slots())
     refuse_problems(resolver.problems, description.name, line_of)
     composition = Composition(
         name=description.name,
@@ -129,7 +128,12 @@ _OF_ONE = re.compile(r"^jobs\[0\]\.?")
 class _Resolver:
     """Collects problems, warnings and the graph while jobs are resolved one by one."""
 
-    def __init__(self, sites: Mapping[str, Site], find_jar: FindJar, observed: _Observed) -> None:
+    def __init__(
+        self,
+        sites: Mapping[str, Site],
+        find_jar: FindJar,
+        brokers_mqtt5: Mapping[str, bool | None] | None,
+    ) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.nodes: list[Node] = []
@@ -140,7 +144,7 @@ class _Resolver:
         self._brokers = {site.broker.address: site for site in sites.values()}
         self._find_jar = find_jar
         self._jars_by_path: dict[str, Jar | str] = {}
-        self._observed = observed
+        self._brokers_mqtt5 = brokers_mqtt5
         self._class_faults = 0
 
     def job(self, job: JobDescription, index: int) -> Job | None:
@@ -196,34 +200,29 @@ class _Resolver:
             if end.client_id is not None:
                 yield Reader(end.client_id, end.link, self._brokers[end.link.broker].name)
 
-    def check_slots(self, jobs: Iterable[Job | None]) -> None:
+    def check_slots(self, jobs: Iterable[Job | None], slots: Slots) -> None:
         """Check that each site's engine has enough slots for its jobs."""
-        if self._observed.free_slots is None:
-            return
         needed: dict[str, int] = {}
         overfull: dict[str, int] = {}
         for index, job in enumerate(jobs):
             if job is None or job.state is DesiredState.STOPPED:
                 continue
             needed[job.site] = needed.get(job.site, 0) + job.parallelism
-            free = self._observed.free_slots.get(job.site)
-            if free is not None and needed[job.site] > free + self._held_slots(job.site):
+            free = slots.free.get(job.site)
+            if free is not None and needed[job.site] > free + slots.held.get(job.site, 0):
                 overfull.setdefault(job.site, index)
         for site, index in overfull.items():
-            usable = (self._observed.free_slots[site] or 0) + self._held_slots(site)
+            usable = (slots.free[site] or 0) + slots.held.get(site, 0)
             message = (
                 f"too few free slots at site {site}: its jobs need {needed[site]}, "
                 f"{usable} are free or held by this composition"
             )
             self.problems.append(Problem(f"jobs[{index}].parallelism", message))
         for site in sorted(needed):
-            if self._observed.free_slots.get(site) is None:
+            if slots.free.get(site) is None:
                 self.warnings.append(
                     f"slots of site {site} are not known; its jobs need {needed[site]}"
                 )
-
-    def _held_slots(self, site: str) -> int:
-        return self._observed.held_slots.get(site, 0)
 
     def _problem(self, path: str, message: str) -> None:
         self.problems.append(Problem(path, message))
@@ -289,11 +288,11 @@ class _Resolver:
     def _check_delivery(
         self, path: str, job: JobDescription, source: Site | None, sink: Site | None
     ) -> None:
-        if job.delivery is not Delivery.EXACTLY_ONCE or self._observed.brokers_mqtt5 is None:
+        if job.delivery is not Delivery.EXACTLY_ONCE or self._brokers_mqtt5 is None:
             return
         addresses = dict.fromkeys(site.broker.address for site in (source, sink) if site)
         for address in addresses:
-            speaks_mqtt5 = self._observed.brokers_mqtt5.get(address)
+            speaks_mqtt5 = self._brokers_mqtt5.get(address)
             if speaks_mqtt5 is None:
                 self.warnings.append(
                     f"whether the broker {address} speaks MQTT 5 is not known; "
@@ -311,7 +310,7 @@ class _Resolver:
             )
         if not job.link.in_batches or sink is None:
             return
-        if (self._observed.brokers_mqtt5 or {}).get(sink.broker.address) is False:
+        if (self._brokers_mqtt5 or {}).get(sink.broker.address) is False:
             self.warnings.append(
                 f"job {job.job_name} sends its records one by one: batches need MQTT 5, which"
                 f" the broker {sink.broker.address} does not speak"

@@ -12,7 +12,7 @@ import yaml
 from speck.model.job import Job
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.jars import JarFinder
-from speck.spec.resolve import Resolved, resolve
+from speck.spec.resolve import Resolved, Slots, resolve
 from speck.spec.schema import dump_composition, load_composition, site_from_data
 from speck.spec.topology import check
 
@@ -55,7 +55,7 @@ def test_examples_resolve_without_a_warning_but_for_the_foreign_jar(
         composition,
         sites,
         JarFinder([tmp_path], lambda sha256: None),
-        free_slots=dict.fromkeys(sites, 8),
+        find_slots=lambda: Slots(dict.fromkeys(sites, 8)),
     )
     foreign = file.name == "example-foreign-jar.yaml"
     assert len(resolved.warnings) == foreign, resolved.warnings

@@ -25,7 +25,7 @@ from speck.model.job import (
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.jars import Jar, JarFinder
-from speck.spec.resolve import resolve
+from speck.spec.resolve import Slots, resolve
 from speck.spec.schema import composition_from_data, load_document
 
 FindJar = Callable[[str], Jar]
@@ -290,7 +290,7 @@ def test_a_job_with_an_own_contract_is_warned_of(find_jar: FindJar) -> None:
 
 def test_too_few_free_slots(find_jar: FindJar) -> None:
     jobs = (described("A", parallelism=2), described("B", parallelism=2), described("C"))
-    assert problems(find_jar, *jobs, free_slots={"edge-a": 3}) == [
+    assert problems(find_jar, *jobs, find_slots=lambda: Slots({"edge-a": 3})) == [
         Problem(
             "jobs[1].parallelism",
             "too few free slots at site edge-a: its jobs need 5, "
@@ -305,7 +305,7 @@ def test_held_slots_count_as_free_and_stopped_jobs_need_none(find_jar: FindJar) 
         described("B", parallelism=9, state=DesiredState.STOPPED),
     )
     resolved = resolve(
-        closed(*jobs), SITES, find_jar, free_slots={"edge-a": 1}, held_slots={"edge-a": 1}
+        closed(*jobs), SITES, find_jar, find_slots=lambda: Slots({"edge-a": 1}, {"edge-a": 1})
     )
     assert resolved.warnings == []
 
@@ -314,7 +314,8 @@ def test_held_slots_count_as_free_and_stopped_jobs_need_none(find_jar: FindJar) 
 def test_slots_that_are_not_known_are_a_warning(
     find_jar: FindJar, free: dict[str, int | None]
 ) -> None:
-    resolved = resolve(closed(described(parallelism=2)), SITES, find_jar, free_slots=free)
+    job = described(parallelism=2)
+    resolved = resolve(closed(job), SITES, find_jar, find_slots=lambda: Slots(free))
     assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 2"]
 
 
@@ -445,7 +446,7 @@ jobs:
 
 
 def test_a_job_alone(find_jar: FindJar) -> None:
-    resolved = resolve(alone(described()), SITES, find_jar, free_slots={})
+    resolved = resolve(alone(described()), SITES, find_jar, find_slots=lambda: Slots({}))
     assert [job.job_name for job in resolved.composition.jobs] == ["A"]
     assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 1"]
 
