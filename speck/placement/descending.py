@@ -16,7 +16,6 @@ from speck.placement.model import Kind, Load, Placement, Problem
 from speck.placement.ranking import WHOLE, find_origins, rank_loads
 from speck.placement.simple import place_in_cloud
 
-
 PASSES_ON = 1.05
 """Up to so many records sent for each one taken count as one: rates of a window are measured, and a
 job that passes on each record may end it with a few more sent than taken."""
