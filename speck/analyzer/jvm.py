@@ -32,7 +32,7 @@ _OPTIONS = (
     "-XX:Tier4CompileThreshold=60000",
 )
 ARCHIVES = 3
-"""The archives to keep, of some 150 MB each: those used last."""
+"""The archives to keep, of some 130 MB each: those used last."""
 
 _OBJECTS, _STRINGS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"

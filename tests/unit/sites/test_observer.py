@@ -9,10 +9,11 @@ from binders.memory import World
 from speck.errors import TransientError
 from speck.model.observation import Observation
 from speck.sites.connections import Connections
-from speck.sites.observer import observe
+from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
 from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 
@@ -36,6 +37,14 @@ def test_engines_and_brokers_are_looked_at_as_asked(tmp_path: Path) -> None:
 
 def test_nothing_to_look_at_is_an_empty_observation(tmp_path: Path) -> None:
     assert observe(polling(tmp_path), []) == Observation({})
+
+
+def test_all_are_asked_before_any_answer_is_awaited(tmp_path: Path) -> None:
+    opened = polling(tmp_path)
+    world = World.current()
+    await_all = begin_observing(opened, SITES)
+    wait_for(lambda: all(world.engine(engine_address(site)).calls for site in SITES))
+    assert set(await_all().engines) == set(SITES)
 
 
 def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path) -> None:
