@@ -290,7 +290,7 @@ class Changes:
         """The change as the API shows it. Raises NotFoundError."""
         for running in self.all_under_way():
             if running.change.id == change_id:
-                return running.change.to_json()
+                return _show_under_way(running.change.to_json())
         record = self._records.change(change_id)
         if record is None:
             raise NotFoundError(f"cannot find change {change_id!r}")
@@ -298,7 +298,8 @@ class Changes:
 
     def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Heads of changes, newest first; filtered."""
-        live = {r.change.id: r.change.head_json() for r in self.all_under_way()}
+        under_way = [running.change for running in self.all_under_way()]
+        live = {change.id: _show_under_way(change.head_json()) for change in under_way}
         heads = [live.get(head["id"], head) for head in self._records.changes()]
         return [
             head
@@ -361,6 +362,13 @@ class Changes:
                     f"cannot start a change: site {site!r} was removed or changed meanwhile;"
                     " try again"
                 )
+
+
+def _show_under_way(change: JsonObject) -> JsonObject:
+    """Its end is shown once it is stored: who reads that it is done finds its revision deployed."""
+    if not ChangeState(change["state"]).over:
+        return change
+    return {**change, "state": str(ChangeState.RUNNING), "ended": None, "error": None}
 
 
 def _map_sites(change: Change) -> dict[str, set[str]]:

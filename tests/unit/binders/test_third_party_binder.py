@@ -22,7 +22,7 @@ import sys
 from speck.binding import BROKERS, Target, kinds, open_broker
 from speck.errors import UnreachableError
 
-assert kinds(BROKERS) == ["mailbox", "memory", "mqtt"], kinds(BROKERS)
+assert kinds(BROKERS) == ("mailbox", "memory", "mqtt"), kinds(BROKERS)
 assert "speck_mailbox" not in sys.modules, "looked up by name only"
 
 broker = open_broker("mailbox", Target("tcp://mailbox:1883"))
@@ -83,8 +83,8 @@ def test_without_the_package_its_kind_is_unknown() -> None:
 
 
 def test_the_kinds_that_come_with_speck() -> None:
-    assert kinds(ENGINES) == ["flink", "memory"]
-    assert kinds(BROKERS) == ["memory", "mqtt"]
+    assert kinds(ENGINES) == ("flink", "memory")
+    assert kinds(BROKERS) == ("memory", "mqtt")
     with pytest.raises(PermanentError, match="cannot use kind 'spark'"):
         open_engine("spark", Target("http://site:8081"))
 
