@@ -76,7 +76,8 @@ def write_archive(spark: SparkSession) -> None:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _dump(spark, unfinished)
         unfinished.replace(archive)
-        _remove_unused(archive.parent)
+        with suppress(OSError):  # another process removes them, too
+            _remove_unused(archive.parent)
     except Exception as error:  # of Java's, too: it is only slower without
         print(f"cannot write {archive}: {error}")
     finally:

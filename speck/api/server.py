@@ -91,7 +91,7 @@ def check_start(config: Config) -> None:
             raise
         return
     try:
-        if not config.loopback:  # reading all records takes a while, which the worker does
+        if not config.loopback:  # only tokens need the records, which the worker parses anyway
             _check_tokens(config, Tokens(Records(store, clock), clock))
     finally:
         store.close()

@@ -113,9 +113,13 @@ class Deployer:
             jar_hashes[job_path] = jar.sha256
             return jar
 
-        resolution = self._admission.resolve(
-            description, sites, find, look, adopted_jobs, line_of, sees
-        )
+        try:
+            resolution = self._admission.resolve(
+                description, sites, find, look, adopted_jobs, line_of, sees
+            )
+        except BaseException:
+            await_answers()  # no poll outlives its request
+            raise
         composition = resolution.composition
         inventory, observation = look()
         running = _find_newly_running(scope, stored, observation, adopted_jobs)

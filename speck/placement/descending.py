@@ -45,10 +45,10 @@ class Ranked:
 class Lightweight:
     """Policy `lightweight`: the rule of flink-placement (https://github.com/atullal/flink-placement).
 
-    Everything starts at the server. Stateless jobs that send no more records than they take and
-    whose input comes from a single edge go to free slots of that edge, the lightest one first: the
-    one with the highest true output rate. Bytes and latency play no part. What the project does
-    for the operators of one job is done here for the jobs of a composition.
+    Everything starts at the server. Stateless jobs that send no more records than they take (see
+    `PASSES_ON`) and whose input comes from a single edge go to free slots of that edge, the
+    lightest one first: the one with the highest true output rate. Bytes and latency play no part.
+    What the project does for the operators of one job is done here for the jobs of a composition.
     """
 
     name: str = "lightweight"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from speck.store.tables import Batch
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Write:
     """A batch of a thread that waits for its `turn`: until it is `over`, or leads the next ones."""
 
@@ -27,9 +27,9 @@ class GroupCommit:
     came. Each write still fails or succeeds on its own.
 
     One thread commits what waits, wakes those whose writes these are, and gives the lead to the
-    first that came meanwhile. Nobody takes a lock only to learn that his write is over: a hundred
-    threads would do so one after another, each of them waiting for the interpreter, before the next
-    sync could begin.
+    first that came meanwhile. No thread takes a lock only to learn that its write is over: a
+    hundred threads would do so one after another, each of them waiting for the interpreter, before
+    the next sync could begin.
     """
 
     def __init__(self, commit: Callable[[list[Batch]], None]):
@@ -52,7 +52,11 @@ class GroupCommit:
             self._queue.append(mine)
             leads, self._is_led = not self._is_led, True
         if not leads:
-            mine.turn.acquire()
+            try:
+                mine.turn.acquire()
+            except BaseException:  # a signal's, in the main thread
+                self._withdraw(mine)
+                raise
         if not mine.over:
             self._lead()
         if mine.error is not None:
@@ -65,10 +69,19 @@ class GroupCommit:
         with self._queueing:
             successor = self._queue[0] if self._queue else None
             self._is_led = successor is not None
-        if successor is not None:
-            successor.turn.release()
+            if successor is not None:
+                successor.turn.release()
         for write in writes:
             write.turn.release()
+
+    def _withdraw(self, mine: _Write) -> None:
+        """Wait no longer for a write; if the lead has just come to it, the others need it."""
+        with self._queueing:
+            leads = mine in self._queue and mine.turn.acquire(blocking=False)
+            if not leads and mine in self._queue:
+                self._queue.remove(mine)
+        if leads:
+            self._lead()
 
     def _commit(self, writes: list[_Write]) -> None:
         try:

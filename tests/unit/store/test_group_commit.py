@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,6 +42,61 @@ def test_what_waits_during_a_commit_shares_the_next_one() -> None:
             write.result(30)
     assert disk.commits[0] == [{"first": {}}]
     assert [len(batches) for batches in disk.commits] == [1, 8]
+
+
+def test_the_lead_goes_from_one_to_the_next() -> None:
+    """Each of them commits what came meanwhile, in the order in which it came."""
+    entered, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    written: list[list[str]] = []
+
+    def commit(batches: list[Batch]) -> None:
+        entered.release()
+        assert go_on.acquire(timeout=30)
+        written.append([key for batch in batches for key in batch])
+
+    commits = GroupCommit(commit)
+    with ThreadPoolExecutor(5) as pool:
+        writes = [pool.submit(commits.write, {"a": {}})]
+        for keys in ("bc", "de"):
+            assert entered.acquire(timeout=30)
+            for waiting, key in enumerate(keys, 1):
+                writes.append(pool.submit(commits.write, {key: {}}))
+                wait_for(lambda most=waiting: commits.queued == most, "it to wait")
+            go_on.release()
+        go_on.release()
+        for write in writes:
+            write.result(30)
+    assert written == [["a"], ["b", "c"], ["d", "e"]]
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def test_a_write_that_is_interrupted_stops_no_other() -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise _Interrupted
+
+    def interrupt_once_it_waits() -> None:
+        wait_for(lambda: commits.queued == 1, "the write to wait")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    disk = Disk()
+    commits = GroupCommit(disk.commit)
+    former = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(commits.write, {"first": {}})
+            assert disk.busy.wait(30)
+            pool.submit(interrupt_once_it_waits)
+            with pytest.raises(_Interrupted):
+                commits.write({"interrupted": {}})
+            disk.open.set()
+            first.result(30)
+            pool.submit(commits.write, {"later": {}}).result(30)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert disk.commits == [[{"first": {}}], [{"later": {}}]]
 
 
 def test_one_that_fails_does_not_fail_the_others() -> None:
