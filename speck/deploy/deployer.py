@@ -99,11 +99,11 @@ class Deployer:
         await_answers = self._begin_observing(sites, stored, _find_sites(description, sites))
 
         @cache
-        def look() -> tuple[Inventory, Observation]:
+        def look() -> tuple[Inventory, Observation, dict[tuple[str, str], Incarnation]]:
             observation = await_answers()
             running = _find_newly_running(scope, stored, observation, adopted_jobs)
             confirmed = {name: _confirm(each) for (_, name), each in running.items()}
-            return replace(stored, jobs={**stored.jobs, **confirmed}), observation
+            return replace(stored, jobs={**stored.jobs, **confirmed}), observation, running
 
         jar_hashes: dict[str, str] = {}
 
@@ -115,14 +115,13 @@ class Deployer:
 
         try:
             resolution = self._admission.resolve(
-                description, sites, find, look, adopted_jobs, line_of, sees
+                description, sites, find, lambda: look()[:2], adopted_jobs, line_of, sees
             )
         except BaseException:
             await_answers()  # no poll outlives its request
             raise
         composition = resolution.composition
-        inventory, observation = look()
-        running = _find_newly_running(scope, stored, observation, adopted_jobs)
+        inventory, observation, running = look()
         leaving = self._find_left_brokers(composition, inventory)
         numbers = observe(self._polling, (), leaving & sites.keys()).brokers
         prepared_plan = self._make_plan(
