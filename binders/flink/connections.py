@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.client import (
     HTTP_PORT,
     HTTPS_PORT,
@@ -76,26 +76,24 @@ class Connections:
 
         Raises OSError, among them ExchangeTimeoutError, HTTPException or UnicodeError.
         """
-        try:
-            connection = self._free.get(timeout=self._deadline.remaining_s())
-        except Empty:
-            raise ExchangeTimeoutError("no free connection in time") from None
-        is_reusable = False
-        try:
-            if connection is None or not _is_silent(connection.sock):
-                if connection is not None:
-                    connection.close()
-                connection = self._connect(connect_s)
-            self._send(connection, method, target, body, headers)
-            answer = _receive(connection)
-            is_reusable = connection.sock is not None
-            return answer
-        finally:
-            if connection is not None and not is_reusable:
-                connection.close()
-            self._free.put(connection if is_reusable else None)
-            if self._is_closed:
-                self.close()
+        with self._sending(self._await_free(), method, target, body, headers, connect_s) as receive:
+            return receive()
+
+    def get_both(
+        self, first: str, second: str, headers: Mapping[str, str], connect_s: float
+    ) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+        """The answers to two GETs, both sent before either is awaited. Raises as `exchange`."""
+        with self._sending(
+            self._await_free(), "GET", first, None, headers, connect_s
+        ) as receive_first:
+            try:
+                free = self._free.get_nowait()
+            except Empty:  # to wait while holding a connection could take forever
+                answer = receive_first()
+            else:
+                with self._sending(free, "GET", second, None, headers, connect_s) as receive_second:
+                    return receive_first(), receive_second()
+        return answer, self.exchange("GET", second, None, headers, connect_s)
 
     def close(self) -> None:
         """Close the connections, those in use as soon as they have their answer; open no more."""
@@ -108,6 +106,46 @@ class Connections:
             if connection is not None:
                 connection.close()
             self._free.put(None)
+
+    def _await_free(self) -> Any:
+        try:
+            return self._free.get(timeout=self._deadline.remaining_s())
+        except Empty:
+            raise ExchangeTimeoutError("no free connection in time") from None
+
+    @contextmanager
+    def _sending(
+        self,
+        connection: Any,
+        method: str,
+        target: str,
+        body: Any,
+        headers: Mapping[str, str],
+        connect_s: float,
+    ) -> Iterator[Callable[[], tuple[int, bytes]]]:
+        """Send a request on a free connection; what is yielded receives its answer. Afterwards the
+        connection is free again: open if the answer was received."""
+        is_reusable = False
+
+        def receive() -> tuple[int, bytes]:
+            nonlocal is_reusable
+            answer = _receive(connection)
+            is_reusable = connection.sock is not None
+            return answer
+
+        try:
+            if connection is None or not _is_silent(connection.sock):
+                if connection is not None:
+                    connection.close()
+                connection = self._connect(connect_s)
+            self._send(connection, method, target, body, headers)
+            yield receive
+        finally:
+            if connection is not None and not is_reusable:
+                connection.close()
+            self._free.put(connection if is_reusable else None)
+            if self._is_closed:
+                self.close()
 
     def _connect(self, timeout_s: float) -> Any:
         if self._is_closed:

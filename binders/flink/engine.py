@@ -71,11 +71,10 @@ class FlinkEngine:
         self._lock = threading.Lock()
 
     def view(self) -> EngineView:
-        """Version, slots and every job in two requests. Raises Unreachable-, TransientError."""
+        """Version, slots and every job in two requests at once. Raises Unreachable-,
+        TransientError."""
         with self._translate_errors("poll the engine"):
-            return answers.engine_view(
-                self._rest.get("/overview"), self._rest.get("/jobs/overview")
-            )
+            return answers.engine_view(*self._rest.get_both("/overview", "/jobs/overview"))
 
     def jobs(self) -> Mapping[str, EngineJob]:
         """Every job in one request. Raises Unreachable-, TransientError."""

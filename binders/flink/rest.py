@@ -28,6 +28,7 @@ from speck.certificates import explain_alert, explain_refusal
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.sites.credentials import Credentials, read_credentials, tls_context
 
+_ACCEPT = {"Accept": "application/json"}
 DEEPEST_ANSWER = 64
 """The most levels of objects and lists in an answer. Flink's own have fewer than ten."""
 
@@ -82,6 +83,13 @@ class FlinkRest:
     def get(self, path: str) -> Any:
         """JSON of a GET; `path` may have a query. Raises RefusedAnswer or UnreachableError."""
         return self._call("GET", path)
+
+    def get_both(self, first: str, second: str) -> tuple[Any, Any]:
+        """JSON of two GETs in about the time of one. Raises RefusedAnswer or UnreachableError."""
+        targets = self._prefix + first, self._prefix + second
+        with self._deadline.within(self._timeout_s), self._explaining():
+            answers = self._connections.get_both(*targets, {**_ACCEPT}, self._timeout_s)
+        return self._decode(*answers[0]), self._decode(*answers[1])
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
         """JSON of a POST. Raises RefusedAnswer or UnreachableError."""
@@ -138,20 +146,26 @@ class FlinkRest:
         content_type: str,
     ) -> Any:
         target = self._prefix + path + (f"?{urlencode(params)}" if params else "")
-        headers = {"Accept": "application/json"}
+        headers = {**_ACCEPT}
         if body is not None:
             size = len(body) if isinstance(body, bytes) else body.len  # else it is sent chunked
             headers |= {"Content-Type": content_type, "Content-Length": str(size)}
-        try:
+        with self._explaining():
             connect_s = min(limit, self._timeout_s)
             status, text = self._connections.exchange(method, target, body, headers, connect_s)
+        return self._decode(status, text)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Say of what fails inside which engine cannot be reached, and why."""
+        try:
+            yield
         except (HTTPException, OSError, UnicodeError) as error:
             is_sent = isinstance(error, ExchangeTimeoutError) and error.is_sent
             kind = NoAnswerInTimeError if is_sent else UnreachableError
             raise kind(
                 f"cannot reach the engine at {self._address}: {self._explain(error)}"
             ) from error
-        return self._decode(status, text)
 
     def _read_credentials(self) -> Credentials:
         if self._credentials is None:

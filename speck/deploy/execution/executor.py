@@ -11,6 +11,7 @@ results through a queue.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -83,6 +84,7 @@ class Execution:
         self._retries = Retries(bounds)
         self._waiting = WaitingSteps()
         self._polls = PollSchedule(bounds)
+        self._next_poll_at = math.inf
         self._cancelled = threading.Event()
         self._halted = threading.Event()
         self._inbox: queue.SimpleQueue[_Result | _Poll | None] = queue.SimpleQueue()
@@ -138,7 +140,8 @@ class Execution:
             return False
         self._journal.note_blocked()
         try:
-            message = self._inbox.get(not self._calls.has_more, self._pause_s(now))
+            pause_s = self._pause_s(self._clock.monotonic())
+            message = self._inbox.get(not self._calls.has_more, pause_s)
         except queue.Empty:
             return True
         while message is not None:
@@ -154,9 +157,9 @@ class Execution:
         pauses = [_IDLE_S]
         if (next_at := self._retries.next_at()) is not None:
             pauses.append(next_at - now)
-        if self._waiting:
+        if self._waiting.has_any_at(None):
             pauses.append(self._bounds.poll_s)
-        return max(0.001, min(pauses))
+        return max(0.001, min(*pauses, self._next_poll_at - now))
 
     def _give_up(self) -> None:
         """Give up what has not begun, waits for another try, or may be interrupted at any time."""
@@ -206,7 +209,8 @@ class Execution:
         sites = self._waiting.sites
         busy = self._active > 0
         calm = [site for site in sites if busy and not self._waiting.is_awaited(site)]
-        for site in self._polls.take_due(sites, calm, now):
+        due, self._next_poll_at = self._polls.take_due(sites, calm, now)
+        for site in due:
             pool.submit(self._poll_site, site)
 
     def _poll_site(self, site: str) -> None:

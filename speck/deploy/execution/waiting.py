@@ -16,9 +16,10 @@ from speck.deploy.operations import Waiting
 from speck.model.observation import EngineJob
 
 PAUSE_POLLS = 3
+"""The pause after a poll is at least this many times as long as the poll took beyond the fastest
+one of the engine: one that is busy is polled less often, one that is far away is not."""
 GROWTH = 1.2
-"""The pause after a poll is at least this many times as long as the poll took: an engine that is
-busy or far away is polled less often."""
+"""The pause grows by this factor after each poll that ended no wait."""
 
 
 @dataclass(slots=True)
@@ -50,8 +51,8 @@ class WaitingSteps:
         """The sites whose engines have to be polled."""
         return {site for site in self._at if site is not None}
 
-    def has_any_at(self, site: str) -> bool:
-        """Whether a step waits for a site."""
+    def has_any_at(self, site: str | None) -> bool:
+        """Whether a step waits for a site; None: for no engine."""
         return site in self._at
 
     def is_awaited(self, site: str) -> bool:
@@ -144,28 +145,36 @@ class PollSchedule:
         self._under_way: set[str] = set()
         self._last: dict[str, float] = {}
         self._pause_s: dict[str, float] = {}
+        self._fastest_s: dict[str, float] = {}
 
     def begin(self, site: str, now: float) -> None:
         """Start the schedule of a site for which a first step waits."""
         self._last[site], self._pause_s[site] = now, self._bounds.poll_s
 
-    def take_due(self, sites: Iterable[str], calm: Iterable[str], now: float) -> list[str]:
-        """Return those of `sites` that are to be polled now; no site has two polls at a time. Sites
-        in `calm` are polled less often."""
-        calm = set(calm)
-        due = [site for site in sites if self._is_due(site, now, calm=site in calm)]
+    def take_due(
+        self, sites: Iterable[str], calm: Iterable[str], now: float
+    ) -> tuple[list[str], float]:
+        """Return those of `sites` that are to be polled now, and when the next one is; no site has
+        two polls at a time. Sites in `calm` are polled less often."""
+        calm, due, next_at = set(calm), [], math.inf
+        for site in sites:
+            if site in self._under_way:
+                continue
+            pause_s = self._bounds.poll_calm_s if site in calm else self._pause_s[site]
+            due_at = self._last[site] + pause_s
+            if due_at <= now:
+                due.append(site)
+            else:
+                next_at = min(next_at, due_at)
         self._under_way.update(due)
-        return due
+        return due, next_at
 
     def end(self, site: str, now: float, *, took_s: float, ended_waits: bool) -> None:
         """A poll of a site has ended; `ended_waits`: it ended the wait of a step."""
         self._under_way.discard(site)
         self._last[site] = now
-        soon_s = max(self._bounds.poll_s, PAUSE_POLLS * took_s)
+        fastest_s = self._fastest_s[site] = min(took_s, self._fastest_s.get(site, took_s))
+        soon_s = max(self._bounds.poll_s, PAUSE_POLLS * (took_s - fastest_s))
         longer_s = GROWTH * self._pause_s.get(site, self._bounds.poll_s)
         pause_s = soon_s if ended_waits else max(soon_s, longer_s)
         self._pause_s[site] = min(pause_s, self._bounds.poll_most_s)
-
-    def _is_due(self, site: str, now: float, *, calm: bool) -> bool:
-        pause_s = self._bounds.poll_calm_s if calm else self._pause_s[site]
-        return site not in self._under_way and now - self._last[site] >= pause_s

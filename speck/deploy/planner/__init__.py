@@ -29,6 +29,7 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -114,13 +115,15 @@ def plan(
     return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed))
 
 
-def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> None:
+def _add_start(
+    draft: Draft, decision: Decision, readers_of: Mapping[Link, Sequence[Decision]]
+) -> None:
     """Add a start after the starts that it waits for, whatever their names."""
     if decision.start_id is not None:
         return
-    readers = find_new_readers_downstream(draft, decision, decisions)
+    readers = find_new_readers_downstream(draft, decision, readers_of)
     for other in readers:
-        _add_start(draft, other, decisions)
+        _add_start(draft, other, readers_of)
     note(draft, decision)
     start(draft, decision, [other.start_id for other in readers])
     _add_clear(draft, decision)
@@ -193,12 +196,16 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
         hand_over(draft, decisions)
     note_slot_waits(draft, decisions)
     note_circuits(draft, decisions)
+    readers_of = defaultdict[Link, list[Decision]](list)
+    for decision in decisions:
+        if decision.new is not None:
+            readers_of[decision.new.source].append(decision)
     for decision in decisions:
         if decision.starts:
-            _add_start(draft, decision, decisions)
+            _add_start(draft, decision, readers_of)
         else:
             _add_clear(draft, decision)
-    releases = release_sessions(draft, decisions)
+    awaited = release_sessions(draft, decisions)
     for decision in decisions:
         if decision.action is Action.REMOVE:
-            forget(draft, decision, releases)
+            forget(draft, decision, awaited[decision.job_name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sessions import is_still_fed
@@ -47,33 +47,41 @@ def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
 
 
 def find_new_readers_downstream(
-    draft: Draft, decision: Decision, decisions: Sequence[Decision]
+    draft: Draft, decision: Decision, readers_of: Mapping[Link, Sequence[Decision]]
 ) -> list[Decision]:
-    """The new jobs downstream of this one that have never run.
+    """The new jobs downstream of this one that have never run. `readers_of`: the decisions by the
+    link that their job will read.
 
     They start first if this job takes over from others, or from itself elsewhere, and may send
-    messages at once: if one of them cannot start, no message has been sent to it yet.
+    messages at once: if one of them cannot start, no message has been sent to it yet. Those behind
+    another such job are left to that one: no message passes it before it has started.
     """
+    if not _waits_for_new_readers(draft, decision):
+        return []
     job = decision.new
-    if job is None or draft.backlog_only or not draft.drain:
-        return []
-    own = source_client_id(draft.installation, job.job_name, job.source)
-    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
-    there = any(s.client_id == own and s.reserved for s in draft.inventory.sessions)
-    if not takes_over or not (is_still_fed(draft, job.source) or there):
-        return []
+    assert job is not None
     readers, visited, ahead = list[Decision](), {job.sink}, [job.sink]
     while ahead:
-        link = ahead.pop()
-        for other in decisions:
-            if other.new is None or other.new.source != link:
-                continue
+        for other in readers_of.get(ahead.pop(), ()):
+            assert other.new is not None
             if other.old is None and other.starts:
                 readers.append(other)
-            if other.new.sink not in visited:
+            passes_on = not (other.starts and _waits_for_new_readers(draft, other))
+            if passes_on and other.new.sink not in visited:
                 visited.add(other.new.sink)
                 ahead.append(other.new.sink)
     return readers
+
+
+def _waits_for_new_readers(draft: Draft, decision: Decision) -> bool:
+    """Whether a job takes over from others, or from itself elsewhere, and may send at once."""
+    job = decision.new
+    if job is None or draft.backlog_only or not draft.drain:
+        return False
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
+    there = (s.client_id == own and s.reserved for s in draft.inventory.sessions)
+    return takes_over and (is_still_fed(draft, job.source) or any(there))
 
 
 def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None] = ()) -> None:

@@ -245,3 +245,38 @@ def test_a_change_is_reported_once_sent_and_before_its_answer(server: Server) ->
     assert rest.post("/wait", {}) == "/wait"
     assert sent == ["sent"]
     rest.close()
+
+
+def test_two_answers_are_awaited_together(server: Server, rest: FlinkRest) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        both = pool.submit(rest.get_both, "/wait", "/second")
+        wait(server.arrived)
+        wait(server.arrived)
+        assert not both.done()
+        server.go.set()
+        assert both.result(LIMIT_S) == ("/wait", "/second")
+    assert [rest.get("/next"), rest.get("/next")] == ["/next"] * 2
+    assert server.opened == 2
+
+
+def test_two_answers_need_no_second_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 1)
+    rest = FlinkRest(server.url)
+    assert rest.get_both("/first", "/second") == ("/first", "/second")
+    assert server.opened == 1
+    rest.close()
+
+
+@pytest.mark.parametrize("pair", [("/cut", "/good"), ("/good", "/cut")])
+def test_where_one_of_two_answers_fails_both_connections_are_free_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch, pair: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS", 2)
+    rest = FlinkRest(server.url)
+    for _ in range(3):
+        with pytest.raises(UnreachableError, match="1 bytes read, 99 more expected"):
+            rest.get_both(*pair)
+    assert rest.get_both("/first", "/second") == ("/first", "/second")
+    rest.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from speck.deploy.execution.bounds import Bounds
@@ -105,7 +106,7 @@ def test_the_pauses_between_looks_grow_up_to_the_longest() -> None:
     schedule.begin("edge-a", now)
     for _ in range(15):
         began = now
-        while not schedule.take_due(["edge-a"], [], now):
+        while not schedule.take_due(["edge-a"], [], now)[0]:
             now += 0.125
         pauses.append(now - began)
         schedule.end("edge-a", now, took_s=0.0, ended_waits=False)
@@ -118,30 +119,42 @@ def test_the_pause_is_short_again_after_a_look_that_ended_a_wait() -> None:
     schedule = PollSchedule(BOUNDS)
     schedule.begin("edge-a", 0.0)
     for now in (10.0, 20.0, 30.0):
-        assert schedule.take_due(["edge-a"], [], now) == ["edge-a"]
+        assert schedule.take_due(["edge-a"], [], now)[0] == ["edge-a"]
         schedule.end("edge-a", now, took_s=0.0, ended_waits=now == 30.0)
-    assert schedule.take_due(["edge-a"], [], 31.0) == ["edge-a"]
+    assert schedule.take_due(["edge-a"], [], 31.0)[0] == ["edge-a"]
 
 
-def test_an_engine_whose_answers_take_long_is_asked_less_often() -> None:
+def test_an_engine_whose_answers_take_longer_than_they_did_is_asked_less_often() -> None:
     schedule = PollSchedule(BOUNDS)
     schedule.begin("edge-a", 0.0)
-    assert schedule.take_due(["edge-a"], [], 1.0)
-    schedule.end("edge-a", 2.0, took_s=1.0, ended_waits=True)
-    assert not schedule.take_due(["edge-a"], [], 2.0 + PAUSE_POLLS - 0.1)
-    assert schedule.take_due(["edge-a"], [], 2.0 + PAUSE_POLLS)
+    assert schedule.take_due(["edge-a"], [], 1.0)[0]
+    schedule.end("edge-a", 1.5, took_s=0.5, ended_waits=True)
+    assert schedule.take_due(["edge-a"], [], 2.5)[0], "it is far away"
+    schedule.end("edge-a", 4.0, took_s=1.5, ended_waits=True)
+    due_at = 4.0 + PAUSE_POLLS * (1.5 - 0.5)
+    assert schedule.take_due(["edge-a"], [], due_at - 0.1) == ([], due_at)
+    assert schedule.take_due(["edge-a"], [], due_at)[0]
 
 
 def test_no_engine_is_asked_twice_at_a_time() -> None:
     schedule = PollSchedule(BOUNDS)
     for site in ("edge-a", "edge-b"):
         schedule.begin(site, 0.0)
-    assert schedule.take_due(["edge-a"], [], 5.0) == ["edge-a"]
-    assert schedule.take_due(["edge-a", "edge-b"], [], 100.0) == ["edge-b"]
+    assert schedule.take_due(["edge-a"], [], 5.0) == (["edge-a"], math.inf)
+    assert schedule.take_due(["edge-a", "edge-b"], [], 100.0) == (["edge-b"], math.inf)
+
+
+def test_the_next_look_is_at_the_engine_that_is_due_first() -> None:
+    schedule = PollSchedule(BOUNDS)
+    schedule.begin("edge-a", 0.0)
+    schedule.begin("edge-b", 0.25)
+    assert schedule.take_due(["edge-a", "edge-b"], [], 0.5) == ([], 1.0)
+    assert schedule.take_due(["edge-a", "edge-b"], ["edge-a"], 0.5) == ([], 1.25)
+    assert schedule.take_due(["edge-a", "edge-b"], [], 1.0) == (["edge-a"], 1.25)
 
 
 def test_where_nothing_else_waits_for_the_answer_an_engine_is_left_in_peace() -> None:
     schedule = PollSchedule(BOUNDS)
     schedule.begin("edge-a", 0.0)
-    assert not schedule.take_due(["edge-a"], ["edge-a"], 19.0)
-    assert schedule.take_due(["edge-a"], ["edge-a"], 20.0)
+    assert schedule.take_due(["edge-a"], ["edge-a"], 19.0) == ([], 20.0)
+    assert schedule.take_due(["edge-a"], ["edge-a"], 20.0)[0]
