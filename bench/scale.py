@@ -57,7 +57,7 @@ COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
 """Between two looks of the collector, at up to 300 sites and past that."""
 IDLE_S = (4.0, 4.0) if QUICK else (15.0, 60.0)
 """At up to 300 sites and past that, where the watch takes longer for a round."""
-REPEATS = 1 if QUICK else 3
+REPEATS = 1 if QUICK else 5
 """What takes seconds, and can be repeated, is the median of so many."""
 READS = 10 if QUICK else 100
 READ_FOR_S = 0.5 if QUICK else 2.0
@@ -208,7 +208,7 @@ class Size:
         began = time.monotonic()
         with self.service(collect_s=0) as server:
             self.cpu_of("register", self.register)
-            self.cpu_of("plan", lambda: self.plans("many"))
+            self.cpu_of("plan", lambda: self.plans("many"), times=REPEATS)
             self.cpu_of("apply", self.apply)
             self.note("rss_mb", rss_mb(server.process.pid))
             self.cpu_of("noop", self.apply_again, times=REPEATS)
@@ -230,7 +230,7 @@ class Size:
         self.result["compositions"] = 1
         with self.service(collect_s=0) as server:
             self.register()
-            self.cpu_of("plan", lambda: self.plans("one"))
+            self.cpu_of("plan", lambda: self.plans("one"), times=REPEATS)
             self.cpu_of("apply", lambda: self.apply("one"))
             self.cpu_of("noop", lambda: self.apply_again("one"), times=REPEATS)
             self.result["change"] = self.read("change", f"/changes/{self.change}")
