@@ -85,7 +85,8 @@ class FlinkRest:
         return self._call("GET", path)
 
     def get_both(self, first: str, second: str) -> tuple[Any, Any]:
-        """JSON of two GETs in about the time of one. Raises RefusedAnswer or UnreachableError."""
+        """JSON of two GETs that are both sent before either is answered. Raises RefusedAnswer or
+        UnreachableError."""
         targets = self._prefix + first, self._prefix + second
         with self._deadline.within(self._timeout_s), self._explaining():
             answers = self._connections.get_both(*targets, {**_ACCEPT}, self._timeout_s)

@@ -42,7 +42,7 @@ class MqttBroker:
     """A broker at `tcp://host:port` or `ssl://host:port` (other forms are normalised).
 
     Each call uses a connection of its own in the calling thread, so that calls may overlap. `view`
-    and `measure` leave theirs open for the next of them; the other calls close it.
+    and `measure` leave theirs open for the next of them and for `forget`; the other calls close it.
     The capability NUMBERS is dropped once the broker has turned out to speak MQTT 3.1.1 only;
     `reach` tries MQTT 5 again.
     """
@@ -140,11 +140,24 @@ class MqttBroker:
         return self._poll().view()
 
     def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers of readers or sinks, if there are any."""
+        """Clear the retained numbers of readers or sinks, if there are any: on the connection
+        between polls, if that is open, which saves a new one."""
         if not client_ids:
             return
+        messages = _clearing_messages(*client_ids)
+        kept = self._kept.take(self._version, self._credentials())
+        if kept is not None:
+            kept.resume(time.monotonic() + self._target.timeout_s / 2)
+            try:
+                with kept.dropped_on_error():
+                    kept.publish_all(messages, retain=True)
+            except SpeckError as error:
+                log.debug("%s; publishing on a new connection", error)
+            else:
+                self._kept.put(kept)
+                return
         with self._open(_visitor()) as connection:
-            connection.publish_all(_clearing_messages(*client_ids), retain=True)
+            connection.publish_all(messages, retain=True)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
         """Return the totals of $SYS, at most `sys_interval` old (10 s by default) and all None

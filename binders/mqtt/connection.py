@@ -180,7 +180,9 @@ class Connection:
         self._pubacks.clear()
         self._subacks.clear()
 
-    def resume(self, deadline: float, on_message: Callable[[MQTTMessage], None]) -> None:
+    def resume(
+        self, deadline: float, on_message: Callable[[MQTTMessage], None] | None = None
+    ) -> None:
         """Use an idle connection again. Its first answer shows whether it is still open."""
         self.deadline, self._on_message = deadline, on_message
 

@@ -61,7 +61,12 @@ def start_session(
         "spark.sql.parquet.filterPushdown": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
+        # The other one looks for a file of checksums beside each; Parquet's pages have their own.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
+        # The rows of a task are written as one file, sorted by where they go: one file for each
+        # place, joined at the end, takes longer, since a task of many small files has few rows.
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
     }
     if is_local(master):
         # what is written for the next stage stays in this machine's memory: to compress it takes

@@ -77,7 +77,7 @@ def test_polls_on_one_connection_read_what_is_retained_now(
     assert view.sent == {}
     wait_for(lambda: broker.measure()[0].clients is not None, "totals")
     assert wait_for(lambda: broker.measure()[0].clients == 1, "clients")
-    assert len(opened) == 2, "one for the polls, one to forget"
+    assert len(opened) == 1, "one for the polls, and to forget"
 
 
 def test_changes_behind_a_poll_are_no_news_to_the_next(
@@ -130,6 +130,19 @@ def test_a_restart_of_the_broker_between_polls_is_no_error(
             broker.view()
             broker.view()
     assert len(opened) == 4
+
+
+def test_a_restart_of_the_broker_does_not_keep_numbers_from_being_cleared(
+    tmp_path: Path, opened: list[Connection]
+) -> None:
+    with mosquitto(tmp_path) as first:
+        broker = MqttBroker(Target(first.address))
+        tell(first, "one", 1)
+        assert numbers(broker) == {"one": 1}
+    with mosquitto(tmp_path, port=first.port):
+        broker.forget("one")
+        assert len(opened) == 2
+        assert numbers(broker) == {}
 
 
 def test_overlapping_polls_have_connections_of_their_own(

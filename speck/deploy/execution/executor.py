@@ -265,7 +265,8 @@ class Execution:
             for step_id in self._waiting.at(poll.site):
                 self._waiting.remove(step_id)
                 self._fail(step_id, poll.error)
-        self._polls.end(poll.site, now, took_s=poll.took_s, ended_waits=bool(ready))
+        answered, ended = poll.jobs is not None, bool(ready)
+        self._polls.end(poll.site, now, took_s=poll.took_s, ended_waits=ended, answered=answered)
 
     def _end_wait(self, step_id: int, waiting: Waiting) -> None:
         site = self._journal.operation(step_id).site

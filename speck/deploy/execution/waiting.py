@@ -16,8 +16,9 @@ from speck.deploy.operations import Waiting
 from speck.model.observation import EngineJob
 
 PAUSE_POLLS = 3
-"""The pause after a poll is at least this many times as long as the poll took beyond the fastest
-one of the engine: one that is busy is polled less often, one that is far away is not."""
+"""The pause after a poll is at least as long as the poll took, and so many times as long as it took
+beyond the fastest one of the engine: one that is busy is polled less often than one that is far
+away."""
 GROWTH = 1.2
 """The pause grows by this factor after each poll that ended no wait."""
 
@@ -169,12 +170,17 @@ class PollSchedule:
         self._under_way.update(due)
         return due, next_at
 
-    def end(self, site: str, now: float, *, took_s: float, ended_waits: bool) -> None:
-        """A poll of a site has ended; `ended_waits`: it ended the wait of a step."""
+    def end(
+        self, site: str, now: float, *, took_s: float, ended_waits: bool, answered: bool = True
+    ) -> None:
+        """A poll of a site has ended, with or without an answer; `ended_waits`: it ended the wait
+        of a step."""
         self._under_way.discard(site)
         self._last[site] = now
-        fastest_s = self._fastest_s[site] = min(took_s, self._fastest_s.get(site, took_s))
-        soon_s = max(self._bounds.poll_s, PAUSE_POLLS * (took_s - fastest_s))
+        fastest_s = min(took_s, self._fastest_s.get(site, took_s))
+        if answered:
+            self._fastest_s[site] = fastest_s
+        soon_s = max(self._bounds.poll_s, took_s, PAUSE_POLLS * (took_s - fastest_s))
         longer_s = GROWTH * self._pause_s.get(site, self._bounds.poll_s)
         pause_s = soon_s if ended_waits else max(soon_s, longer_s)
         self._pause_s[site] = min(pause_s, self._bounds.poll_most_s)

@@ -205,7 +205,7 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
             _add_start(draft, decision, readers_of)
         else:
             _add_clear(draft, decision)
-    awaited = release_sessions(draft, decisions)
+    releases = release_sessions(draft, decisions)
     for decision in decisions:
         if decision.action is Action.REMOVE:
-            forget(draft, decision, awaited[decision.job_name])
+            forget(draft, decision, releases)

@@ -120,17 +120,16 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
         reserve_sessions(draft, new, {old.client_id: (step,)})
 
 
-def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, set[int]]:
-    """Add the steps that release unwanted sessions; returns, by job name, those that they wait for:
-    until then the job may come back."""
+def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
+    """Add the steps that release unwanted sessions; returns them by job name."""
     keep = {(s.client_id, s.link.broker) for s in draft.sessions}
     by_name = {d.job_name: d for d in decisions}
-    awaited: dict[str, set[int]] = defaultdict(set)
+    steps: dict[str, list[int]] = defaultdict(list)
     for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
         if (session.client_id, session.link.broker) not in keep:
             step = release(draft, session, by_name.get(session.job_name or ""))
-            awaited[session.job_name or ""].update(draft.steps[step - 1].after)
-    return awaited
+            steps[session.job_name or ""].append(step)
+    return steps
 
 
 def release(draft: Draft, session: Session, holder: Decision | None) -> int:

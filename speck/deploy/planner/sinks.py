@@ -4,7 +4,6 @@ dropped."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.model.ids import sink_client_id
@@ -32,16 +31,14 @@ def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[
     return tuple(sink for sink in sinks_of(draft, old) if sink != own)[-_FORMER_SINKS:]
 
 
-def forget(draft: Draft, decision: Decision, awaited: Iterable[int]) -> None:
-    """Add the step that forgets a job, after the `awaited` steps: its sessions are released by
-    then, or at the same time."""
+def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> None:
     old = decision.old
     assert old is not None
     sinks = sinks_of(draft, old)
     after = (
         *ids([decision.stop_id]),
         *clear(draft, decision),
-        *awaited,
+        *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
     readers = find_staying_readers(draft, old.job.sink)

@@ -54,34 +54,27 @@ def find_new_readers_downstream(
 
     They start first if this job takes over from others, or from itself elsewhere, and may send
     messages at once: if one of them cannot start, no message has been sent to it yet. Those behind
-    another such job are left to that one: no message passes it before it has started.
+    another such job count, too: messages that wait in front of it while it cannot start would be
+    for its session only, and not for a reader that comes back to that link.
     """
-    if not _waits_for_new_readers(draft, decision):
-        return []
     job = decision.new
-    assert job is not None
+    if job is None or draft.backlog_only or not draft.drain:
+        return []
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
+    there = (s.client_id == own and s.reserved for s in draft.inventory.sessions)
+    if not takes_over or not (is_still_fed(draft, job.source) or any(there)):
+        return []
     readers, visited, ahead = list[Decision](), {job.sink}, [job.sink]
     while ahead:
         for other in readers_of.get(ahead.pop(), ()):
             assert other.new is not None
             if other.old is None and other.starts:
                 readers.append(other)
-            passes_on = not (other.starts and _waits_for_new_readers(draft, other))
-            if passes_on and other.new.sink not in visited:
+            if other.new.sink not in visited:
                 visited.add(other.new.sink)
                 ahead.append(other.new.sink)
     return readers
-
-
-def _waits_for_new_readers(draft: Draft, decision: Decision) -> bool:
-    """Whether a job takes over from others, or from itself elsewhere, and may send at once."""
-    job = decision.new
-    if job is None or draft.backlog_only or not draft.drain:
-        return False
-    own = source_client_id(draft.installation, job.job_name, job.source)
-    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
-    there = (s.client_id == own and s.reserved for s in draft.inventory.sessions)
-    return takes_over and (is_still_fed(draft, job.source) or any(there))
 
 
 def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,10 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client may leave at any time
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def shutdown_request(self, request: object) -> None:
         super().shutdown_request(request)  # type: ignore[arg-type]

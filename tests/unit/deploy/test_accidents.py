@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,20 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     plan = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
     assert "reserve edge-a/l1 for A" in plan["text"]
+
+
+def test_a_removal_that_is_taken_back_at_its_last_step_keeps_the_state(service: Service) -> None:
+    far = {**Q, "site": "cloud", "source_site": "edge-a"}
+    apply(service, P, far)
+    feed("in", b"1", b"2")
+    broker("edge-a").refuse("release", 10_000, UnreachableError("silent"))
+    change = service.compositions.apply(composition(P), replace(SOON, force=True)).body["change"]
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    assert {each["job_name"] for each in service.jobs.all()} == {"P", "Q"}
+    broker("edge-a").forgive()
+    apply(service, P, far)
+    (running,) = engine("cloud").running()
+    assert running.submission.savepoint
 
 
 def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> None:

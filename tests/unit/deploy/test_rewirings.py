@@ -203,3 +203,45 @@ def _stop_before_out(rewired: Rewired) -> None:
     rewired.apply(job("A", "in", "w"), job("B", "w", "out"))
     stopped = {**job("A", "y", "out"), "state": "stopped"}
     rewired.apply(job("B", "in", "x"), job("C", "x", "y"), stopped)
+
+
+MOVED = (
+    job("P", "in", "w"),
+    job("M", "w", "x"),
+    job("R", "x", "v"),
+    job("N", "v", "y", FAR),
+    job("S", "v", "z"),
+)
+"""Two jobs come between, and S reads behind R. Only N is at the far site."""
+
+
+def test_nothing_waits_for_one_reader_only_while_a_new_job_behind_it_cannot_start(
+    service: Service,
+) -> None:
+    """S is back at x then, and would miss what had come there for R's session alone."""
+    rewired = Rewired(service, "y", "z")
+    rewired.apply(P, R, S, flow=False)
+    engine(FAR).refuse("submit", 1, REFUSED)
+    assert rewired.apply(*MOVED, flow=False)["state"] == "failed"
+    engine(FAR).forgive()
+    assert rewired.apply(P, R, S)["state"] == "done"
+    assert rewired.wrong() == {}
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a reader is moved behind another one that cannot start, and is moved back: it misses"
+    " what came meanwhile (docs/guarantees.md)",
+)
+def test_a_reader_that_was_to_move_behind_one_that_cannot_start_misses_nothing(
+    service: Service,
+) -> None:
+    rewired = Rewired(service, "y", "z")
+    rewired.apply(P, R, S, flow=False)
+    engine(FAR).refuse("submit", 1, REFUSED)
+    p, m, r, n, s = MOVED
+    change = rewired.apply(p, m, {**r, "site": FAR}, {**n, "site": "edge-a"}, s, flow=False)
+    assert change["state"] == "failed"
+    engine(FAR).forgive()
+    assert rewired.apply(P, R, S)["state"] == "done"
+    assert rewired.wrong() == {}

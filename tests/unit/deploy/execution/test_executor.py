@@ -15,7 +15,7 @@ from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.clock import SystemClock
-from speck.deploy.execution import Bounds, Execution
+from speck.deploy.execution import Bounds, Execution, executor
 from speck.deploy.operations import Operations, Patience, Refills
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState, OperationState
@@ -255,6 +255,15 @@ def test_what_most_others_wait_for_goes_first(bench: Bench) -> None:
     assert states(change) == [DONE] * 5
     uploads = [subject[0] for kind, subject in engine("edge-a").calls if kind == "upload"]
     assert uploads == ["a", "b", "c"]
+
+
+def test_the_loop_wakes_up_when_an_engine_is_to_be_polled(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "_IDLE_S", 10 * LIMIT_S)
+    execution, thread = bench.start((upload("edge-a"), ()), (start("A"), (1,)))
+    join(thread)
+    assert states(execution.change) == [DONE, DONE]
 
 
 @contextmanager

@@ -128,12 +128,23 @@ def test_an_engine_whose_answers_take_longer_than_they_did_is_asked_less_often()
     schedule = PollSchedule(BOUNDS)
     schedule.begin("edge-a", 0.0)
     assert schedule.take_due(["edge-a"], [], 1.0)[0]
-    schedule.end("edge-a", 1.5, took_s=0.5, ended_waits=True)
-    assert schedule.take_due(["edge-a"], [], 2.5)[0], "it is far away"
-    schedule.end("edge-a", 4.0, took_s=1.5, ended_waits=True)
-    due_at = 4.0 + PAUSE_POLLS * (1.5 - 0.5)
+    schedule.end("edge-a", 2.5, took_s=1.5, ended_waits=True)
+    assert schedule.take_due(["edge-a"], [], 3.5) == ([], 4.0), "it is far away"
+    assert schedule.take_due(["edge-a"], [], 4.0)[0]
+    schedule.end("edge-a", 7.0, took_s=3.0, ended_waits=True)
+    due_at = 7.0 + PAUSE_POLLS * (3.0 - 1.5)
     assert schedule.take_due(["edge-a"], [], due_at - 0.1) == ([], due_at)
     assert schedule.take_due(["edge-a"], [], due_at)[0]
+
+
+def test_a_poll_without_an_answer_does_not_make_later_ones_slow() -> None:
+    schedule = PollSchedule(BOUNDS)
+    schedule.begin("edge-a", 0.0)
+    assert schedule.take_due(["edge-a"], [], 1.0)[0]
+    schedule.end("edge-a", 1.0, took_s=0.0, ended_waits=False, answered=False)
+    assert schedule.take_due(["edge-a"], [], 3.0)[0]
+    schedule.end("edge-a", 5.0, took_s=2.0, ended_waits=True)
+    assert schedule.take_due(["edge-a"], [], 6.0) == ([], 7.0)
 
 
 def test_no_engine_is_asked_twice_at_a_time() -> None:
