@@ -29,7 +29,6 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,8 +47,8 @@ from speck.deploy.planner.sessions import (
     reserve_sessions,
 )
 from speck.deploy.planner.sinks import clear, forget, note
+from speck.deploy.planner.start_order import StartOrder
 from speck.deploy.planner.starts import (
-    find_new_readers_downstream,
     note_circuits,
     note_slot_waits,
     start,
@@ -115,18 +114,21 @@ def plan(
     return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed))
 
 
-def _add_start(
-    draft: Draft, decision: Decision, readers_of: Mapping[Link, Sequence[Decision]]
-) -> None:
+def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
     """Add a start after the starts that it waits for, whatever their names."""
-    if decision.start_id is not None:
-        return
-    readers = find_new_readers_downstream(draft, decision, readers_of)
-    for other in readers:
-        _add_start(draft, other, readers_of)
-    note(draft, decision)
-    start(draft, decision, [other.start_id for other in readers])
-    _add_clear(draft, decision)
+    ahead, earlier_of = [decision], dict[str, list[Decision]]()
+    while ahead:
+        each = ahead[-1]
+        if each.start_id is None and each.job_name not in earlier_of:
+            earlier = earlier_of[each.job_name] = order.find_earlier(each)
+            ahead += [other for other in earlier if other.job_name not in earlier_of]
+            continue
+        ahead.pop()
+        if each.start_id is None:
+            note(draft, each)
+            starts = [other.start_id for other in earlier_of[each.job_name]]
+            start(draft, each, [*starts, *order.find_stops(each)])
+            _add_clear(draft, each)
 
 
 def _add_clear(draft: Draft, decision: Decision) -> None:
@@ -196,13 +198,10 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
         hand_over(draft, decisions)
     note_slot_waits(draft, decisions)
     note_circuits(draft, decisions)
-    readers_of = defaultdict[Link, list[Decision]](list)
-    for decision in decisions:
-        if decision.new is not None:
-            readers_of[decision.new.source].append(decision)
+    order = StartOrder(draft, decisions)
     for decision in decisions:
         if decision.starts:
-            _add_start(draft, decision, readers_of)
+            _add_starts(draft, decision, order)
         else:
             _add_clear(draft, decision)
     releases = release_sessions(draft, decisions)

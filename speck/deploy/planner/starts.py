@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.sessions import is_still_fed
 from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
@@ -46,38 +45,8 @@ def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     return attempt, draft.engine_job_id(name, attempt)
 
 
-def find_new_readers_downstream(
-    draft: Draft, decision: Decision, readers_of: Mapping[Link, Sequence[Decision]]
-) -> list[Decision]:
-    """The new jobs downstream of this one that have never run. `readers_of`: the decisions by the
-    link that their job will read.
-
-    They start first if this job takes over from others, or from itself elsewhere, and may send
-    messages at once: if one of them cannot start, no message has been sent to it yet. Those behind
-    another such job count, too: messages that wait in front of it while it cannot start would be
-    for its session only, and not for a reader that comes back to that link.
-    """
-    job = decision.new
-    if job is None or draft.backlog_only or not draft.drain:
-        return []
-    own = source_client_id(draft.installation, job.job_name, job.source)
-    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
-    there = (s.client_id == own and s.reserved for s in draft.inventory.sessions)
-    if not takes_over or not (is_still_fed(draft, job.source) or any(there)):
-        return []
-    readers, visited, ahead = list[Decision](), {job.sink}, [job.sink]
-    while ahead:
-        for other in readers_of.get(ahead.pop(), ()):
-            assert other.new is not None
-            if other.old is None and other.starts:
-                readers.append(other)
-            if other.new.sink not in visited:
-                visited.add(other.new.sink)
-                ahead.append(other.new.sink)
-    return readers
-
-
-def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None] = ()) -> None:
+def start(draft: Draft, decision: Decision, others: Sequence[int | None] = ()) -> None:
+    """Add a start after what it needs, and after the steps of other jobs in `others`."""
     job = decision.new
     assert job is not None
     attempt, job_id = make_next_attempt(draft, decision.job_name)
@@ -90,11 +59,11 @@ def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None]
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
         *ids([draft.handover_of.get(own)]),
-        *ids([decision.stop_id, decision.clear_id, *awaited_starts]),
+        *ids([decision.stop_id, decision.clear_id, *others]),
         *_find_leaving_readers(draft, decision, job),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
-        *(_find_closing_stops(draft, job) if _is_rewired(decision) or not decision.stops else ()),
+        *(_find_closing_stops(draft, job) if is_rewired(decision) or not decision.stops else ()),
     ]
     keeps_state = old is not None and decision.keeps_state
     former = list_former_sinks(draft, decision.old, job)
@@ -113,7 +82,7 @@ def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None]
 def _find_leaving_readers(draft: Draft, decision: Decision, job: Job) -> list[int]:
     """The steps in which readers leave the sink's link, if the job is new there, has another source
     than before, or did not run: its messages are for the readers from now on."""
-    if decision.stops and not _is_rewired(decision) and decision.job_name not in draft.cut_jobs:
+    if decision.stops and not is_rewired(decision) and decision.job_name not in draft.cut_jobs:
         return []
     predecessors = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
     handovers = [
@@ -134,7 +103,7 @@ def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
     stop."""
     follows: dict[Link, list[tuple[Link, int | None]]] = defaultdict(list)
     for decision in decisions:
-        if decision.stop_id is not None and decision.old is not None and _is_rewired(decision):
+        if decision.stop_id is not None and decision.old is not None and is_rewired(decision):
             follows[decision.old.job.source].append((decision.old.job.sink, decision.stop_id))
     if not follows:
         return
@@ -144,7 +113,8 @@ def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
     draft.circuits = follows
 
 
-def _is_rewired(decision: Decision) -> bool:
+def is_rewired(decision: Decision) -> bool:
+    """Whether a job will have other links than before, or begins or ends."""
     old, new = decision.old, decision.new
     if old is None or new is None:
         return True

@@ -228,14 +228,10 @@ def test_nothing_waits_for_one_reader_only_while_a_new_job_behind_it_cannot_star
     assert rewired.wrong() == {}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a reader is moved behind another one that cannot start, and is moved back: it misses"
-    " what came meanwhile (docs/guarantees.md)",
-)
 def test_a_reader_that_was_to_move_behind_one_that_cannot_start_misses_nothing(
     service: Service,
 ) -> None:
+    """M, which would send to R's session alone, starts after R."""
     rewired = Rewired(service, "y", "z")
     rewired.apply(P, R, S, flow=False)
     engine(FAR).refuse("submit", 1, REFUSED)

@@ -115,7 +115,7 @@ def test_a_job_that_comes_between_follows_the_reader_while_the_producer_goes_on(
 [2,6] -> #7 handover edge-a/T from B to C: goes on where B ended
 [1,3,6] -> #8 start B on cloud: source edge-a/T -> edge-a/T2
 [] -> #9 upload aaaaaaaa to edge-a: needed there
-[1,2,7,9] -> #10 start C on edge-a: new job
+[1,2,7,8,9] -> #10 start C on edge-a: new job
 [6,7,8,10] -> #11 release edge-a/T of B: left
 """
     )
@@ -226,7 +226,7 @@ def test_who_leaves_a_link_takes_what_its_producer_sent_before_it_reads_elsewher
 
 
 def test_a_link_whose_producers_all_leave_is_reserved_after_their_stop() -> None:
-    """New readers need not wait: nothing in their sessions was meant for the old ones."""
+    """The new producer waits for the new reader, which goes on where the old one ended."""
     b, tail = job("b", "edge-a/b", "edge-a/m2"), job("tail", "edge-a/m2", "cloud/out")
     a, c = job("a", "edge-a/a", "edge-a/m2"), job("c", "edge-a/m2", "cloud/out")
     assert (
@@ -239,10 +239,10 @@ def test_a_link_whose_producers_all_leave_is_reserved_after_their_stop() -> None
 [2] -> #5 reserve edge-a/m2 for c: follows tail
 [4,5] -> #6 handover edge-a/m2 from tail to c: goes on where tail ended
 [] -> #7 upload aaaaaaaa to edge-a: needed there
-[1,5,6,7] -> #8 start a on edge-a: new job
-[5,6,7] -> #9 start c on edge-a: new job
+[5,6,7] -> #8 start c on edge-a: new job
+[1,5,6,7,8] -> #9 start a on edge-a: new job
 [2] -> #10 release edge-a/b of b: left; abandons what is queued (number not known)
-[4,6,9] -> #11 release edge-a/m2 of tail: left
+[4,6,8] -> #11 release edge-a/m2 of tail: left
 [2,3,10] -> #12 forget b: removed
 [4,11] -> #13 forget tail: removed
 """
