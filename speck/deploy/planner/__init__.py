@@ -9,8 +9,9 @@ docs/planning.md and no others:
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number; what it has taken is handed over to the reader that follows it
     before that reader starts, and before a new producer of the link does;
-    a job that takes over from others, or from itself elsewhere, starts after the new jobs
-    downstream of it: messages sent to a job that never ran could not be given back;
+    a job starts after those downstream that share their link with other readers, or, if it takes
+    over from others or is rewired, that read something new: messages sent to a job that does not
+    run could not be given back;
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation and of its reader's follower: until they run, the old session is the way back;
     the session of a reader outside speck is released after the producers that leave its link
