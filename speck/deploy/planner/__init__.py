@@ -9,9 +9,8 @@ docs/planning.md and no others:
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number; what it has taken is handed over to the reader that follows it
     before that reader starts, and before a new producer of the link does;
-    a job starts after those downstream that share their link with other readers, or, if it takes
-    over from others or is rewired, that read something new: messages sent to a job that does not
-    run could not be given back;
+    a job starts after those downstream to which messages could not be given back if they did not
+    run (`start_order.py`);
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation and of its reader's follower: until they run, the old session is the way back;
     the session of a reader outside speck is released after the producers that leave its link
@@ -37,7 +36,7 @@ from typing import Any
 from speck.deploy.planner.backlog import find_postponed, find_waiting, keep_sessions
 from speck.deploy.planner.cuts import note_cuts
 from speck.deploy.planner.decisions import decide, leave_alone
-from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.handovers import hand_over, match_readers
 from speck.deploy.planner.sessions import (
     find_ending_sessions,
@@ -49,11 +48,7 @@ from speck.deploy.planner.sessions import (
 )
 from speck.deploy.planner.sinks import clear, forget, note
 from speck.deploy.planner.start_order import StartOrder
-from speck.deploy.planner.starts import (
-    note_circuits,
-    note_slot_waits,
-    start,
-)
+from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
 from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
@@ -116,9 +111,9 @@ def plan(
 
 
 def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
-    """Add a start after the starts that it waits for, whatever their names."""
+    """Add a start after those that come before it, whatever their names."""
     ahead, earlier_of = [decision], dict[str, list[Decision]]()
-    while ahead:
+    while ahead:  # each is on top a second time when those before it have been added
         each = ahead[-1]
         if each.start_id is None and each.job_name not in earlier_of:
             earlier = earlier_of[each.job_name] = order.find_earlier(each)
@@ -127,8 +122,8 @@ def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
         ahead.pop()
         if each.start_id is None:
             note(draft, each)
-            starts = [other.start_id for other in earlier_of[each.job_name]]
-            start(draft, each, [*starts, *order.find_stops(each)])
+            starts = ids(other.start_id for other in earlier_of[each.job_name])
+            start(draft, each, starts, order.find_stops(each))
             _add_clear(draft, each)
 
 

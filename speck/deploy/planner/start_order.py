@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from speck.deploy.planner.draft import Decision, Draft
 from speck.deploy.planner.starts import is_rewired
@@ -12,89 +13,164 @@ from speck.model.job import Job
 from speck.model.link import Link
 
 
+@dataclass(slots=True)
+class _Rule:
+    """Which jobs a start waits for."""
+
+    awaited: set[str]
+    passed: set[str]
+    """Those of them behind which others are waited for, too. All others wait for those
+    themselves."""
+    found: dict[Link, dict[str, Decision]] = field(default_factory=dict)
+    """What is waited for behind a link."""
+
+
 class StartOrder:
     """The order of the starts of a plan, from the ends of the changed part to its beginnings.
 
-    If a start fails, no message has been sent yet to the job: what waits for it would be in its
-    session only, and not reach a reader that comes back to its old link.
+    A job that begins to send waits until jobs downstream of it run. Otherwise, if one of these
+    could not start, what was sent would be in its session only, and not reach a reader that comes
+    back to its old link.
     """
 
     def __init__(self, draft: Draft, decisions: Sequence[Decision]) -> None:
         self._draft = draft
         self._decisions_reading = defaultdict[Link, list[Decision]](list)
-        self._sharing = set[str]()
-        """The jobs whose link another reader leaves, or that follow another reader."""
-        self._reading_anew = set[str]()
-        """The jobs whose link has other producers or readers than their old one had."""
+        self._stops_reading = defaultdict[Link, list[int]](list)
+        """The stops of those that leave a link, or will write elsewhere, by the link."""
+        staying, sharing, reading_anew = set[str](), set[str](), set[str]()
         self._taking_over = set[str]()
-        """The jobs that follow another reader, or are rewired."""
-        self._stops_of_rewired = dict[str, int]()
+        """The jobs that follow another reader, or that ran with other links."""
         if draft.backlog_only or not draft.drain:
             return
-        before = _list_ends(each.job for each in draft.inventory.jobs.values())
-        wanted = _list_ends(draft.desired.jobs)
+        followed = {session.client_id for session in draft.predecessors.values()}
+        branched = _find_branched_links(draft, decisions)
+        for link, leaving in draft.leaving_readers.items():
+            self._stops_reading[link] += [step for _, step in leaving]
         for decision in decisions:
-            old, new = decision.old, decision.new
+            old, new, name = decision.old, decision.new, decision.job_name
             if new is None:
                 continue
             self._decisions_reading[new.source].append(decision)
-            if decision.stop_id is not None and decision.old is not None and is_rewired(decision):
-                self._stops_of_rewired[decision.job_name] = decision.stop_id
+            rewired = old is not None and is_rewired(decision)
+            if decision.stop_id is not None and rewired:
+                self._stops_reading[new.source].append(decision.stop_id)
             if not decision.starts:
                 continue
-            name = decision.job_name
             own = source_client_id(draft.installation, name, new.source)
-            leaving = draft.leaving_readers.get(new.source, ())
-            if own in draft.predecessors or any(client_id != own for client_id, _ in leaving):
-                self._sharing.add(name)
-            if old is None or (
-                old.job.source != new.source and before[old.job.source] != wanted[new.source]
-            ):
-                self._reading_anew.add(name)
-            if own in draft.predecessors or (old is not None and is_rewired(decision)):
+            others = {session for session, _ in draft.leaving_readers.get(new.source, ())} - {own}
+            if others - followed:
+                staying.add(name)
+            if others or own in draft.predecessors:
+                sharing.add(name)
+            if old is None or (old.job.source != new.source and new.source in branched):
+                reading_anew.add(name)
+            if own in draft.predecessors or rewired:
                 self._taking_over.add(name)
+        self._restarts = _Rule(staying, set())
+        self._begins = _Rule(sharing, set())
+        taken_over = sharing | reading_anew
+        self._takes_over = _Rule(taken_over, taken_over - self._taking_over)
 
     def find_earlier(self, decision: Decision) -> list[Decision]:
-        """The starts downstream of a job that come before its own.
+        """The jobs downstream that start before this one does.
 
-        Those of jobs that share a link with others, and, if this job takes over from others or is
-        rewired, of all that read something new. A reader that only follows its producer to a link
-        of another name is not waited for: if it cannot start, the messages are kept for it there.
+        If it stops and starts again with the same links, those that stay at a link which another
+        reader leaves for good. If it begins to send there, or its readers change at one record,
+        also those that follow another reader. If it takes over from another job, or gets other
+        links, also the new jobs, and where links branch those that read another link than before.
         """
-        takes_over = decision.job_name in self._taking_over
-        awaited = self._sharing | self._reading_anew if takes_over else self._sharing
-        if not awaited:
+        if not self._decisions_reading:
             return []
-        # what is found waits itself for those behind it
-        behind = awaited & self._taking_over if takes_over else awaited
-        return [it for it in self._walk(decision, behind) if it.job_name in awaited]
+        assert decision.new is not None
+        if decision.job_name in self._taking_over:
+            rule = self._takes_over
+        elif decision.stops and decision.job_name not in self._draft.cut_jobs:
+            rule = self._restarts
+        else:
+            rule = self._begins
+        return list(self._find_behind(decision.new.sink, rule).values()) if rule.awaited else []
 
     def find_stops(self, decision: Decision) -> list[int]:
-        """The stops of rewired jobs downstream of a job that did not run: the messages that wait
-        for it go where they are wanted now."""
-        if decision.stops or decision.old is None or not self._stops_of_rewired:
+        """The stops downstream that come before the start of a job that did not run.
+
+        The messages that wait for it would otherwise pass jobs that still run with their old links,
+        and miss those that have left.
+        """
+        if decision.stops or decision.old is None or not self._stops_reading:
             return []
-        stops = self._stops_of_rewired
-        found = (stops.get(it.job_name) for it in self._walk(decision, stops.keys()))
-        return [step for step in found if step is not None]
-
-    def _walk(self, decision: Decision, ends: Set[str]) -> Iterator[Decision]:
-        """The decisions downstream of a job, without those behind the jobs named in `ends`."""
         assert decision.new is not None
-        visited, ahead = {decision.new.sink}, [decision.new.sink]
+        visited, ahead, stops = {decision.new.sink}, [decision.new.sink], set[int]()
         while ahead:
-            for other in self._decisions_reading[ahead.pop()]:
-                yield other
-                assert other.new is not None
-                if other.job_name not in ends and other.new.sink not in visited:
-                    visited.add(other.new.sink)
-                    ahead.append(other.new.sink)
+            link = ahead.pop()
+            stops.update(self._stops_reading.get(link, ()))
+            behind = {it.new.sink for it in self._decisions_reading.get(link, ()) if it.new}
+            ahead += behind - visited
+            visited |= behind
+        return sorted(stops)
+
+    def _find_behind(self, link: Link, rule: _Rule) -> dict[str, Decision]:
+        """Whom a producer of a link waits for, by name. Links are looked at once for all starts,
+        from their ends."""
+        ahead, visited = [link], set[Link]()
+        while ahead:
+            each = ahead[-1]
+            if each not in rule.found and each not in visited:
+                visited.add(each)
+                ahead += set(self._list_passed_sinks(each, rule)) - visited
+                continue
+            ahead.pop()
+            if each not in rule.found:
+                rule.found[each] = self._collect(each, rule)
+        return rule.found[link]
+
+    def _collect(self, link: Link, rule: _Rule) -> dict[str, Decision]:
+        behind = [rule.found.get(sink, {}) for sink in self._list_passed_sinks(link, rule)]
+        readers = self._decisions_reading.get(link, ())
+        there = {it.job_name: it for it in readers if it.job_name in rule.awaited}
+        if not there and len(behind) == 1:
+            return behind[0]
+        for found in behind:
+            there |= found
+        return there
+
+    def _list_passed_sinks(self, link: Link, rule: _Rule) -> Iterator[Link]:
+        """The sinks of the readers of a link behind which others are waited for."""
+        for each in self._decisions_reading.get(link, ()):
+            if each.new and (each.job_name in rule.passed or each.job_name not in rule.awaited):
+                yield each.new.sink
 
 
-def _list_ends(jobs: Iterable[Job]) -> defaultdict[Link, set[tuple[str, str]]]:
-    """The jobs at each end of each link."""
-    ends = defaultdict[Link, set[tuple[str, str]]](set)
-    for job in jobs:
-        ends[job.sink].add(("producer", job.job_name))
-        ends[job.source].add(("reader", job.job_name))
-    return ends
+def _find_branched_links(draft: Draft, decisions: Sequence[Decision]) -> set[Link]:
+    """The links that are joined, as they are or will be, to one with several readers. Elsewhere all
+    messages go one way, so that those that wait for a job come back with it.
+
+    Empty if no job is to read another link than before.
+    """
+    if not any(it.old and it.new and it.old.job.source != it.new.source for it in decisions):
+        return set()
+    before = [it.job for it in draft.inventory.jobs.values()]
+    outside = [s.link for s in draft.inventory.sessions if s.reader is None]
+    counts = (
+        Counter([*(job.source for job in before), *outside, *draft.outside_readers]),
+        Counter([*(session.link for session in draft.sessions), *draft.outside_readers]),
+    )
+    joined = _join_links(before, draft.desired.jobs)
+    ahead = [link for count in counts for link, readers in count.items() if readers > 1]
+    found = set(ahead)
+    while ahead:
+        new = joined[ahead.pop()] - found
+        found |= new
+        ahead += new
+    return found
+
+
+def _join_links(before: Iterable[Job], wanted: Iterable[Job]) -> defaultdict[Link, set[Link]]:
+    """The links that are joined to each by a job, as it is or will be."""
+    joined, sources = defaultdict[Link, set[Link]](set), dict[str, Link]()
+    for job in (*before, *wanted):
+        first = sources.setdefault(job.job_name, job.source)
+        for one, other in ((job.source, job.sink), (first, job.source)):
+            joined[one].add(other)
+            joined[other].add(one)
+    return joined

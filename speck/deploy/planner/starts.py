@@ -45,8 +45,10 @@ def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     return attempt, draft.engine_job_id(name, attempt)
 
 
-def start(draft: Draft, decision: Decision, others: Sequence[int | None] = ()) -> None:
-    """Add a start after what it needs, and after the steps of other jobs in `others`."""
+def start(
+    draft: Draft, decision: Decision, starts: Sequence[int] = (), stops: Sequence[int] = ()
+) -> None:
+    """Add a start after what it needs, after other `starts`, and when other `stops` are over."""
     job = decision.new
     assert job is not None
     attempt, job_id = make_next_attempt(draft, decision.job_name)
@@ -54,12 +56,13 @@ def start(draft: Draft, decision: Decision, others: Sequence[int | None] = ()) -
     if decision.again and old is not None:
         attempt, job_id, old = old.attempt, old.engine_job_id, old.base
     own = source_client_id(draft.installation, job.job_name, job.source)
-    after = [
+    needed = [
         upload(draft, job),
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
         *ids([draft.handover_of.get(own)]),
-        *ids([decision.stop_id, decision.clear_id, *others]),
+        *ids([decision.stop_id, decision.clear_id]),
+        *starts,
         *_find_leaving_readers(draft, decision, job),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
@@ -72,8 +75,8 @@ def start(draft: Draft, decision: Decision, others: Sequence[int | None] = ()) -
         job, attempt, job_id, job.sink in draft.links_read, keeps_state, former, stale
     )
     reason = "new job" if decision.old is None else decision.reason
-    whatever = frozenset(ids([decision.clear_id]))
-    decision.start_id = draft.add(operation, after, reason, whatever)
+    whatever = frozenset([*ids([decision.clear_id]), *(set(stops) - set(needed))])
+    decision.start_id = draft.add(operation, [*needed, *stops], reason, whatever)
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         add_way_back(draft, decision, operation)

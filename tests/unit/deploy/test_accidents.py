@@ -38,9 +38,11 @@ def apply(service: Service, *jobs: JsonObject, **more: Any) -> JsonObject:
     return body
 
 
-def left_blocked(service: Service, desired: CompositionDescription) -> None:
+def left_blocked(
+    service: Service, desired: CompositionDescription, request: Request = SOON
+) -> None:
     """Apply, see it blocked, cancel it."""
-    change = service.compositions.apply(desired, SOON).body["change"]
+    change = service.compositions.apply(desired, request).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
@@ -377,8 +379,7 @@ def test_a_removal_that_is_taken_back_at_its_last_step_keeps_the_state(service: 
     apply(service, P, far)
     feed("in", b"1", b"2")
     broker("edge-a").refuse("release", 10_000, UnreachableError("silent"))
-    change = service.compositions.apply(composition(P), replace(SOON, force=True)).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    left_blocked(service, composition(P), replace(SOON, force=True))
     assert {each["job_name"] for each in service.jobs.all()} == {"P", "Q"}
     broker("edge-a").forgive()
     apply(service, P, far)

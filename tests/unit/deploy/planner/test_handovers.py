@@ -115,7 +115,7 @@ def test_a_job_that_comes_between_follows_the_reader_while_the_producer_goes_on(
 [2,6] -> #7 handover edge-a/T from B to C: goes on where B ended
 [1,3,6] -> #8 start B on cloud: source edge-a/T -> edge-a/T2
 [] -> #9 upload aaaaaaaa to edge-a: needed there
-[1,2,7,8,9] -> #10 start C on edge-a: new job
+[1,2,7,9] -> #10 start C on edge-a: new job
 [6,7,8,10] -> #11 release edge-a/T of B: left
 """
     )

@@ -1,0 +1,122 @@
+"""Which starts wait for which others, and for which stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from speck.model.incarnation import EndState, Inventory
+from speck.model.job import Job
+from speck.model.plan import Plan, Start
+from tests.unit.deploy.planner.test_handovers import steps_before
+from tests.unit.deploy.planner.test_planner import deployed, job, moved, plan_jobs
+
+P = job("P", "edge-a/in", "edge-a/x")
+R = job("R", "edge-a/x", "edge-a/y")
+S = job("S", "edge-a/x", "edge-a/z")
+
+
+ENDS = ("stop", "cancel")
+
+
+def starts_before(plan: Plan, name: str) -> set[str]:
+    """The jobs whose starts come before that of `name`."""
+    starts = {it.id: it.operation for it in plan.steps if isinstance(it.operation, Start)}
+    (own,) = (step for step, start in starts.items() if start.job.job_name == name)
+    return {starts[step].job.job_name for step in steps_before(plan)[own] if step in starts}
+
+
+def stops_before(plan: Plan, name: str) -> set[str]:
+    """The jobs that stop, or end, before the start of `name`."""
+    (own,) = (
+        step.id
+        for step in plan.steps
+        if isinstance(step.operation, Start) and step.operation.job.job_name == name
+    )
+    stops = {it.id: it.operation.job_name for it in plan.steps if it.operation.kind in ENDS}
+    return {stops[step] or "" for step in steps_before(plan)[own] if step in stops}
+
+
+def stopped(inventory: Inventory, name: str) -> Inventory:
+    old = replace(inventory.jobs[name], end=EndState.ENDED, savepoint="file:/s")
+    return replace(inventory, jobs={**inventory.jobs, name: old})
+
+
+def test_new_jobs_wait_for_none() -> None:
+    plan = plan_jobs(deployed(), P, R, S)
+    assert [starts_before(plan, name) for name in "PRS"] == [set(), set(), set()]
+
+
+def test_jobs_that_only_move_wait_for_none() -> None:
+    far = [moved(each, "cloud") for each in (P, R, S)]
+    plan = plan_jobs(deployed(P, R, S), *far)
+    assert [starts_before(plan, name) for name in "PRS"] == [set(), set(), set()]
+
+
+def test_a_job_whose_output_changes_waits_for_the_new_reader() -> None:
+    renamed = replace(P, sink=P.sink._replace(topic="w"))
+    plan = plan_jobs(deployed(P, R), renamed, job("M", "edge-a/w", "edge-a/x"), R)
+    assert starts_before(plan, "P") == {"M"}
+
+
+def test_a_producer_does_not_wait_for_a_reader_that_goes_with_it_to_another_link() -> None:
+    """The reader's drain may fail, and what comes meanwhile goes no other way."""
+    p, r = (
+        replace(P, sink=P.sink._replace(topic="w")),
+        replace(R, source=P.sink._replace(topic="w")),
+    )
+    plan = plan_jobs(deployed(P, R), p, r)
+    assert starts_before(plan, "P") == set()
+
+
+def test_where_a_link_branches_it_does() -> None:
+    p, r = (
+        replace(P, sink=P.sink._replace(topic="w")),
+        replace(R, source=P.sink._replace(topic="w")),
+    )
+    plan = plan_jobs(deployed(P, R, S), p, r, replace(S, source=R.sink))
+    assert starts_before(plan, "P") == {"R", "S"}
+
+
+def test_an_update_does_not_wait_for_a_job_that_replaces_a_reader_of_its_link() -> None:
+    """It has its session beside the old one: nothing is lost if it cannot start."""
+    new = job("C", "edge-a/x", "edge-a/y", "cloud")
+    plan = plan_jobs(deployed(P, R, S), replace(P, parallelism=2), new, S)
+    assert starts_before(plan, "P") == set()
+
+
+def test_an_update_waits_for_who_stays_alone_at_its_link() -> None:
+    """What is sent from then on is for R only, and S may come back."""
+    behind = replace(S, source=R.sink)
+    plan = plan_jobs(deployed(P, R, S), moved(P, "cloud"), moved(R, "cloud"), behind)
+    assert "R" in starts_before(plan, "P")
+
+
+def test_a_job_that_did_not_run_waits_until_rewired_jobs_downstream_have_stopped() -> None:
+    inventory = stopped(deployed(P, R, job("T", "edge-a/y", "edge-a/out")), "P")
+    other = replace(R, sink=R.sink._replace(topic="v"))
+    plan = plan_jobs(inventory, P, other, job("T", "edge-a/v", "edge-a/out"))
+    assert {"R", "T"} <= stops_before(plan, "P")
+
+
+def test_a_job_that_did_not_run_waits_until_removed_readers_downstream_have_stopped() -> None:
+    inventory = stopped(deployed(P, R, job("T", "edge-a/y", "edge-a/out")), "P")
+    plan = plan_jobs(inventory, P, R)
+    assert stops_before(plan, "P") == {"T"}
+
+
+def test_a_long_chain_that_is_turned_round_in_branches_has_an_order() -> None:
+    """Each of its jobs waits for the next one: deeper than Python's stack."""
+    count = 1500
+    chain = [job(f"j{n:04}", f"edge-a/l{n}", f"edge-a/l{n + 1}") for n in range(count)]
+    others = [_renamed(each) for each in chain]
+    branch = job("branch", "edge-a/l1", "edge-a/b")
+    plan = plan_jobs(deployed(*chain[:3], branch), *others, branch)
+    assert starts_before(plan, "j0000") >= {"j0001", "j0002", f"j{count - 1:04}"}
+
+
+def _renamed(each: Job) -> Job:
+    return replace(
+        each,
+        source=each.source._replace(topic=f"{each.source.topic}-new"),
+        sink=each.sink._replace(topic=f"{each.sink.topic}-new"),
+    )
