@@ -35,7 +35,8 @@ KNOWN = {
     ("refuse", 495): "one of two jobs that follow a reader cannot start, and is rolled back: the"
     " reader goes on where the other one ended",
 }
-"""Seeds of faults that docs/guarantees.md names. Not strict: which step comes first is left to threads."""
+"""Seeds of faults that docs/guarantees.md names. Which step comes first is left to threads, and some
+trials come out right."""
 REPAIRED = [
     ("cancel", 65, True),
     ("cancel", 107, True),
