@@ -35,7 +35,7 @@ KNOWN = {
     ("refuse", 495): "one of two jobs that follow a reader cannot start, and is rolled back: the"
     " reader goes on where the other one ended",
 }
-"""Seeds of faults that docs/guarantees.md names. Which step comes first is left to threads, and some
+"""Seeds of faults that docs/guarantees.md names. Threads decide which step comes first: some
 trials come out right."""
 REPAIRED = [
     ("cancel", 65, True),
