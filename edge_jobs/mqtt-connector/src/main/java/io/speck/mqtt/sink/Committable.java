@@ -51,7 +51,7 @@ record Committable(
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Committable> {
-        private static final int VERSION = 3; // 1 had no `recent`, 2 one record a message
+        private static final int VERSION = 4; // 1 had no `recent`, 2 one record a message; to 3 uncompressed
 
         @Override
         public int getVersion() {
@@ -67,7 +67,7 @@ record Committable(
             out.writeUTF(committable.clientId);
             committable.messages.write(out);
             NumberedMessages.writeAll(committable.recent, out);
-            return bytes.toByteArray();
+            return StateCompression.compress(bytes.toByteArray());
         }
 
         @Override
@@ -75,7 +75,8 @@ record Committable(
             if (version < 1 || version > VERSION) {
                 throw new IOException("cannot read a committable of version " + version);
             }
-            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+            byte[] state = version < 4 ? bytes : StateCompression.decompress(bytes);
+            DataInputStream in = new DataInputStream(new ByteArrayInputStream(state));
             return new Committable(
                     BrokerAddress.parse(in.readUTF()),
                     in.readUTF(),
