@@ -167,7 +167,8 @@ _RULES = (
         ("execution.checkpointing.data-inline-threshold", "state.storage.fs.memory-threshold"),
         "20kb",
         lambda text: (size := size_bytes(text)) is None or size >= 100 * 1024,
-        "each checkpoint of a small state is many small files instead of one",
+        "each checkpoint of a small state is many small files instead of one, and a job that starts"
+        " again reads them byte by byte",
         "execution.checkpointing.data-inline-threshold: 1mb",
     ),
     _Rule(

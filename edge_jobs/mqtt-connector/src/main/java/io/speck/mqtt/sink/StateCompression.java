@@ -26,8 +26,7 @@ final class StateCompression {
         if (state.length >= WORTHWHILE_BYTES) {
             Lz4Compressor lz4 = new Lz4Compressor();
             byte[] compressed = new byte[lz4.maxCompressedLength(state.length)];
-            int length =
-                    lz4.compress(state, 0, state.length, compressed, 0, compressed.length);
+            int length = lz4.compress(state, 0, state.length, compressed, 0, compressed.length);
             if (length < state.length) {
                 return join(state.length, compressed, length);
             }
@@ -37,29 +36,34 @@ final class StateCompression {
 
     /** @throws IOException if the bytes are damaged */
     static byte[] decompress(byte[] bytes) throws IOException {
-        if (bytes.length < Integer.BYTES) {
-            throw new IOException("cannot read sink state: it ends after %d bytes".formatted(bytes.length));
+        int rest = bytes.length - Integer.BYTES;
+        if (rest < 0) {
+            throw new IOException("cannot read sink state: it has %d bytes".formatted(bytes.length));
         }
         int length = ByteBuffer.wrap(bytes).getInt();
-        int rest = bytes.length - Integer.BYTES;
         if (length == 0) {
             return Arrays.copyOfRange(bytes, Integer.BYTES, bytes.length);
         }
         if (length < 0 || length > (long) rest * MAX_RATIO) {
-            throw new IOException("cannot read sink state: %d bytes of length %d".formatted(rest, length));
+            throw new IOException(
+                    "cannot read sink state: %d bytes cannot hold %d".formatted(rest, length));
         }
         byte[] state = new byte[length];
+        int read;
         try {
-            if (new Lz4Decompressor().decompress(bytes, Integer.BYTES, rest, state, 0, length) == length) {
-                return state;
-            }
+            read = new Lz4Decompressor().decompress(bytes, Integer.BYTES, rest, state, 0, length);
         } catch (MalformedInputException e) {
             throw new IOException("cannot read sink state: its LZ4 block is damaged", e);
         }
-        throw new IOException("cannot read sink state: it is shorter than " + length + " bytes");
+        if (read != length) {
+            throw new IOException(
+                    "cannot read sink state: %d bytes instead of %d".formatted(read, length));
+        }
+        return state;
     }
 
     private static byte[] join(int length, byte[] bytes, int count) {
-        return ByteBuffer.allocate(Integer.BYTES + count).putInt(length).put(bytes, 0, count).array();
+        int size = Integer.BYTES + count;
+        return ByteBuffer.allocate(size).putInt(length).put(bytes, 0, count).array();
     }
 }
