@@ -43,7 +43,9 @@ def _figures(result: Result) -> str:
         " the longest of each change at the end of the chain. With kills, an"
         " engine, a broker or the service is killed within 2 s after each change was asked for"
         f" ({killed['engine']}, {killed['broker']} and {killed['service']} times); brokers and"
-        " sinks then send again what may not have been kept. `at_most_once` promises nothing."
+        " sinks then send again what may not have been kept; a sink that was stopped just before"
+        " can send nothing again ([expected losses](guarantees.md#expected-losses))."
+        " `at_most_once` promises nothing."
     )
     heads = ["delivery", ">changes", ">published", ">lost", ">repeated", ">repeated outside"]
     heads += [">bytes sent again", ">two copies", ">silence p50, s", ">p95, s", ">max, s"]
@@ -82,7 +84,7 @@ def _headline(result: Result) -> list[tuple[str, str]]:
         killed = sum(kills["killed"].values())
         rows.append((f"The same with {killed} kills of engines, brokers and the service", kills))
     return [
-        (what, f"{of['published']:,} sent, {of['lost']} lost, {of['repeated']} repeated")
+        (what, f"{of['published']:,} sent, {of['lost']:,} lost, {of['repeated']} repeated")
         for what, of in rows
     ]
 
