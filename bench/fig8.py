@@ -58,7 +58,7 @@ class Bench:
 
     def run(self, way: str, interval_ms: float, seconds: float = SECONDS) -> JsonObject:
         """Deploy the job, feed it, measure for `seconds` after a lead, wait for what is to come."""
-        _spare_collector()
+        _freeze_objects()
         with self._deploy(PLACES[way]) as reader:
             feed = DetectionFeed(
                 {SITE: self._brokers[EDGE]},
@@ -130,8 +130,8 @@ class Bench:
         return link.up_bytes + link.down_bytes
 
 
-def _spare_collector() -> None:
-    """A full collection looks through what was imported, too, and takes more than `MOST_LATE_MS`,
+def _freeze_objects() -> None:
+    """A full garbage collection looks through what was imported, too, and takes some 100 ms,
     in which the feed sends nothing: what exists before a run is left out."""
     gc.collect()
     gc.freeze()
