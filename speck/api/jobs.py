@@ -109,8 +109,8 @@ def list_exceptions(job_name: str) -> Response:
 
 @routes.get("/jobs/<job_name>/metrics", answers={200: shapes.JobMetricsShape})
 def get_job_metrics(job_name: str) -> Response:
-    """The engine's current counters of the job, by operator-scoped name, and its rates between
-    the collector's last two polls."""
+    """The engine's current counters of the job, by operator-scoped name (none while the engine does
+    not list it, e.g. during its start), and its rates between the collector's last two polls."""
     return jsonify(service().jobs.metrics(job_name))
 
 

@@ -98,11 +98,13 @@ class Jobs:
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
-        the rates that were last collected (see `Sampler.rate_job`)."""
+        the rates that were last collected (see `Sampler.rate_job`). There are no counters while the
+        engine does not list the job: it is being started, or the engine has lost it."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
-            metrics = dict(engine.metrics(incarnation.engine_job_id))
+            is_listed = engine.status(incarnation.engine_job_id) is not None
+            metrics = dict(engine.metrics(incarnation.engine_job_id)) if is_listed else {}
         rates = self._measured(incarnation)
         owner = self._list.owner(name)
         composition = visible_name(owner) if owner else None

@@ -72,6 +72,14 @@ def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
     )
 
 
+def test_a_job_that_its_engine_does_not_list_has_no_counters(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    assert service.jobs.metrics("A")["metrics"]
+    engine("edge-a").forget_jobs()
+    answer = service.jobs.metrics("A")
+    assert (answer["job_name"], answer["site"], answer["metrics"]) == ("A", "edge-a", {})
+
+
 def test_a_job_that_does_not_run_in_time_is_202_with_its_change(service: Service) -> None:
     engine("edge-a").hold_starts = True
     answer = service.jobs.post(job("A"), 0)
