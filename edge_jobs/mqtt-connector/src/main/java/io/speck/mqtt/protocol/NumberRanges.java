@@ -172,11 +172,10 @@ final class NumberRanges {
         }
     }
 
-    /** @param rangesOnly the first version of the state */
-    static NumberRanges read(DataInput in, boolean rangesOnly) throws IOException {
-        long lost = rangesOnly ? 0 : in.readLong();
-        long start = rangesOnly ? Long.MIN_VALUE : in.readLong();
-        boolean away = !rangesOnly && in.readBoolean();
+    static NumberRanges read(DataInput in) throws IOException {
+        long lost = in.readLong();
+        long start = in.readLong();
+        boolean away = in.readBoolean();
         int size = in.readInt();
         long[] bounds = new long[Math.max(2, size)];
         for (int i = 0; i < size; i++) {

@@ -121,13 +121,12 @@ final class ProducerNumbers {
         }
     }
 
-    /** @param rangesOnly the first version of the state */
-    static ProducerNumbers read(DataInput in, boolean rangesOnly) throws IOException {
+    static ProducerNumbers read(DataInput in) throws IOException {
         ProducerNumbers numbers = new ProducerNumbers();
-        numbers.unheard = !rangesOnly && in.readBoolean();
+        numbers.unheard = in.readBoolean();
         int count = in.readInt();
         for (int i = 0; i < count; i++) {
-            numbers.epochs.put(in.readLong(), NumberRanges.read(in, rangesOnly));
+            numbers.epochs.put(in.readLong(), NumberRanges.read(in));
         }
         return numbers;
     }

@@ -153,15 +153,15 @@ public final class TakenNumbers {
         }
     }
 
-    /** @param rangesOnly the first version of the state, which had ranges only */
-    public static TakenNumbers read(DataInput in, boolean rangesOnly) throws IOException {
+    /** Reads what {@link #write} wrote. */
+    public static TakenNumbers read(DataInput in) throws IOException {
         TakenNumbers taken = new TakenNumbers();
         taken.messages = in.readLong();
-        taken.lost = rangesOnly ? 0 : in.readLong();
-        taken.link = rangesOnly ? 0 : in.readLong();
+        taken.lost = in.readLong();
+        taken.link = in.readLong();
         int count = in.readInt();
         for (int i = 0; i < count; i++) {
-            taken.producers.put(in.readUTF(), ProducerNumbers.read(in, rangesOnly));
+            taken.producers.put(in.readUTF(), ProducerNumbers.read(in));
         }
         return taken;
     }

@@ -51,7 +51,7 @@ record Committable(
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Committable> {
-        private static final int VERSION = 4; // 1 had no `recent`, 2 one record a message; to 3 uncompressed
+        private static final int VERSION = 4;
 
         @Override
         public int getVersion() {
@@ -72,17 +72,18 @@ record Committable(
 
         @Override
         public Committable deserialize(int version, byte[] bytes) throws IOException {
-            if (version < 1 || version > VERSION) {
+            if (version != VERSION) {
                 throw new IOException("cannot read a committable of version " + version);
             }
-            byte[] state = version < 4 ? bytes : StateCompression.decompress(bytes);
-            DataInputStream in = new DataInputStream(new ByteArrayInputStream(state));
+            DataInputStream in =
+                    new DataInputStream(
+                            new ByteArrayInputStream(StateCompression.decompress(bytes)));
             return new Committable(
                     BrokerAddress.parse(in.readUTF()),
                     in.readUTF(),
                     in.readUTF(),
-                    NumberedMessages.read(in, version < 3),
-                    version == 1 ? List.of() : NumberedMessages.readAll(in, version < 3));
+                    NumberedMessages.read(in),
+                    NumberedMessages.readAll(in));
         }
     }
 }

@@ -141,7 +141,7 @@ public final class MqttSink
     }
 
     static final class StateSerializer implements SimpleVersionedSerializer<State> {
-        private static final int VERSION = 3; // 1 had no `exact`, 2 no `recent`
+        private static final int VERSION = 3;
         private final Committable.Serializer committables = new Committable.Serializer();
 
         @Override
@@ -166,15 +166,15 @@ public final class MqttSink
 
         @Override
         public State deserialize(int version, byte[] bytes) throws IOException {
-            if (version < 1 || version > VERSION) {
+            if (version != VERSION) {
                 throw new IOException("cannot read sink state of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
             return new State(
                     in.readLong(),
                     in.readLong(),
-                    version > 1 && in.readBoolean(),
-                    version > 2 && in.readBoolean()
+                    in.readBoolean(),
+                    in.readBoolean()
                             ? committables.deserialize(in.readInt(), in.readAllBytes())
                             : null);
         }

@@ -67,15 +67,14 @@ record NumberedMessages(ProducerEpoch epoch, long first, List<Message> messages)
         }
     }
 
-    /** @param plainOnly a former version, in which each message had one record */
-    static NumberedMessages read(DataInput in, boolean plainOnly) throws IOException {
+    static NumberedMessages read(DataInput in) throws IOException {
         ProducerEpoch epoch = ProducerEpoch.of(in.readUTF(), in.readLong());
         long first = in.readLong();
         int count = in.readInt();
         List<Message> messages = new ArrayList<>(Math.min(count, MAX_INITIAL_CAPACITY));
         for (int i = 0; i < count; i++) {
             byte[] payload = new byte[in.readInt()];
-            Message.Format format = plainOnly ? Message.Format.PLAIN : FORMATS[in.readByte()];
+            Message.Format format = FORMATS[in.readByte()];
             int records = format == Message.Format.PLAIN ? 1 : in.readInt();
             in.readFully(payload);
             messages.add(new Message(format, records, payload));
@@ -90,11 +89,11 @@ record NumberedMessages(ProducerEpoch epoch, long first, List<Message> messages)
         }
     }
 
-    static List<NumberedMessages> readAll(DataInput in, boolean plainOnly) throws IOException {
+    static List<NumberedMessages> readAll(DataInput in) throws IOException {
         int count = in.readInt();
         List<NumberedMessages> runs = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            runs.add(read(in, plainOnly));
+            runs.add(read(in));
         }
         return runs;
     }

@@ -8,7 +8,7 @@
  * Both ways end in {@link io.speck.mqtt.sink.Publisher}; its parts are {@link
  * io.speck.mqtt.sink.SendQueue}, {@link io.speck.mqtt.sink.OutcomeHandler}, {@link
  * io.speck.mqtt.sink.RefusalRetry}, {@link io.speck.mqtt.sink.PendingResend}, {@link
- * io.speck.mqtt.sink.ResendWindow} and {@link io.speck.mqtt.sink.LinkStatus}. States that other
- * versions wrote are read by {@link io.speck.mqtt.sink.Committable} and {@code MqttSink.State}.
+ * io.speck.mqtt.sink.ResendWindow} and {@link io.speck.mqtt.sink.LinkStatus}. Checkpoints keep
+ * {@link io.speck.mqtt.sink.Committable} and {@code MqttSink.State}.
  */
 package io.speck.mqtt.sink;

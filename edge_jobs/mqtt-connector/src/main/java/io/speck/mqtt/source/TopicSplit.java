@@ -27,7 +27,7 @@ record TopicSplit(TakenNumbers taken) implements SourceSplit {
     }
 
     static final class Serializer implements SimpleVersionedSerializer<TopicSplit> {
-        private static final int VERSION = 2; // 1 kept ranges of numbers only
+        private static final int VERSION = 3;
 
         @Override
         public int getVersion() {
@@ -38,19 +38,17 @@ record TopicSplit(TakenNumbers taken) implements SourceSplit {
         public byte[] serialize(TopicSplit split) throws IOException {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             DataOutputStream out = new DataOutputStream(bytes);
-            out.writeBoolean(true); // both versions have this byte, and nothing depends on it
             split.taken.write(out);
             return bytes.toByteArray();
         }
 
         @Override
         public TopicSplit deserialize(int version, byte[] bytes) throws IOException {
-            if (version < 1 || version > VERSION) {
+            if (version != VERSION) {
                 throw new IOException("cannot read source state of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
-            in.readBoolean();
-            return new TopicSplit(TakenNumbers.read(in, version == 1));
+            return new TopicSplit(TakenNumbers.read(in));
         }
     }
 }

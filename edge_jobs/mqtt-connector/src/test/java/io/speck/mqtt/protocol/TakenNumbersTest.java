@@ -91,15 +91,6 @@ class TakenNumbersTest {
     }
 
     @Test
-    void readsTheStateOfTheFirstVersion() throws Exception {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        DataOutputStream out = new DataOutputStream(bytes);
-        out.writeLong(42); // messages
-        out.writeInt(0); // producers
-        assertEquals(42, read(bytes.toByteArray(), true).messages());
-    }
-
-    @Test
     void forgetsTheEpochMetFirstNotTheLowest() {
         for (int epoch = 16; epoch >= 11; epoch--) {
             taken.take("a/" + epoch + "/1");
@@ -386,33 +377,8 @@ class TakenNumbersTest {
     private static TakenNumbers throughState(TakenNumbers taken) throws Exception {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         taken.copy().write(new DataOutputStream(bytes));
-        return read(bytes.toByteArray(), false);
-    }
-
-    private static TakenNumbers read(byte[] bytes, boolean rangesOnly) throws Exception {
         return TakenNumbers.read(
-                new DataInputStream(new ByteArrayInputStream(bytes)), rangesOnly);
-    }
-
-    @Test
-    void readsTheFirstVersionOfTheState() throws Exception {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        DataOutputStream out = new DataOutputStream(bytes);
-        out.writeLong(5);
-        out.writeInt(1);
-        out.writeUTF("a");
-        out.writeInt(1);
-        out.writeLong(3);
-        out.writeInt(4);
-        for (long bound : new long[] {1, 2, 4, 6}) {
-            out.writeLong(bound);
-        }
-        TakenNumbers old = read(bytes.toByteArray(), true);
-        assertEquals(
-                "{\"v\":1,\"at\":0,\"checkpoint\":0,\"taken\":{\"a\":{\"3\":2}},"
-                        + "\"missing\":{\"a\":{\"3\":1}},\"above\":{\"a\":{\"3\":[[4,6]]}},"
-                        + "\"lost\":0,\"messages\":5}",
-                old.toJson(0, 0, null));
+                new DataInputStream(new ByteArrayInputStream(bytes.toByteArray())));
     }
 
     @Test

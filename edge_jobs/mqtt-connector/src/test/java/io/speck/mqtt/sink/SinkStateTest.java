@@ -3,6 +3,7 @@ package io.speck.mqtt.sink;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.speck.mqtt.connection.BrokerAddress;
@@ -10,11 +11,9 @@ import io.speck.mqtt.connection.Delivery;
 import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.ProducerEpoch;
-import java.io.ByteArrayOutputStream;
-import java.io.DataOutputStream;
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.util.List;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.junit.jupiter.api.Test;
 
 class SinkStateTest {
@@ -66,57 +65,36 @@ class SinkStateTest {
     }
 
     @Test
-    void theWritersStateIsReadInAllVersions() throws Exception {
+    void theWriterFindsItsNumbersAgain() throws Exception {
         MqttSink.StateSerializer serializer = new MqttSink.StateSerializer();
         MqttSink.State state = new MqttSink.State(5, 9, true, null);
-        assertEquals(state, serializer.deserialize(3, serializer.serialize(state)));
-        byte[] second = ByteBuffer.allocate(17).putLong(5).putLong(9).put((byte) 1).array();
-        assertEquals(state, serializer.deserialize(2, second));
-        byte[] first = ByteBuffer.allocate(16).putLong(5).putLong(9).array();
-        assertEquals(new MqttSink.State(5, 9, false, null), serializer.deserialize(1, first));
+        byte[] bytes = serializer.serialize(state);
+        assertEquals(state, serializer.deserialize(serializer.getVersion(), bytes));
+    }
+
+    @Test
+    void stateOfAnotherVersionIsRefused() {
+        for (SimpleVersionedSerializer<?> serializer :
+                List.of(new Committable.Serializer(), new MqttSink.StateSerializer())) {
+            for (int version : new int[] {0, serializer.getVersion() - 1, serializer.getVersion() + 1}) {
+                IOException error =
+                        assertThrows(
+                                IOException.class,
+                                () -> serializer.deserialize(version, new byte[64]));
+                assertTrue(error.getMessage().endsWith("of version " + version));
+            }
+        }
     }
 
     @Test
     void whatWasPublishedIsKeptForItsOwnLinkOnly() throws Exception {
         MqttSink.StateSerializer serializer = new MqttSink.StateSerializer();
         Committable recent = Committable.forLink(LINK, ProducerEpoch.of("p", 7), 10, List.of(EARLIER));
-        MqttSink.State read =
-                serializer.deserialize(
-                        3, serializer.serialize(new MqttSink.State(7, 9, false, recent)));
+        byte[] bytes = serializer.serialize(new MqttSink.State(7, 9, false, recent));
+        MqttSink.State read = serializer.deserialize(serializer.getVersion(), bytes);
         assertEquals(9, read.recentOver(LINK).get(0).toSinkMessages().get(0).number());
         LinkConfig other =
                 new LinkConfig(LINK.broker(), "u", "c-out", Delivery.AT_LEAST_ONCE, 10);
         assertEquals(List.of(), read.recentOver(other));
-    }
-
-    @Test
-    void batchesOfFormerVersionsAreRead() throws Exception {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        DataOutputStream out = new DataOutputStream(bytes);
-        out.writeUTF("tcp://h:1");
-        out.writeUTF("t");
-        out.writeUTF("c-out");
-        writeRun(out, 7, 41, 2);
-        Committable first = new Committable.Serializer().deserialize(1, bytes.toByteArray());
-        assertEquals(List.of(), first.recent());
-        assertEquals(42, first.messages().toSinkMessages().get(1).lastNumber());
-        out.writeInt(1);
-        writeRun(out, 6, 9, 1);
-        Committable second = new Committable.Serializer().deserialize(2, bytes.toByteArray());
-        assertEquals(9, second.recent().get(0).toSinkMessages().get(0).number());
-        assertTrue(second.messages().messages().get(1).isPlain());
-    }
-
-    /** As it was before a message could carry several records. */
-    private static void writeRun(DataOutputStream out, long epoch, long first, int records)
-            throws IOException {
-        out.writeUTF("p");
-        out.writeLong(epoch);
-        out.writeLong(first);
-        out.writeInt(records);
-        for (int i = 0; i < records; i++) {
-            out.writeInt(1);
-            out.writeByte(i);
-        }
     }
 }

@@ -2,10 +2,10 @@ package io.speck.mqtt.source;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.speck.mqtt.protocol.TakenNumbers;
-import java.io.ByteArrayOutputStream;
-import java.io.DataOutputStream;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import org.junit.jupiter.api.Test;
 
@@ -23,13 +23,14 @@ class TopicSplitTest {
     }
 
     @Test
-    void readsTheStateOfTheFirstVersion() throws Exception {
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        DataOutputStream out = new DataOutputStream(bytes);
-        out.writeBoolean(true);
-        out.writeLong(42); // messages
-        out.writeInt(0); // producers
-        assertEquals(42, serializer.deserialize(1, bytes.toByteArray()).taken().messages());
+    void refusesTheStateOfAnotherVersion() {
+        byte[] bytes = new byte[64];
+        for (int version : new int[] {0, serializer.getVersion() - 1, serializer.getVersion() + 1}) {
+            IOException error =
+                    assertThrows(
+                            IOException.class, () -> serializer.deserialize(version, bytes));
+            assertEquals("cannot read source state of version " + version, error.getMessage());
+        }
     }
 
     @Test
