@@ -54,7 +54,7 @@ def read(
 ) -> DataFrame:
     """Read the rows of `table` in the span; an empty frame if there are no files.
 
-    A column that a file lacks (an older version wrote it) is null. Truncated files, which
+    A column that a file lacks, since it came later, is null. Truncated files, which
     `find_damaged` lists, and the files `without` are skipped.
     """
     contract = contract_of(table)

@@ -265,14 +265,19 @@ class Calibrations:
         while self._clock.monotonic() < until and not self._over.is_set():
             self._clock.wait(_POLL_S)
             try:
-                reading = read_result(self._jobs.metrics(name)["metrics"], tasks)
+                counters = self._jobs.metrics(name)["metrics"]
             except TransientError:
                 continue
+            try:
+                reading = read_result(counters, tasks)
             except EngineRefusedError as error:
                 raise at_site(error, site) from error
             if reading is not None:
                 return reading
-        why = "the service stops" if self._over.is_set() else f"no result in {_MEASURE_S:.0f} s"
+        if self._over.is_set():
+            why = "the service stops"
+        else:
+            why = f"no result in {_MEASURE_S:.0f} s, job {name} is {self._jobs.get(name)['state']}"
         raise TransientError(f"cannot calibrate {site}: {why}; calibrate it again")
 
     def _own_jobs(self) -> list[str]:

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from speck.errors import ConflictError, EngineRefusedError, InvalidError, NotFoundError
+from speck.errors import (
+    ConflictError,
+    EngineRefusedError,
+    InvalidError,
+    NotFoundError,
+    TransientError,
+)
 from speck.service import Service
 from speck.service.calibration import PREFIX, job_name, read_result
 from speck.spec.schema import job_from_data
@@ -160,6 +166,22 @@ def test_a_failed_measurement_leaves_nothing(
         service.calibrations.run("cloud")
     assert service.jobs.all() == []
     assert service.calibrations.of("cloud") is None
+
+
+@pytest.mark.usefixtures("jar")
+def test_a_job_that_tells_nothing_is_named_with_its_state(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def metrics(_: str) -> dict[str, Any]:
+        return {"metrics": {}}  # its engine does not list it, or it has not counted yet
+
+    monkeypatch.setattr(service.jobs, "metrics", metrics)
+    monkeypatch.setattr("speck.service.calibration._MEASURE_S", 0.0)
+    service.calibrations.run_s = 0
+    says = rf"^cannot calibrate cloud: no result in 0 s, job {PREFIX}cloud is running; calibrate"
+    with pytest.raises(TransientError, match=says):
+        service.calibrations.run("cloud")
+    assert service.jobs.all() == []
 
 
 @pytest.mark.usefixtures("jar")

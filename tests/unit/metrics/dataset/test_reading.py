@@ -109,7 +109,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
     assert f"cannot read {bad}" in caplog.text
 
 
-def test_files_of_an_older_speck_lack_columns(writer: Writer) -> None:
+def test_a_column_that_a_file_lacks_is_null(writer: Writer) -> None:
     put(writer, task(0, busy_ms=1.0))
     (path,) = list_paths(writer.storage.local, TASKS)
     older = pq.ParquetFile(path).read().drop_columns(["host_cpu", "idle_ms"])

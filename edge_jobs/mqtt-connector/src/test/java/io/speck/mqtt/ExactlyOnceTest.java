@@ -322,7 +322,7 @@ class ExactlyOnceTest extends JobTest {
         assertEquals(epochs.stream().max(Comparator.naturalOrder()).get(), Long.valueOf(last));
     }
 
-    /** Classes of the connector may be renamed: state of any former version must be found again. */
+    /** Classes of the connector may be renamed: its state must still be found. */
     private static void assertNamesNoClass(String savepoint) throws Exception {
         Path metadata = Path.of(URI.create(savepoint)).resolve("_metadata");
         String text = Files.readString(metadata, StandardCharsets.ISO_8859_1);

@@ -11,7 +11,10 @@ import io.speck.mqtt.connection.Delivery;
 import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.ProducerEpoch;
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.List;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.junit.jupiter.api.Test;
@@ -70,6 +73,55 @@ class SinkStateTest {
         MqttSink.State state = new MqttSink.State(5, 9, true, null);
         byte[] bytes = serializer.serialize(state);
         assertEquals(state, serializer.deserialize(serializer.getVersion(), bytes));
+    }
+
+    /** Whoever changes these bytes must change the versions, too. */
+    @Test
+    void stateIsWrittenAsTheseBytes() throws Exception {
+        Committable batch = Committable.forLink(LINK, ProducerEpoch.of("p", 7), 41, List.of(EARLIER));
+        batch.messages().messages().add(new Message(Message.Format.BATCH, 2, new byte[] {3}));
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeInt(0); // not compressed
+        out.writeUTF("tcp://h:1");
+        out.writeUTF("t");
+        out.writeUTF("c-out");
+        writeRun(out, 7, 41);
+        out.writeInt(1); // payload
+        out.writeByte(1); // format
+        out.writeInt(2); // records
+        out.writeByte(3);
+        out.writeInt(1); // recent runs
+        writeRun(out, 6, 9);
+        out.writeInt(1);
+        out.writeByte(0);
+        out.writeByte(8);
+        Committable.Serializer committables = new Committable.Serializer();
+        assertEquals(4, committables.getVersion());
+        assertArrayEquals(bytes.toByteArray(), committables.serialize(batch));
+
+        byte[] state =
+                ByteBuffer.allocate(8 + 8 + 1 + 1 + 4 + bytes.size())
+                        .putLong(5)
+                        .putLong(9)
+                        .put((byte) 1) // exact
+                        .put((byte) 1) // has recent
+                        .putInt(4)
+                        .put(bytes.toByteArray())
+                        .array();
+        MqttSink.StateSerializer states = new MqttSink.StateSerializer();
+        assertEquals(3, states.getVersion());
+        assertArrayEquals(state, states.serialize(new MqttSink.State(5, 9, true, batch)));
+        state[8 + 8 + 1 + 1 + 3] = 3; // the version of what is recent
+        assertThrows(IOException.class, () -> states.deserialize(3, state));
+    }
+
+    private static void writeRun(DataOutputStream out, long epoch, long first)
+            throws IOException {
+        out.writeUTF("p");
+        out.writeLong(epoch);
+        out.writeLong(first);
+        out.writeInt(1); // messages
     }
 
     @Test
