@@ -301,9 +301,22 @@ class Calibrations:
 
     def _sweep(self) -> None:
         with self._busy:
+            until = self._clock.monotonic() + _START_S + _REMOVE_S
             for name in self._own_jobs():
-                with suppress(SpeckError):
-                    self._remove(name, SPECK)
+                while not self._is_swept(name) and self._clock.monotonic() < until:
+                    if self._over.wait(_POLL_S):
+                        return
+
+    def _is_swept(self, name: str) -> bool:
+        """Remove one; false while its start, which goes on where the service was killed, is in the
+        way. One that cannot be removed at all is left to the next calibration or start."""
+        try:
+            self._remove(name, SPECK)
+        except ConflictError:
+            return False
+        except SpeckError:
+            pass
+        return True
 
 
 def job_name(site: str) -> str:

@@ -204,7 +204,10 @@ def test_while_half_of_the_sites_hang_nothing_is_repaired(speck: Speck) -> None:
         wait_for(lambda: speck.count_taken("hang-3", "edge-a", "hang/2") > 50, "all jobs to take")
         before = {name: speck.job(name) for name in ("hang-1", "hang-2", "hang-3")}
         with frozen(speck, "edge-b", "edge-c"):
-            wait_for(lambda: any("at once" in it for it in events(speck, kind="site")), "the hold")
+            wait_for(
+                lambda: any("at the same time" in it for it in events(speck, kind="site")),
+                "the hold",
+            )
             end_at_engine(speck, "hang-1")
             wait_for(lambda: events(speck, kind="drift", job_name="hang-1"), "the drift")
             assert speck.job("hang-2")["state"] == "unreachable"

@@ -60,7 +60,7 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
             ended.wait(float(answer["again"]))
         caller.close()
 
-    with serving(tmp_path / "home", []) as server:
+    with serving(tmp_path / "home", [], more={"SPECK_SIMULATED": "1"}) as server:
         for name in names:
             body = {**site_body(name), "labels": {}}
             assert requests.post(f"{server.url}/sites", json=body, timeout=30).status_code == 201

@@ -19,6 +19,7 @@ from speck.service.calibration import PREFIX, job_name, read_result
 from speck.spec.schema import job_from_data
 from tests.calibrating import DONE, count_units, make_job_jar
 from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import engine
 from tests.waiting import wait_for
 
 
@@ -150,6 +151,26 @@ def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None
     }
     service.jobs.post(job_from_data(names), 10)
     service.calibrations.sweep()
+    wait_for(lambda: not service.jobs.all(), "the job to be removed")
+
+
+def test_what_was_left_in_the_middle_of_its_start_is_removed(service: Service, jar: str) -> None:
+    left = {
+        "job_name": f"{PREFIX}edge-a",
+        "site": "edge-a",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "io.speck.jobs.Calibrate",
+        "job_path": jar,
+    }
+    engine("edge-a").hold_starts = True
+    assert service.jobs.post(job_from_data(left), 0).status == 202
+    wait_for(lambda: engine("edge-a").jobs, "the start that goes on")
+    service.calibrations.sweep()
+    with pytest.raises(ConflictError):
+        service.jobs.delete(f"{PREFIX}edge-a", 0)
+    assert service.jobs.all()
+    engine("edge-a").let_go()
     wait_for(lambda: not service.jobs.all(), "the job to be removed")
 
 
