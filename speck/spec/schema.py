@@ -244,7 +244,7 @@ class CompositionSchema(StrictSchema):
 
     @post_dump
     def _omit_defaults(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        if data["drift"] == Drift.MEND:  # it says nothing new
+        if data["drift"] == Drift.MEND:
             del data["drift"]
         return {key: value for key, value in data.items() if value or key in ("name", "jobs")}
 

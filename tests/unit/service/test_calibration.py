@@ -14,6 +14,7 @@ from speck.errors import (
     NotFoundError,
     TransientError,
 )
+from speck.model.job import JobDescription
 from speck.service import Service
 from speck.service.calibration import PREFIX, job_name, read_result
 from speck.spec.schema import job_from_data
@@ -140,31 +141,29 @@ def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
         assert service.calibrations.run(sites[0])["pace"] == 1.0
 
 
+def left_job(jar: str) -> JobDescription:
+    """What calibrates edge-a, as a service that was killed leaves it."""
+    return job_from_data(
+        {
+            "job_name": f"{PREFIX}edge-a",
+            "site": "edge-a",
+            "source_topic": "a",
+            "sink_topic": "b",
+            "entry_class": "io.speck.jobs.Calibrate",
+            "job_path": jar,
+        }
+    )
+
+
 def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None:
-    names = {
-        "job_name": f"{PREFIX}edge-a",
-        "site": "edge-a",
-        "source_topic": "a",
-        "sink_topic": "b",
-        "entry_class": "io.speck.jobs.Calibrate",
-        "job_path": jar,
-    }
-    service.jobs.post(job_from_data(names), 10)
+    service.jobs.post(left_job(jar), 10)
     service.calibrations.sweep()
     wait_for(lambda: not service.jobs.all(), "the job to be removed")
 
 
 def test_what_was_left_in_the_middle_of_its_start_is_removed(service: Service, jar: str) -> None:
-    left = {
-        "job_name": f"{PREFIX}edge-a",
-        "site": "edge-a",
-        "source_topic": "a",
-        "sink_topic": "b",
-        "entry_class": "io.speck.jobs.Calibrate",
-        "job_path": jar,
-    }
     engine("edge-a").hold_starts = True
-    assert service.jobs.post(job_from_data(left), 0).status == 202
+    assert service.jobs.post(left_job(jar), 0).status == 202
     wait_for(lambda: engine("edge-a").jobs, "the start that goes on")
     service.calibrations.sweep()
     with pytest.raises(ConflictError):

@@ -112,8 +112,8 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
 def test_a_column_that_a_file_lacks_is_null(writer: Writer) -> None:
     put(writer, task(0, busy_ms=1.0))
     (path,) = list_paths(writer.storage.local, TASKS)
-    older = pq.ParquetFile(path).read().drop_columns(["host_cpu", "idle_ms"])
-    pq.write_table(older, path)
+    fewer = pq.ParquetFile(path).read().drop_columns(["host_cpu", "idle_ms"])
+    pq.write_table(fewer, path)
     (row,) = read(writer.storage, TASKS).to_pylist()
     assert (row["busy_ms"], row["host_cpu"], row["idle_ms"]) == (1.0, None, None)
 
