@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 from binders.memory.faults import Faults
 from binders.memory.messages import Message
 from speck.binding import BrokerCapability, Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken
+
+_SAVED = ("sessions", "readers", "taken", "sent")
+"""What a broker keeps in its file."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class Queues(Faults):
     dropped: list[Message] = field(default_factory=list)
     measures: BrokerMeasures | None = None
     thrown_out: list[str] = field(default_factory=list)
+    _file: dict[str, Any] = field(default_factory=dict)
 
     def subscribe(self, client_id: str, topic: str) -> Session:
         """Return the session of `client_id`, created if necessary."""
@@ -68,11 +74,25 @@ class Queues(Faults):
         return session
 
     def restart(self) -> None:
-        """Crash and restart: everything in memory is lost."""
+        """Crash and restart without a file: everything in memory is lost."""
+        self._file = {}
+        self.kill()
+
+    def autosave(self) -> None:
+        """Write sessions, queues and retained messages to the file, all at the same moment."""
+        with self.lock:
+            self._file = {name: deepcopy(getattr(self, name)) for name in _SAVED}
+
+    def kill(self) -> None:
+        """Crash and restart: what came since the last autosave is lost, and all are cut off."""
         with self.lock:
             self.uptime_s = 0
-            for state in (self.sessions, self.readers, self.taken, self.sent, self.dropped):
-                state.clear()
+            self.dropped.clear()
+            for name in _SAVED:
+                getattr(self, name).clear()
+                getattr(self, name).update(deepcopy(self._file.get(name, {})))
+            for session in self.sessions.values():
+                session.holder = None
 
     def has_session(self, topic: str) -> bool:
         """Whether a message on `topic` would reach a session."""

@@ -75,11 +75,16 @@ class MqttBroker:
 
         No message is taken from the session: acknowledgements are manual and none is sent, and
         Receive Maximum 1 limits the messages that are sent in vain to one.
+
+        The session is always made with Clean Start 0: Mosquitto does not write a session to its
+        file that began with Clean Start 1, whatever its expiry, and loses it when it is killed.
         """
         _check_topic(topic)
+        if fresh:
+            self._end_session(client_id)
         session = Session(
             client_id,
-            clean=fresh,
+            clean=False,
             expiry_s=SESSION_EXPIRY_S,
             receive_maximum=1,
             manual_ack=True,
@@ -88,11 +93,14 @@ class MqttBroker:
         with self._open(session) as connection:
             connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
             connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
-            if connection.version == V5 or not fresh:
-                return connection.session_present
-        # in MQTT 3.1.1 a clean session ends with its connection: create a lasting one
-        self.reserve(client_id, topic)
-        return False
+            return connection.session_present
+
+    def _end_session(self, client_id: str) -> None:
+        """End a session. The broker does so before it accepts the connection, whose own session
+        ends with it or as the next one takes it over."""
+        wiping = Session(client_id, lingers=self._version == V311)
+        with self._open(wiping, eager=False):
+            pass
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; with `last_reader` announce that the link
