@@ -19,6 +19,8 @@ def describe_measured(
         "site": site,
         "evidence": "sufficient",
         "why": [],
+        "rate_evidence": "sufficient",
+        "rate_why": [],
         "seconds": 600.0,
         "samples": 120,
         "in_rate": rate,
@@ -26,6 +28,7 @@ def describe_measured(
         "selectivity": selectivity,
         "core_s_per_record": 0.001,
         "reference_core_s_per_record": 0.001,
+        "reference_cores": None if rate is None else 0.001 * rate,
         "true_processing_rate": 1000.0,
         "true_output_rate": 1000.0,
         "utilisation": 0.1,
@@ -55,13 +58,16 @@ def describe_unmeasured(name: str, site: str, composition: str = "c") -> JsonObj
             "selectivity",
             "core_s_per_record",
             "reference_core_s_per_record",
+            "reference_cores",
             "bytes_in_per_record",
             "bytes_out_per_record",
             "contended",
         )
     )
     job = describe_measured(name, site, composition=composition)
-    return {**job, **nothing, "evidence": "insufficient", "why": ["busy for 0.2 s only"]}
+    why = ["busy for 0.2 s only"]
+    weak = {"evidence": "insufficient", "why": why, "rate_evidence": "insufficient"}
+    return {**job, **nothing, **weak, "rate_why": why}
 
 
 def site_told(name: str, **more: Any) -> JsonObject:

@@ -56,6 +56,8 @@ JOBS = Contract(
         "ended": "boolean",  # it was not running at the end of the window
         "evidence": "string",
         "why": "array<string>",
+        "rate_evidence": "string",  # for its rates; `evidence` is for its cost as well
+        "rate_why": "array<string>",
         "confidence": "string",
         "seconds": "double",
         "samples": "bigint",
@@ -64,6 +66,7 @@ JOBS = Contract(
         "selectivity": "double",
         "core_s_per_record": "double",
         "reference_core_s_per_record": "double",
+        "reference_cores": "double",  # reference core-seconds a second
         "true_processing_rate": "double",
         "true_output_rate": "double",
         TRUE_OUTPUT: "double",  # out_rate by busy seconds per second, as flink-placement has it
@@ -126,10 +129,16 @@ def describe_jobs(
           FROM joined
         ),
         shared AS (SELECT *, {_CPU_SHARE} AS cpu_share FROM own),
-        judged AS (SELECT *, {list_of(_OBJECTIONS)} AS objections FROM shared),
+        judged AS (
+          SELECT *, {list_of(_RATE_OBJECTIONS)} AS rate_why, {list_of(_OBJECTIONS)} AS objections
+          FROM shared
+        ),
         costed AS (
           SELECT *,
             CASE WHEN size(objections) = 0 THEN 'sufficient' ELSE 'insufficient' END AS evidence,
+            CASE WHEN size(rate_why) = 0 THEN 'sufficient' ELSE 'insufficient' END
+              AS rate_evidence,
+            CASE WHEN size(rate_why) = 0 THEN coalesce(cpu, busy * cpu_share) END AS cores_used,
             CASE WHEN in_rate > 0 THEN out_rate / in_rate END AS selectivity,
             CASE WHEN size(objections) = 0 THEN coalesce(cpu, busy * cpu_share) / in_rate END
               AS core_s_per_record,
@@ -162,6 +171,7 @@ def describe_jobs(
         )
         SELECT *,
           core_s_per_record * coalesce(pace, 1D) AS reference_core_s_per_record,
+          cores_used * coalesce(pace, 1D) AS reference_cores,
           true_processing_rate * selectivity AS true_output_rate,
           {divide_by_busy_time("out_rate", "busy")} AS {TRUE_OUTPUT},
           rates AS tasks,
@@ -229,9 +239,13 @@ full load, too. Otherwise, if a site's tasks are busy for more than half of its 
 other programs make them wait, and busy time overestimates the work; then the share follows from the
 CPU time of the engine's processes."""
 
-_OBJECTIONS = {
+_RATE_OBJECTIONS = {
     f"most_pairs < {MIN_PAIRS}": "format_string('%d usable pairs of samples', most_pairs)",
     "in_rate IS NULL": "'input records are not reported'",
+}
+"""Reasons why the evidence is insufficient for rates."""
+
+_OBJECTIONS = _RATE_OBJECTIONS | {
     f"in_rate * seconds < {MIN_RECORDS}": (
         "format_string('only %.0f input records', in_rate * seconds)"
     ),

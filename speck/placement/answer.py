@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from speck.placement.evaluate import predict
+from speck.placement.evidence import undo_moves_without_evidence
 from speck.placement.instance import Instance
 from speck.placement.memory import keep_memory
 from speck.placement.model import Kind, Placement
+
+KEPT_NOTE = "they stay, since what their new site or its uplink carries was not measured"
 
 
 def make_placement(
@@ -23,14 +26,20 @@ def make_placement(
     """The placement that a policy returns. `optimal` and `gap` are the policy's own claims.
 
     Jobs that a site has no memory for are moved (`keep_memory`), unless `moves_for_memory` is
-    false.
+    false. Moves onto what is closed are undone (`undo_moves_without_evidence`): a policy that knows
+    nothing of evidence keeps to it, too.
     """
     if moves_for_memory:
         new_sites = keep_memory(instance, sites)
-        moved_loads = [name for name in instance.movable if new_sites[name] != sites[name]]
+        moved_loads = _list_changes(instance, sites, new_sites)
         if moved_loads:
             sites, optimal, gap = new_sites, False, None
             notes = (*notes, f"moved for lack of memory at their site: {', '.join(moved_loads)}")
+    new_sites = undo_moves_without_evidence(instance, sites)
+    kept_loads = _list_changes(instance, sites, new_sites)
+    if kept_loads:
+        sites, optimal, gap = new_sites, False, None
+        notes = (*notes, f"{KEPT_NOTE}: {', '.join(kept_loads)}")
     prediction = predict(instance, sites)
     sites_by_load = {load.name: sites[load.name] for load in instance.problem.loads}
     return Placement(
@@ -43,6 +52,12 @@ def make_placement(
         optimal=optimal and not prediction.violations,
         gap=None if prediction.violations else gap,
     )
+
+
+def _list_changes(
+    instance: Instance, before: Mapping[str, str], after: Mapping[str, str]
+) -> list[str]:
+    return [name for name in instance.movable if before[name] != after[name]]
 
 
 def explain(instance: Instance, sites: Mapping[str, str], name: str) -> str:

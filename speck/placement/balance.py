@@ -44,12 +44,11 @@ class Rolbts:
         links = _Links(filling) if self.objective == "both" else None
         for name in instance.movable:
             if not instance.slots_of(name):
-                flow = filling.find_main_input(name)
-                first = next(iter(instance.places))
-                filling.put(name, filling.sites[flow.start] if flow is not None else first)
+                filling.put(name, _find_topic_site(filling, name))
                 continue
             best: tuple[Fraction, str] | None = None
-            for site in instance.places:
+            for place in instance.sites_for(name):
+                site = place.name
                 variance = _compute_variance(filling, slots, name, site)
                 if variance is None or (links is not None and not links.have_room(name, site)):
                     continue
@@ -57,8 +56,19 @@ class Rolbts:
                     variance += links.compute_variance(name, site)
                 if best is None or variance < best[0]:
                     best = (variance, site)
-            filling.put(name, best[1] if best is not None else max(slots, key=lambda s: slots[s]))
+            if best is None:
+                largest = max(instance.sites_for(name), key=lambda place: slots[place.name])
+                best = (Fraction(0), largest.name)
+            filling.put(name, best[1])
         return make_placement(self.name, instance, filling.sites)
+
+
+def _find_topic_site(filling: Filling, name: str) -> str:
+    """The site that sends most of a topic's bytes, if the topic may be there; else the first."""
+    flow, instance = filling.find_main_input(name), filling.instance
+    if flow is not None and instance.may_be_at(name, filling.sites[flow.start]):
+        return filling.sites[flow.start]
+    return instance.sites_for(name)[0].name
 
 
 class _Links:
@@ -114,12 +124,12 @@ class Fsace:
         instance = Instance(problem)
         filling = Filling(instance)
         for name in instance.movable:
-            flow = filling.find_main_input(name)
-            if not instance.slots_of(name) and flow is not None:
-                filling.put(name, filling.sites[flow.start])
+            if not instance.slots_of(name) and filling.find_main_input(name) is not None:
+                filling.put(name, _find_topic_site(filling, name))
                 continue
-            able = [place for place in instance.places.values() if _has_room(filling, name, place)]
-            candidates = able or list(instance.places.values())
+            allowed = instance.sites_for(name)
+            able = [place for place in allowed if _has_room(filling, name, place)]
+            candidates = able or list(allowed)
             best = max(candidates, key=lambda place: self._rate_ability(filling, place))
             filling.put(name, best.name)
         return make_placement(self.name, instance, filling.sites)

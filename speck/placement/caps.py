@@ -117,7 +117,8 @@ class _Search:
             for flow in self.instance.into[name]
             if flow.start in self.filling.sites
         }
-        for site, place in self.instance.places.items():
+        for place in self.instance.sites_for(name):
+            site = place.name
             if not self.instance.keeps_up(name, place):
                 continue
             self._put(name, site)
@@ -168,7 +169,8 @@ class _Search:
         self._clear()
         for name in self.order:
             best: tuple[float, float, str] | None = None
-            for site in self.instance.places:
+            for place in self.instance.sites_for(name):
+                site = place.name
                 cost = self.filling.cost_of(name, site)
                 self._put(name, site)
                 candidate = (self.filling.total_excess(), cost, site)

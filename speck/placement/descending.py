@@ -97,7 +97,7 @@ def _send_down(instance: Instance, moves: Iterable[tuple[str, str]]) -> dict[str
     for name, edge in moves:
         if name in instance.fixed_sites or instance.places[edge].tier == CLOUD:
             continue
-        if instance.keeps_up(name, instance.places[edge]):
+        if instance.may_be_at(name, edge) and instance.keeps_up(name, instance.places[edge]):
             _move(filling, name, edge)
     return filling.sites
 
@@ -107,7 +107,8 @@ def _move(filling: Filling, name: str, edge: str) -> None:
     before, previous_sites = filling.total_excess(), dict(filling.sites)
     filling.put(name, edge)
     for topic in _list_topics(filling.instance, name):
-        costs = {site: filling.cost_of(topic, site) for site in filling.instance.places}
+        sites = [place.name for place in filling.instance.sites_for(topic)]
+        costs = {site: filling.cost_of(topic, site) for site in sites}
         here = filling.sites[topic]
         best = min(costs, key=lambda site: (costs[site], site != here))
         if costs[best] < costs[here]:

@@ -54,6 +54,8 @@ def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str
         return instance.why[name]
     if site not in instance.places:
         return f"{site} is not a registered site"
+    if not instance.may_be_at(name, site):
+        return f"{site} takes no more load: {instance.places[site].closed}"
     exceeded = _find_exceeded_limit(filling, name, site)
     if exceeded is not None:
         return f"with it at {site}, {exceeded}"

@@ -205,6 +205,12 @@ def list_site_violations(instance: Instance, site: str, sums: SiteSums) -> Itera
             f"uplink: {site} would send {sums.sent:.0f} bytes/s{at_rate}, "
             f"its uplink takes {place.uplink:.0f}"
         )
+    today = instance.closed_uplinks.get(site)
+    if today is not None and sums.sent > today * instance.scale * (1 + TOLERANCE):
+        yield (
+            f"uplink: {site} would send {sums.sent - today * instance.scale:.0f} bytes/s more than "
+            f"today, and how much its uplink carries is not known ({place.uplink_closed})"
+        )
 
 
 def _list_violations(

@@ -101,6 +101,9 @@ class Filling:
             total += _share_over(self.slots[site] - place.slots, place.slots)
         if place.uplink is not None:
             total += _share_over(self.sent[site] - place.uplink, place.uplink)
+        today = self.instance.closed_uplinks.get(site)
+        if today is not None:
+            total += _share_over(self.sent[site] - today * self.instance.scale, today)
         return total + self.memory_excess_of(site)
 
     def memory_excess_of(self, site: str) -> float:
@@ -112,6 +115,8 @@ class Filling:
 
     def fits(self, name: str, site: str) -> bool:
         """Whether the load can go to `site` without increasing any excess."""
+        if not self.instance.may_be_at(name, site):
+            return False
         if not self.instance.keeps_up(name, self.instance.places[site]):
             return False
         before, previous_site = self.total_excess(), self.sites.get(name)

@@ -59,7 +59,8 @@ def _relieve(filling: Filling) -> bool:
     for name in filling.instance.movable:
         if not exceeded & _find_relieved_sites(filling, name):
             continue
-        for site in filling.instance.places:
+        for place in filling.instance.sites_for(name):
+            site = place.name
             if site == filling.sites[name]:
                 continue
             for group in _list_groups(filling, name, site):
@@ -109,7 +110,8 @@ def _improve(filling: Filling, positions: Mapping[tuple[str, str], int]) -> None
     queue: list[_Proposal] = []
 
     def propose(name: str) -> None:
-        for site in filling.instance.places:
+        for place in filling.instance.sites_for(name):
+            site = place.name
             if site == filling.sites[name]:
                 continue
             groups = _list_groups(filling, name, site)
@@ -155,7 +157,9 @@ def _compute_saving(filling: Filling, group: list[str], site: str) -> float:
 def _list_groups(filling: Filling, name: str, site: str) -> list[list[str]]:
     """Groups that may move to `site`: the load with its upstream, with its readers, or alone."""
     leading, following = _find_feeders(filling, name, site), _find_readers(filling, name, site)
-    return [group for group in (leading, following) if len(group) > 1] + [[name]]
+    groups = [group for group in (leading, following) if len(group) > 1] + [[name]]
+    may_be_at = filling.instance.may_be_at
+    return [group for group in groups if all(may_be_at(each, site) for each in group)]
 
 
 def _find_readers(filling: Filling, name: str, site: str) -> list[str]:

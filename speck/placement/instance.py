@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from speck.errors import PermanentError
@@ -25,6 +26,7 @@ class Instance:
     move, and `why` the reason. `movable`: all other loads, in `order`. `intake`: records per second
     that the composition takes in. `scale`: factor on work and flows where limits are checked, so
     that the composition can sustain `Limits.min_rate`; 1 if the measured intake is that high.
+    `closed_uplinks`: by site with a closed uplink, the bytes per second that leave it today.
 
     Raises PermanentError for a problem without any placement: no places, duplicate or unknown
     names, a cycle of flows, a pin to an unknown place.
@@ -33,7 +35,7 @@ class Instance:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.limits = problem.limits
-        self.places = {place.name: place for place in problem.places}
+        self.places = {place.name: place for place in close_places(problem)}
         self.loads = {load.name: load for load in problem.loads}
         _refuse_bad_names(problem)
         self.into: dict[str, list[Flow]] = {name: [] for name in self.loads}
@@ -42,13 +44,20 @@ class Instance:
             self.into[flow.end].append(flow)
             self.out[flow.start].append(flow)
         self.order = self._sort_loads()
-        self.clouds = [place for place in problem.places if place.tier == CLOUD]
-        self.edges = [place for place in problem.places if place.tier != CLOUD]
+        self.clouds = [place for place in self.places.values() if place.tier == CLOUD]
+        self.edges = [place for place in self.places.values() if place.tier != CLOUD]
         self.fixed_sites: dict[str, str] = {}
         self.why: dict[str, str] = {}
         for load in problem.loads:
             self._fix(load)
+        if not problem.moves_unmeasured:
+            self._fix_ends_without_evidence()
         self.movable = tuple(name for name in self.order if name not in self.fixed_sites)
+        self.closed_uplinks = {
+            place.name: self._sum_sent_today(place.name)
+            for place in self.places.values()
+            if place.uplink_closed is not None
+        }
         self.work = {load.name: _work_of(load) for load in problem.loads}
         self.intake = self._sum_intake()
         min_rate = problem.limits.min_rate
@@ -91,6 +100,33 @@ class Instance:
             )
         self.fixed_sites[load.name] = site
         self.why[load.name] = why
+
+    def _fix_ends_without_evidence(self) -> None:
+        for start, end in self.problem.unmeasured:
+            for name in (start, end):
+                site = self.loads[name].site
+                if name not in self.fixed_sites and site is not None:
+                    self._fix_at(self.loads[name], site, f"{start} -> {end} was not measured")
+
+    def _sum_sent_today(self, site: str) -> float:
+        return math.fsum(
+            flow.bytes_per_s
+            for flow in self.problem.flows
+            if self.loads[flow.start].site == site != self.loads[flow.end].site
+        )
+
+    def sites_for(self, name: str) -> tuple[Place, ...]:
+        """The places where a load may be: its own one and those that are open; all if it runs
+        nowhere and none is open."""
+        here = self.loads[name].site
+        places = self.places.values()
+        allowed = tuple(each for each in places if each.closed is None or each.name == here)
+        return allowed or tuple(places)
+
+    def may_be_at(self, name: str, site: str) -> bool:
+        """Whether the site is one of `sites_for`."""
+        closed = self.places[site].closed is not None and self.loads[name].site != site
+        return not closed or self.places[site] in self.sites_for(name)
 
     def _sum_intake(self) -> float:
         from_outside = [f for f in self.problem.flows if self.loads[f.start].kind is Kind.END]
@@ -157,6 +193,31 @@ class Instance:
         return math.fsum(self.price_of(f, sites[f.start], sites[f.end]) for f in self.problem.flows)
 
 
+def close_places(problem: Problem) -> tuple[Place, ...]:
+    """The places of the problem, those that carry a flow without evidence closed."""
+    if problem.moves_unmeasured:
+        return tuple(replace(each, closed=None, uplink_closed=None) for each in problem.places)
+    site_of = {load.name: load.site for load in problem.loads}
+    closed: dict[str, str] = {}
+    uplinks: dict[str, str] = {}
+    for start, end in problem.unmeasured:
+        here, there = site_of.get(start), site_of.get(end)
+        why = f"{start} -> {end} was not measured"
+        for site in (here, there):
+            if site is not None:
+                closed.setdefault(site, why)
+        if here is not None and here != there:
+            uplinks.setdefault(here, why)
+    return tuple(
+        replace(
+            place,
+            closed=place.closed or closed.get(place.name),
+            uplink_closed=place.uplink_closed or uplinks.get(place.name),
+        )
+        for place in problem.places
+    )
+
+
 def _work_of(load: Load) -> float:
     return (load.work or 0.0) if load.kind is Kind.JOB else 0.0
 
@@ -172,10 +233,10 @@ def _refuse_bad_names(problem: Problem) -> None:
         if duplicates:
             raise PermanentError(f"cannot place: duplicate {what}: {', '.join(duplicates)}")
     names_of_loads = {load.name for load in problem.loads}
-    for flow in problem.flows:
-        for name in (flow.start, flow.end):
+    for start, end in [*((flow.start, flow.end) for flow in problem.flows), *problem.unmeasured]:
+        for name in (start, end):
             if name not in names_of_loads:
                 raise PermanentError(
-                    f"cannot place: the flow {flow.start} -> {flow.end} names {name}, "
+                    f"cannot place: the flow {start} -> {end} names {name}, "
                     f"which is not among the loads"
                 )

@@ -2,21 +2,20 @@
 
 Rates are propagated through the composition by topic: a job's input rate is what its producers send
 (their own input rate times their selectivity), not what it consumes; so a job that lags shows its
-real load. Unmeasured figures are not guessed.
+real load. Figures without evidence (`speck.placement.evidence`) are not used, nor guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from speck.model.values import JsonObject
+from speck.placement.evidence import doubt_cost, doubt_rates, measure_use
 from speck.placement.heaps import Heaps
 from speck.placement.model import Flow, Kind, Load
 from speck.placement.wiring import At, WiredJob, Wiring
 
-_CONTENDED = 0.5
-"""A job with a larger share of samples from a busy machine is not trusted."""
 _QUEUE_FIT = 0.5
 """A queue grows if a line fits its length over the window at least this well (r squared)."""
 _NOISE = 0.05
@@ -56,28 +55,29 @@ class Measurements:
             self._compute_rate(link)
 
     def doubts(self) -> dict[str, str]:
-        """Why a job's figures are unreliable, by job."""
+        """By job: why its figures are no evidence, so that it stays."""
         doubts = {}
         for job in self._wiring.jobs:
-            report = self._jobs.get(job.name)
-            if job.stopped:
-                continue
-            if report is None:
-                doubts[job.name] = "it is not in the analysis"
-            elif report["evidence"] != "sufficient":
-                doubts[job.name] = "; ".join(report["why"]) or "the evidence is insufficient"
-            elif (report["contended"] or 0.0) > _CONTENDED:
-                share = report["contended"]
-                doubts[job.name] = f"{share:.0%} of its samples are from a busy machine"
+            doubt = None if job.stopped else doubt_cost(self._jobs.get(job.name))
+            if doubt is not None:
+                doubts[job.name] = doubt
         return doubts
+
+    def uses_without_cost(self) -> Iterator[tuple[WiredJob, float | None]]:
+        """Running jobs whose cost for a record is not known, with the reference core-seconds per
+        second that each uses; None: not known either."""
+        for job in self._wiring.jobs:
+            report = self._jobs.get(job.name)
+            if not job.stopped and self.load(job).work is None:
+                yield job, measure_use(report)
 
     def load(self, job: WiredJob) -> Load:
         """The job as a load; without figures if it is stopped or its evidence is insufficient."""
         cost = self._figure_of(job, "reference_core_s_per_record")
         rate = self.rates.get(job.source)
-        report = self._jobs.get(job.name, {})
-        is_sufficient = not job.stopped and report.get("evidence") == "sufficient"
+        is_sufficient = not job.stopped and doubt_cost(self._jobs.get(job.name)) is None
         is_known = is_sufficient and cost is not None and rate is not None
+        report = self._jobs.get(job.name, {})
         state = report.get("state_bytes")
         return Load(
             name=job.name,
@@ -206,8 +206,11 @@ class Measurements:
         return rate * selectivity
 
     def _figure_of(self, job: WiredJob, name: str) -> float | None:
+        """A figure of the job's rates or sizes; None without evidence."""
         report = self._jobs.get(job.name)
-        return None if report is None or report.get(name) is None else float(report[name])
+        if report is None or report.get(name) is None or doubt_rates(report) is not None:
+            return None
+        return float(report[name])
 
 
 def _sum_outside_rates(composition: str, analysis: JsonObject) -> dict[At, float]:

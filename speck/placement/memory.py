@@ -44,8 +44,8 @@ def _move_cheapest(filling: Filling) -> bool:
         here = filling.sites[name]
         if here not in short_sites or not instance.memory_of(name):
             continue
-        for site, place in instance.places.items():
-            memory = place.memory_bytes
+        for place in instance.sites_for(name):
+            site, memory = place.name, place.memory_bytes
             room = None if memory is None else memory - filling.memory[site]
             if site == here or (room is not None and room < instance.memory_of(name)):
                 continue

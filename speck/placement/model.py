@@ -75,7 +75,9 @@ class Place:
     from the site to the core of the network; between two sites the latency is the sum of both.
     `busy`: reference core-seconds per second used by jobs that are not to be placed.
     `memory_bytes`: memory available to this composition, including that of its own jobs; None:
-    unknown, no limit.
+    unknown, no limit. `closed`: why the site takes no load that is not there already, and
+    `uplink_closed` why its uplink takes no more bytes than today: part of what uses them was not
+    measured, so nobody knows how much is free; None: they do.
     """
 
     name: str
@@ -87,6 +89,8 @@ class Place:
     latency_ms: float = 0.0
     busy: float = 0.0
     memory_bytes: float | None = None
+    closed: str | None = None
+    uplink_closed: str | None = None
 
     @property
     def capacity(self) -> float:
@@ -136,7 +140,9 @@ class Problem:
     """A placement problem: which of these sites for each of these loads?
 
     `ranking`: the jobs for edges, best candidate first, from the analysis; empty without one.
-    `moves_unmeasured`: jobs that run but were not measured may move like others.
+    `unmeasured`: (start, end) of flows without evidence. They are no part of `flows`: no sum
+    includes them, both ends stay, and the sites and the uplink that carry them are closed.
+    `moves_unmeasured`: what was not measured may move like all else, and closes nothing.
     """
 
     loads: tuple[Load, ...]
@@ -144,6 +150,7 @@ class Problem:
     places: tuple[Place, ...]
     limits: Limits = Limits()
     ranking: tuple[Candidate, ...] = ()
+    unmeasured: tuple[tuple[str, str], ...] = ()
     moves_unmeasured: bool = False
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.placement.evidence import doubt_rates, measure_use
 from speck.placement.measurements import pick_known
 from speck.placement.model import Place
 
@@ -15,6 +16,7 @@ UPLINK_SHARE = 0.9
 """The share of an uplink that MQTT packets may take. The rest is for the headers of TCP, IP and
 Ethernet, and for acknowledgements, which are not measured. An uplink on which more is measured is
 full: producers outside may send more than crosses it, and how much they send is not known."""
+NO_CORES = "its number of cores is unknown"
 LATENCY = "latency_ms"
 """The label of a site with its one-way latency to the core of the network."""
 
@@ -46,7 +48,7 @@ def make_places(
 ) -> tuple[tuple[Place, ...], list[str]]:
     """Build the places, and notes about missing information."""
     reports: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-    busy, sent_bytes, unmeasured = _sum_other_jobs(composition, analysis, others)
+    use = _sum_other_jobs(composition, analysis, others)
     places = []
     silent, without_cores, uncalibrated = [], [], []
     for name, site in sorted(sites.items()):
@@ -66,14 +68,14 @@ def make_places(
                 slots=slots if condition.answers else condition.held,
                 uplink=None
                 if site.uplink_mbps is None
-                else max(
-                    0.0, site.uplink_mbps * _MEGABIT * UPLINK_SHARE - sent_bytes.get(name, 0.0)
-                ),
+                else max(0.0, site.uplink_mbps * _MEGABIT * UPLINK_SHARE - use.sent.get(name, 0.0)),
                 latency_ms=float(site.labels.get(LATENCY, 0.0)),
-                busy=busy.get(name, 0.0),
+                busy=use.busy.get(name, 0.0),
+                closed=use.say_unmeasured(name) or (NO_CORES if cores is None else None),
+                uplink_closed=use.unmeasured_uplinks.get(name),
             )
         )
-    return tuple(places), _list_notes(silent, without_cores, uncalibrated, unmeasured)
+    return tuple(places), _list_notes(silent, without_cores, uncalibrated, use.unmeasured)
 
 
 def _list_notes(
@@ -87,7 +89,7 @@ def _list_notes(
         f"{what}: {', '.join(names)}"
         for what, names in (
             ("no job is moved to or from sites that do not answer", silent),
-            ("one core is assumed of sites whose number of cores is unknown", without_cores),
+            ("no load is moved to sites whose number of cores is unknown", without_cores),
             (
                 "cores are assumed as fast as the reference's at sites that are not calibrated",
                 uncalibrated,
@@ -102,35 +104,57 @@ def _list_notes(
     return notes
 
 
+@dataclass(frozen=True, slots=True)
+class _OtherJobs:
+    """What jobs outside the composition use, by site: reference core-seconds per second (`busy`),
+    and bytes per second that leave it for them (`sent`). `unmeasured`: the names of those whose
+    use is not known; `unmeasured_uplinks`: why it is not known what they send from there."""
+
+    busy: dict[str, float] = field(default_factory=dict)
+    sent: dict[str, float] = field(default_factory=dict)
+    unmeasured: dict[str, list[str]] = field(default_factory=dict)
+    unmeasured_uplinks: dict[str, str] = field(default_factory=dict)
+
+    def say_unmeasured(self, site: str) -> str | None:
+        """Why the load of the site is not known; None: it is."""
+        names = self.unmeasured.get(site)
+        return f"the load of {', '.join(names)} was not measured" if names else None
+
+
 def _sum_other_jobs(
     composition: str, analysis: JsonObject, others: Mapping[str, str]
-) -> tuple[dict[str, float], dict[str, float], dict[str, list[str]]]:
-    """Sum up the jobs outside the composition, by site.
-
-    Returns the reference core-seconds per second that they use, the bytes per second that leave the
-    site for them, and the names of unmeasured jobs.
-    """
-    busy: dict[str, float] = {}
-    sent_bytes: dict[str, float] = {}
-    unmeasured: dict[str, list[str]] = {}
+) -> _OtherJobs:
+    use = _OtherJobs()
     reports = {
         job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition
     }
     sites_of_jobs = {name: job["site"] for name, job in reports.items() if not job.get("ended")}
     for name, site in sorted({**sites_of_jobs, **others}.items()):
-        job = reports.get(name, {})
-        rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
-        if rate is None or cost is None:
-            unmeasured.setdefault(site, []).append(name)
+        report = reports.get(name)
+        used = measure_use(report)
+        if used is None:
+            use.unmeasured.setdefault(site, []).append(name)
         else:
-            busy[site] = busy.get(site, 0.0) + rate * cost
-        for start, end, carried, size in (
-            (_site_of_end(job, "source"), site, rate, job.get("bytes_in_per_record")),
-            (site, _site_of_end(job, "sink"), job.get("out_rate"), job.get("bytes_out_per_record")),
-        ):
-            if start is not None and end not in (None, start):
-                sent_bytes[start] = sent_bytes.get(start, 0.0) + (carried or 0.0) * (size or 0.0)
-    return busy, sent_bytes, unmeasured
+            use.busy[site] = use.busy.get(site, 0.0) + used
+        if report is not None:
+            _add_sent(use, name, site, report)
+    return use
+
+
+def _add_sent(use: _OtherJobs, name: str, site: str, report: JsonObject) -> None:
+    """Add what the job's two ends send from site to site."""
+    is_known = doubt_rates(report) is None
+    for start, end, side in (
+        (_site_of_end(report, "source"), site, "in"),
+        (site, _site_of_end(report, "sink"), "out"),
+    ):
+        if start is None or end in (None, start):
+            continue
+        rate, size = report.get(f"{side}_rate"), report.get(f"bytes_{side}_per_record")
+        if is_known and rate is not None and (size is not None or rate == 0):
+            use.sent[start] = use.sent.get(start, 0.0) + rate * (size or 0.0)
+        else:
+            use.unmeasured_uplinks.setdefault(start, f"the flow of {name} was not measured")
 
 
 def _site_of_end(job: JsonObject, side: str) -> str | None:

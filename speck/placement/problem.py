@@ -1,7 +1,7 @@
 """Builds the placement problem from an analysis, a composition and its sites. Pure.
 
-Unmeasured figures are not guessed: such a job stays where it is, and an unmeasured flow is left out
-of the sums, before and after alike, and reported.
+Unmeasured figures are not guessed: such a job stays where it is, an unmeasured flow is left out of
+the sums, before and after alike, and reported, and what carries it takes no more load.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.heaps import Heaps
+from speck.placement.instance import close_places
 from speck.placement.measurements import Measurements, load_name_of
 from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
 from speck.placement.places import SILENT, Condition, make_places
@@ -23,8 +24,9 @@ class Question:
     """A placement problem in two forms: `problem` for policies, `whole` for evaluation.
 
     In `problem` a link with a single reader is a flow; in `whole` every link is a load of its own.
-    `rates`: known records per second by link; `doubts`: by job, why its figures are unreliable;
-    `unmeasured`: flows (`start -> end`) that no sum includes.
+    `rates`: known records per second by link; `doubts`: by job, why its figures are no evidence;
+    `unmeasured`: flows (`start -> end`) that no sum includes; `closed`: by site, why it takes no
+    job or link that is not there already.
     """
 
     problem: Problem
@@ -34,6 +36,7 @@ class Question:
     notes: tuple[str, ...] = ()
     doubts: Mapping[str, str] = field(default_factory=dict)
     unmeasured: tuple[str, ...] = ()
+    closed: Mapping[str, str] = field(default_factory=dict)
 
     def today(self) -> dict[str, str]:
         """The current site of each load of `whole`."""
@@ -48,10 +51,13 @@ def pose_question(
     conditions: Mapping[str, Condition],
     limits: Limits,
     others: Mapping[str, str] | None = None,
+    *,
+    moves_unmeasured: bool = False,
 ) -> Question:
     """Build the question from the measurements in `analysis` (see docs/metrics.md).
 
-    `others`: the site of each running job outside the composition.
+    `others`: the site of each running job outside the composition. `moves_unmeasured`: what was
+    not measured may move, and closes no site.
     """
     silent = {name for name in sites if not conditions.get(name, SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
@@ -63,13 +69,17 @@ def pose_question(
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
+    places = _add_uses_without_cost(places, measurements)
     whole = Problem(
         tuple(loads),
         tuple(flows),
         tuple(_limit_memory(places, composition, loads, heaps)),
         limits,
         tuple(_list_candidates(composition, analysis)),
+        tuple(unmeasured),
+        moves_unmeasured,
     )
+    closed = {place.name: place.closed for place in close_places(whole) if place.closed}
     links = {load_name_of(link) for link in wiring.links if _has_single_reader(wiring, link)}
     return Question(
         problem=_contract_links(whole, links - fixed_names),
@@ -80,10 +90,28 @@ def pose_question(
             *site_notes,
             *_describe_forecasts(analysis, measurements.rates),
             *(_describe_unmeasured(start, end) for start, end in unmeasured),
+            *(f"{site} takes no more load: {why}" for site, why in closed.items()),
         ),
         doubts=measurements.doubts(),
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
+        closed=closed,
     )
+
+
+def _add_uses_without_cost(
+    places: Iterable[Place], measurements: Measurements
+) -> tuple[Place, ...]:
+    """The places with what the composition's jobs use of them that stay for lack of a cost. A site
+    where a job's use is not known either is closed."""
+    by_name = {place.name: place for place in places}
+    for job, used in measurements.uses_without_cost():
+        place = by_name.get(job.site)
+        if place is not None and used is None:
+            why = place.closed or f"the load of {job.name} was not measured"
+            by_name[job.site] = replace(place, closed=why)
+        elif place is not None and used is not None:
+            by_name[job.site] = replace(place, busy=place.busy + used)
+    return tuple(by_name.values())
 
 
 def _limit_memory(

@@ -139,7 +139,7 @@ class Program:
             return {place.name: Expression(constant=1.0)}
         positions, total = {}, Expression()
         weight = TIE * _weigh_move(instance, name) / (3 * max(1, len(instance.movable)))
-        for place in instance.places.values():
+        for place in instance.sites_for(name):
             keeps = instance.keeps_up(name, place)
             fits = instance.work[name] * instance.scale <= instance.room_at(place)
             if not self.elastic and not (keeps and fits) and instance.work[name] > 0:
@@ -226,6 +226,9 @@ class Program:
                 self.add_soft_limit(
                     Expression().add(leaving[place.name], 1 / rate), place.uplink / rate
                 )
+        for site, today in instance.closed_uplinks.items():
+            rate = (today or self.total) * instance.scale
+            self.add_limit(Expression().add(leaving[site], 1 / rate), today * instance.scale / rate)
 
     def _limit_memory(self) -> None:
         for place in self.instance.places.values():

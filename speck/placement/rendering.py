@@ -59,7 +59,13 @@ def lay_out(
     for link in wiring.links:
         if link in links:
             continue
-        costs = _list_costs(wiring, link, jobs, rates.get(load_name_of(link), {}))
+        costs = {
+            site: cost
+            for site, cost in _list_costs(
+                wiring, link, jobs, rates.get(load_name_of(link), {})
+            ).items()
+            if site == link.site or site not in question.closed
+        }
         preferred = _choose_site(wiring, link, jobs, sites_by_load, costs)
         free_sites = [
             site for site in costs if site == link.site or At(site, link.topic) not in used_links
@@ -113,7 +119,7 @@ def _choose_site(
         return policy_site
     lowest_cost = min(costs.values())
     candidates = [link.site, *(jobs[reader.name] for reader in wiring.readers[link])]
-    best_sites = [site for site in candidates if costs[site] <= lowest_cost * (1 + 1e-9)]
+    best_sites = [s for s in candidates if s in costs and costs[s] <= lowest_cost * (1 + 1e-9)]
     return best_sites[0] if best_sites else min(costs, key=lambda site: (costs[site], site))
 
 

@@ -113,12 +113,20 @@ def place_in_cloud(instance: Instance) -> dict[str, str]:
 
 def _put_first(filling: Filling, name: str, places: list[Place]) -> None:
     """Put the load at the first place with room, else where it keeps up, else at the first."""
-    places = places or list(filling.instance.places.values())
+    instance = filling.instance
+    places = [place for place in places if instance.may_be_at(name, place.name)]
+    places = places or _list_sites(instance, name)
     chosen = next((place for place in places if filling.fits(name, place.name)), None)
     if chosen is None:
-        able = (place for place in places if filling.instance.keeps_up(name, place))
+        able = (place for place in places if instance.keeps_up(name, place))
         chosen = next(able, places[0])
     filling.put(name, chosen.name)
+
+
+def _list_sites(instance: Instance, name: str) -> list[Place]:
+    """All sites where the load may be, its own one first."""
+    here = instance.loads[name].site
+    return sorted(instance.sites_for(name), key=lambda place: place.name != here)
 
 
 def _find_edge(filling: Filling, name: str) -> Place | None:

@@ -163,6 +163,8 @@ class Placements:
         analysis: JsonObject,
         limits: Mapping[str, float] | None = None,
         staying: Collection[At] = (),
+        *,
+        move_unmeasured: bool = False,
     ) -> Question:
         """The placement problem as things are now; links in `staying` are not to move."""
         sites = self._records.sites()
@@ -178,6 +180,7 @@ class Placements:
             conditions,
             bounds,
             self._others(description.name),
+            moves_unmeasured=move_unmeasured,
         )
 
     def apply(self, placement_id: str, request: Request) -> Answer:
@@ -206,8 +209,10 @@ class Placements:
         staying: list[At] = []
         notes: list[str] = []
         while True:
-            question = self.question(description, analysis, limits, staying)
-            answer = policy.place(replace(question.problem, moves_unmeasured=move_unmeasured))
+            question = self.question(
+                description, analysis, limits, staying, move_unmeasured=move_unmeasured
+            )
+            answer = policy.place(question.problem)
             layout = lay_out(question, answer.sites, self._foreign(description.name))
             notes += layout.notes
             if not layout.kept_away or len(staying) >= _MOST_RETRIES:

@@ -1,0 +1,101 @@
+"""The rule of evidence: what was not measured moves nothing and frees nothing. Pure.
+
+Every command that places, offloads, scales or advises, and the autopilot, goes by this module:
+
+- `doubt_rates` and `doubt_cost` judge what an analysis reports of a job: the records and bytes of
+  its two ends, and what a record costs. Only figures without doubt become flows and loads.
+- A flow without evidence is named (`Problem.unmeasured`) rather than guessed. Both its ends stay,
+  so that no job moves because of it; no sum includes it; and the sites and the uplink that carry it
+  take nothing more, since nobody knows how much of them is free (`Instance.sites_for`).
+- `undo_moves_without_evidence` is the last step of every policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from speck.model.values import JsonObject
+from speck.placement.instance import TOLERANCE, Instance
+
+SUFFICIENT = "sufficient"
+
+
+def doubt_cost(report: JsonObject | None) -> str | None:
+    """Why a job must not move: its cost is not known; None: it may.
+
+    `report`: the job in the analysis; None if it is not there.
+    """
+    if report is None:
+        return "it is not in the analysis"
+    if report.get("evidence") != SUFFICIENT:
+        return "; ".join(report.get("why") or ()) or "the evidence is insufficient"
+    if report.get("in_rate") is None or report.get("reference_core_s_per_record") is None:
+        return "its cost was not measured"
+    return None
+
+
+def doubt_rates(report: JsonObject | None) -> str | None:
+    """Why the records and bytes that a job reads and writes are no evidence of a flow; None: they
+    are. What suffices for a cost suffices for rates."""
+    if report is None:
+        return "it is not in the analysis"
+    if SUFFICIENT in (report.get("rate_evidence"), report.get("evidence")):
+        return None
+    return "; ".join(report.get("rate_why") or report.get("why") or ()) or "too few samples"
+
+
+def measure_use(report: JsonObject | None) -> float | None:
+    """Reference core-seconds per second that a running job uses; None: not known.
+
+    The use of a job whose cost for a record is not known may still have been measured.
+    """
+    if report is None:
+        return None
+    rate, cost = report.get("in_rate"), report.get("reference_core_s_per_record")
+    if doubt_cost(report) is None and rate is not None and cost is not None:
+        return float(rate) * float(cost)
+    used = report.get("reference_cores")
+    return None if used is None or doubt_rates(report) is not None else float(used)
+
+
+def undo_moves_without_evidence(instance: Instance, sites: Mapping[str, str]) -> dict[str, str]:
+    """The placement without its moves onto a closed site, and without those that put more on a
+    closed uplink than it carries today."""
+    kept = {name: _find_allowed_site(instance, name, site) for name, site in sites.items()}
+    while exceeded := [
+        site for site in instance.closed_uplinks if _is_exceeded(instance, kept, site)
+    ]:
+        moved = {
+            end
+            for flow in instance.problem.flows
+            for end in (flow.start, flow.end)
+            if kept[flow.start] in exceeded and kept[flow.start] != kept[flow.end]
+        }
+        undone = {
+            name: site
+            for name in moved
+            if (site := instance.loads[name].site) in instance.places
+            and name not in instance.fixed_sites
+            and site != kept[name]
+        }
+        if not undone:
+            break
+        kept |= undone
+    return kept
+
+
+def _find_allowed_site(instance: Instance, name: str, site: str) -> str:
+    if name in instance.fixed_sites or instance.may_be_at(name, site):
+        return site
+    here = instance.loads[name].site
+    return here if here in instance.places else instance.sites_for(name)[0].name
+
+
+def _is_exceeded(instance: Instance, sites: Mapping[str, str], site: str) -> bool:
+    sent = math.fsum(
+        flow.bytes_per_s
+        for flow in instance.problem.flows
+        if sites[flow.start] == site != sites[flow.end]
+    )
+    return sent > instance.closed_uplinks[site] * (1 + TOLERANCE)
