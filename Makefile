@@ -15,15 +15,22 @@ VENV_STAMP := .venv/.installed
 JARS_STAMP := edge_jobs/target/.packaged
 
 .DEFAULT_GOAL := help
+# one thing after another, but what `setup` has to install and build
+ifndef SET_UP
 .NOTPARALLEL:
-.PHONY: help setup jars spark-s3 check check-bench format test test-long demo clean clean-all mosquitto \
+endif
+.PHONY: help setup what-is-needed jars spark-s3 check check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  %-16s %s\n' "$$name" "$$what"; done
 
-setup: mosquitto $(VENV_STAMP) $(JARS_STAMP) ## install what is needed: Python packages, edge jobs, Mosquitto
+setup: ## install what is needed: Python packages, edge jobs, Mosquitto
+	@$(MAKE) --no-print-directory -j 3 SET_UP=1 what-is-needed
+
+what-is-needed: mosquitto $(VENV_STAMP) $(JARS_STAMP)
+	@:
 
 mosquitto:
 	@tools/need.sh mosquitto mosquitto "is the sites' message broker"
@@ -40,7 +47,7 @@ spark-s3: ## Spark's connector to S3 into .cache/spark-s3 (13 MB), for SPECK_SPA
 jars: $(JARS_STAMP) ## build the edge jobs' jars
 
 define need-java
-@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
+@tools/need.sh javac default-jdk-headless "builds the edge jobs (Java 17 or later)" 17
 @tools/need.sh mvn maven "builds the edge jobs"
 endef
 

@@ -37,7 +37,7 @@ heap=${SPECK_ENGINE_HEAP:-192m}
 # A throw-away file of the JVM's own in /tmp helps nobody here and wears out an SD card.
 java="java -XX:-UsePerfData"
 
-command -v java >/dev/null || fail "java is missing; run apt-get install openjdk-17-jre-headless"
+command -v java >/dev/null || fail "java is missing; run apt-get install default-jre-headless"
 for jar in flink-dist speck-mqtt-connector; do
     ls "$lib/$jar"*.jar >/dev/null 2>&1 || fail "$jar is not in $lib; install it there"
 done

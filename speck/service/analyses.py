@@ -421,5 +421,5 @@ def _check_installed() -> None:
     if shutil.which("java") is None and not (java and Path(java, "bin/java").exists()):
         raise InvalidError(
             "cannot analyse: there is no Java where the service runs; install Java 17 or later,"
-            " on Debian with `apt-get install openjdk-17-jre-headless`"
+            " on Debian with `apt-get install default-jre-headless`"
         )
