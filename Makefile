@@ -75,9 +75,10 @@ test: setup check ## set up, check, and run the quick tests
 	$(need-java)
 	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE)
 
-test-long: setup check ## the tests that take long, too
+test-long: setup check ## the tests that take long, too; and unit tests and demo with every Python and Java here
 	$(need-java)
 	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench"
+	@tools/every_runtime.sh
 
 check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "bench and not long"

@@ -30,7 +30,7 @@ _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntr
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 _MEMORY_TOOL = "org.apache.flink.runtime.util.bash.BashJavaUtils"
 _MEMORY_LINE = "BASH_JAVA_UTILS_EXEC_RESULT:"
-_INSTALL_JAVA = "install Java 17 (apt-get install default-jre-headless), or set JAVA_HOME"
+_INSTALL_JAVA = "install Java 17 or later (apt-get install default-jre-headless), or set JAVA_HOME"
 
 
 @dataclass(frozen=True, slots=True)
