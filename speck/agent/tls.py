@@ -18,8 +18,8 @@ Stamp = tuple[tuple[int, int, int], ...]
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
     """The context of a server. With `client_ca` every client must present a certificate that this
     authority has signed. Raises PermanentError when a file cannot be used."""
-    # Python 3.13's default context refuses clients whose certificates lack key identifiers, as those
-    # of a plain `openssl x509 -req` do; the service and the brokers accept them
+    # Python 3.13's default context refuses clients whose certificates lack key identifiers, as
+    # those of a plain `openssl x509 -req` do; the service and the brokers accept them
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_own(context, cert, key)
