@@ -50,6 +50,8 @@ def find_postponed(draft: Draft) -> list[Session]:
 
 def _is_postponed(draft: Draft, session: Session) -> bool:
     reader = draft.wanted_jobs.get(session.job_name or "")
+    if draft.wants(session):
+        return False
     if reader is None or not _find_candidates(draft, session, {}) or _is_read(draft, session):
         return False
     reader = replace(reader, source=session.link, source_site=session.site)
@@ -127,16 +129,43 @@ def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) ->
     if old is None:
         return [job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
+    if draft.wants(session):
+        return [before]
     is_read = before.sink in draft.outside_readers or before.sink in draft.reserved_links
     return [before, job] if is_read else [job]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
-    """Whether the session's reader runs, or should run, on its link."""
+    """Whether the session's reader runs on its link, or should run as it did."""
     if draft.wants(session):
-        return True
+        return not _is_exchanged(draft, session)
     old = draft.inventory.jobs.get(session.job_name or "")
     return old is not None and old.job.source == session.link and is_live(draft, old)
+
+
+def _is_exchanged(draft: Draft, session: Session) -> bool:
+    """Whether the session's reader does not run, and gets the sink link of another job, or leaves
+    its own to another one: what waits for it is for its former sink link."""
+    name = session.job_name or ""
+    old, new = draft.inventory.jobs.get(name), draft.wanted_jobs.get(name)
+    if old is None or new is None or not old.has_state or is_live(draft, old):
+        return False
+    if old.job.source != new.source or old.job.sink == new.sink:
+        return False
+    others = [d.job for other, d in draft.inventory.jobs.items() if other != name]
+    gives = any(
+        job.sink == old.job.sink and job.sink not in _list_sinks(others, job.job_name)
+        for job in draft.wanted_jobs.values()
+    )
+    takes = any(
+        job.sink == new.sink and new.sink not in _list_sinks(draft.desired.jobs, job.job_name)
+        for job in others
+    )
+    return gives or takes
+
+
+def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
+    return [job.sink for job in jobs if job.job_name == name]
 
 
 def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> bool:
@@ -152,6 +181,8 @@ def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> 
     if name not in draft.wanted_jobs:
         is_followed = _is_followed_while_fed(draft, session)
         return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
+    if draft.wants(session):
+        return session.link in draft.links_fed_outside or count_abandoned(draft, session) != 0
     if _goes_back(draft, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended

@@ -3,7 +3,8 @@
 A reader that leaves a link stops at an arbitrary record. That is enough where one reader follows
 one other. But if two readers leave a link and one new reader follows both, or if they swap places,
 the first may have taken records that the second did not reach. The same holds if a reader moves to
-a link that another reader of its old link writes to, directly or not, or back. Then the link's
+a link that another reader of its old link writes to, directly or not, or back; and if a reader
+stays and gets the sink link of another one, or leaves its own to another one. Then the link's
 producers stop, the readers take everything that was sent, and all continue from there.
 """
 
@@ -14,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.plan import Action
@@ -29,7 +32,7 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
     if not draft.drain or draft.backlog_only:
         return
     by_name = {d.job_name: d for d in decisions}
-    stopping: set[str] = set()
+    stopping, warned = set[str](), set[tuple[str, Link]]()
     for link, leaving in _find_leaving_readers(decisions).items():
         cuts = [_Cut(link, _list_producers(draft, link))] if _is_torn(draft, leaving) else []
         for decision in leaving:
@@ -37,9 +40,11 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
                 cuts += _find_cuts(draft, by_name, decision, job)
         for cut in cuts:
             if cut.link is not None and (cut.link in draft.links_fed_outside or not cut.stopping):
-                _warn_of_loss(leaving, cut.link)
+                warned |= {(d.job_name, cut.link) for d in leaving}
             stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
             draft.cut_between |= cut.between
+    for name, link in sorted(warned, key=str):
+        _warn_of_loss(by_name[name], link)
     draft.cut_jobs = frozenset(stopping)
     for name in sorted(stopping):
         _restart(by_name[name])
@@ -56,18 +61,18 @@ class _Cut:
 
 
 def _find_leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
-    """The readers that stop and leave their link, by link."""
+    """The readers that stop and leave their link or their sink link, by the link that they read."""
     leaving: dict[Link, list[Decision]] = defaultdict(list)
     for decision in decisions:
-        old, new = decision.old, decision.new
-        if old is not None and decision.stops and (new is None or new.source != old.job.source):
-            leaving[old.job.source].append(decision)
+        if decision.old is not None and decision.stops and is_rewired(decision):
+            leaving[decision.old.job.source].append(decision)
     return leaving
 
 
 def _is_torn(draft: Draft, leaving: Sequence[Decision]) -> bool:
     """Whether several readers leave a link, and not each is replaced by one that does the same
     work."""
+    leaving = [d for d in leaving if not _stays_on_source(d)]
     return len(leaving) > 1 and not all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving)
 
 
@@ -101,10 +106,14 @@ def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
     successors = [
         job
         for job in draft.wanted_jobs.values()
-        if job.sink == old.sink
-        and (job.job_name not in old_jobs or old_jobs[job.job_name].job.source != job.source)
+        if job.sink == old.sink and not _is_writer(old_jobs.get(job.job_name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
+
+
+def _is_writer(old: Incarnation | None, job: Job) -> bool:
+    """Whether the job takes the same records to the same link already."""
+    return old is not None and (old.job.source, old.job.sink) == (job.source, job.sink)
 
 
 def _find_cuts(
@@ -133,7 +142,7 @@ def _find_cuts(
             coming = _find_readers(after, parting, new_way)
             coming |= {successor.job_name} if successor.source == parting else set()
             heads |= {_find_predecessor(draft, name) for name in coming}
-        names = old_way | entry_way | new_way
+        names = old_way | entry_way | new_way | {decision.job_name, successor.job_name}
         between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
         if len(heads) == 1:  # all records pass it: it stops at the same record for all
             between -= heads
@@ -199,7 +208,7 @@ def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
 def _stays_on_source(decision: Decision | None) -> bool:
     if decision is None or decision.old is None or decision.new is None:
         return False
-    is_running = decision.new.state is DesiredState.RUNNING
+    is_running = decision.new.state is DesiredState.RUNNING or decision.stops
     return is_running and decision.old.job.source == decision.new.source
 
 
@@ -235,8 +244,7 @@ def _restart(decision: Decision) -> None:
     decision.keeps_state = new.upgrade is Upgrade.SAVEPOINT
 
 
-def _warn_of_loss(leaving: Sequence[Decision], link: Link) -> None:
-    for decision in leaving:
-        decision.reason += (
-            f"; {link} is fed from outside, so records around the cut may be lost or come twice"
-        )
+def _warn_of_loss(decision: Decision, link: Link) -> None:
+    decision.reason += (
+        f"; {link} is fed from outside, so records around the cut may be lost or come twice"
+    )

@@ -124,6 +124,17 @@ def is_rewired(decision: Decision) -> bool:
     return (old.job.source, old.job.sink) != (new.source, new.sink)
 
 
+def find_successors(draft: Draft, old: Job) -> list[Job]:
+    """The jobs that take the same records to the same link from now on."""
+    before = {name for name, d in draft.inventory.jobs.items() if _have_same_ends(d.job, old)}
+    jobs = draft.wanted_jobs.values()
+    return [job for job in jobs if _have_same_ends(job, old) and job.job_name not in before]
+
+
+def _have_same_ends(one: Job, other: Job) -> bool:
+    return (one.source, one.sink) == (other.source, other.sink)
+
+
 def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
     """The stops that must come before a start: until then the job's output would come back to
     it."""
@@ -154,8 +165,9 @@ def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | No
 def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     """Whether the former incarnation may come back if a start fails.
 
-    Not if it would publish to a link that a reader leaves in this plan, read messages that another
-    reader has received or that a new producer sends, or close a circle with rewired jobs.
+    Not if it would publish to a link that a reader leaves in this plan, or what another job
+    publishes now, read messages that another reader has received or that a new producer sends, or
+    close a circle with rewired jobs.
     """
     old = _find_former_run(draft, decision)
     if old is None:
@@ -169,7 +181,7 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
         return True
-    if _gets_a_producer(draft, old.job.source):
+    if _gets_a_producer(draft, old.job.source) or find_successors(draft, old.job):
         return False
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())

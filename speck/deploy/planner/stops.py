@@ -9,7 +9,7 @@ from speck.deploy.planner.decisions import may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sessions import is_still_fed
 from speck.deploy.planner.sinks import find_staying_readers, sinks_of
-from speck.deploy.planner.starts import try_main
+from speck.deploy.planner.starts import find_successors, try_main
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Delivery, DesiredState, Job
@@ -196,12 +196,15 @@ def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
     """Whether a job may be cancelled instead of stopped with a savepoint.
 
     Not if a reader is drained after it, now or later: only a stop flushes its sink and reports its
-    last number. Nor if another reader follows it: only a stop determines exactly what it has taken.
+    last number. Nor if another reader follows it, or goes on at its sink link: only a stop
+    determines exactly what it has taken, and publishes all of that.
     """
     assert decision.old is not None
     old, new = decision.old.job, decision.new
     own = source_client_id(draft.installation, decision.job_name, old.source)
     if old.sink in draft.drained_links or is_followed(draft, own):
+        return False
+    if reports_numbers(old) and any(map(reports_numbers, find_successors(draft, old))):
         return False
     if new is None:
         return not (draft.drain and find_staying_readers(draft, old.sink))

@@ -1,0 +1,217 @@
+"""Readers that exchange their sinks, are renamed or promoted while records flow: each output
+changes its writer at one record of the input, and each job that stays counts each record once.
+
+A wiring is written as in "a:m>o1 b:m>o2!": job a reads link m and writes output o1; job b is
+stopped. Link m is fed by a job (`h`) or from outside.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from binders.memory import World
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import broker, engine, job_body
+
+SITES = ("edge-a", "edge-b", "cloud")
+OUTPUTS = ("o1", "o2", "o3")
+CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "view"}
+PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+CASES = {
+    "renamed": ("a:m>o1 b:m>o2", "b:m>o1 c:m>o2", "c:m>o1 d:m>o2"),
+    "exchanged and back": ("a:m>o1 b:m>o2", "a:m>o2 b:m>o1", "a:m>o1 b:m>o2"),
+    "rotated and back": (
+        "a:m>o1 b:m>o2 c:m>o3",
+        "a:m>o2 b:m>o3 c:m>o1",
+        "a:m>o1 b:m>o2 c:m>o3",
+    ),
+    "promoted": ("a:m>o1 b:m>o2", "b:m>o1", "b:m>o1 c:m>o2", "c:m>o1"),
+    "left to a new one": ("a:m>o1", "a:m>o2 b:m>o1"),
+    "taken from one that goes elsewhere": ("a:m>o1 b:m>o2", "a:m>o2 b:m>o3"),
+}
+TREES = {
+    "exchanged behind a branch": (
+        "a:m>p b:m>q c:p>o1 d:q>o2",
+        "a:m>p b:m>q c:p>o2 d:q>o1",
+        "a:m>q b:m>p c:p>o2 d:q>o1",
+    ),
+    "exchanged across levels": (
+        "a:m>p b:m>o2 c:p>o1",
+        "a:m>p b:m>o1 c:p>o2",
+    ),
+}
+STOPPED = {
+    "exchanged with one that is stopped": ("a:m>o1 b:m>o2", "a:m>o1 b:m>o2!", "a:m>o2 b:m>o1"),
+    "moved while it is stopped": ("a:m>o1", "a:m>o1!", "a:m>o2!", "a:m>o2"),
+    "exchanged and stopped": ("a:m>o1 b:m>o2", "a:m>o2 b:m>o1!", "a:m>o2 b:m>o1"),
+    "both stopped": ("a:m>o1 b:m>o2", "a:m>o1! b:m>o2!", "a:m>o2 b:m>o1"),
+}
+
+
+def parse(wiring: str) -> dict[str, tuple[str, str]]:
+    """The source and the sink of each job."""
+    jobs = (job.rstrip("!").split(":") for job in wiring.split())
+    return {name: (way.split(">")[0], way.split(">")[1]) for name, way in jobs}
+
+
+def compose(wiring: str, feed: str, **more: str) -> JsonObject:
+    """Jobs run at the sites in turn; `feed` says whether a job or an outside program writes m."""
+    ways = parse(wiring) | ({"h": ("in", "m")} if feed == "job" else {})
+    jobs = [
+        job_body(
+            name,
+            SITES["abcdeh".index(name) % 3],
+            source_site="edge-a",
+            source_topic=source,
+            sink_site="cloud" if sink in OUTPUTS else "edge-a",
+            sink_topic=sink,
+            state="stopped" if f"{name}:{source}>{sink}!" in wiring else "running",
+            **more,
+        )
+        for name, (source, sink) in ways.items()
+    ]
+    outputs = [{"site": "cloud", "topic": topic, "client_id": topic} for topic in OUTPUTS]
+    inputs = [{"site": "edge-a", "topic": _find_input(feed)}]
+    return {"name": "c", "jobs": jobs, "outputs": outputs, "inputs": inputs}
+
+
+def _find_input(feed: str) -> str:
+    return "in" if feed == "job" else "m"
+
+
+class Stream:
+    """Sends records to the input, one at each call to an engine or a broker, while some jobs work
+    and others lag behind."""
+
+    def __init__(self, service: Service, feed: str, dice: random.Random, **more: str) -> None:
+        self.service, self.feed, self.dice, self.more = service, feed, dice, more
+        self.sent = 0
+        self._lock = threading.Lock()
+
+    def send(self, count: int) -> None:
+        with self._lock:
+            payloads = [b"%d" % (self.sent + n) for n in range(count)]
+            topic = _find_input(self.feed)
+            World.current().feed("tcp://edge-a.test:1883", topic, payloads, "sensor")
+            self.sent += count
+
+    def _note_call(self, kind: str, subject: str) -> None:
+        if kind in CALLS:
+            self.send(1)
+        with World.current().lock:
+            for site in SITES:
+                for job in engine(site).running():
+                    if self.dice.random() < 0.5:
+                        job.work()
+                    if self.dice.random() < 0.5:
+                        job.checkpoint()
+
+    def apply(self, wiring: str) -> JsonObject:
+        """Apply it and return the change."""
+        composition = composition_from_data(compose(wiring, self.feed, **self.more))
+        body = self.service.compositions.apply(composition, Request(wait_s=30, force=True)).body
+        World.current().auto_pump = False
+        for site in SITES:  # from now on
+            engine(site).before = broker(site).before = self._note_call
+        self.send(3)
+        World.current().pump()
+        return self.service.changes.get(body["change"]) if body["change"] else {"state": "done"}
+
+    def read(self) -> dict[str, list[int]]:
+        """The records at each output, sorted."""
+        for site in SITES:
+            engine(site).before = broker(site).before = None
+        World.current().pump()
+        return {topic: sorted(map(int, broker("cloud").take(topic))) for topic in OUTPUTS}
+
+    def count_records(self) -> dict[str, int]:
+        """How many records each job's state counts."""
+        running = [job for site in SITES for job in engine(site).running()]
+        return {job.submission.job_name: job.ledger.messages for job in running}
+
+
+def run(steps: tuple[str, ...], feed: str, seed: int = 0, **more: str) -> None:
+    """Apply one wiring after the other and look at the outputs and at the states."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        memory_service(Path(folder), map(site_body, SITES)) as service,
+    ):
+        stream = Stream(service, feed, random.Random(seed), **more)
+        for step in steps:
+            change = stream.apply(step)
+            assert change["state"] == "done", change
+        wirings = [parse(step) for step in steps]
+        for topic, records in stream.read().items():
+            written = [any(sink == topic for _, sink in wiring.values()) for wiring in wirings]
+            check_output(topic, records, written, stream.sent)
+        counts = stream.count_records()
+        for name, (source, _) in wirings[0].items():
+            if all(name in wiring and wiring[name][0] == source for wiring in wirings):
+                assert counts[name] == stream.sent, (name, counts)
+        assert service.compositions.plan("c")["operations"] == []
+
+
+def check_output(topic: str, records: list[int], is_written: list[bool], sent: int) -> None:
+    """No record comes twice; they are missing only where no job wrote the output."""
+    twice = [n for n, count in Counter(records).items() if count > 1]
+    assert not twice, (topic, "twice", twice)
+    gaps = [(a, b) for a, b in pairwise(records) if b != a + 1]
+    times = sum(1 for before, now in pairwise([False, *is_written]) if now and not before)
+    assert len(gaps) < max(times, 1), (topic, "missing", gaps)
+    assert not is_written[0] or records[0] == 0, (topic, "begins", records[0])
+    assert not is_written[-1] or records[-1] == sent - 1, (topic, "ends", records[-1], sent)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("case", CASES | TREES | STOPPED)
+def test_each_output_changes_its_writer_at_one_record(case: str, delivery: str) -> None:
+    run((CASES | TREES | STOPPED)[case], "job", delivery=delivery)
+
+
+@st.composite
+def exchanges(draw: st.DrawFn) -> tuple[str, ...]:
+    """One to three of the jobs a to d on one link, each with another output, anew in each step."""
+
+    def wiring() -> str:
+        names = draw(st.lists(st.sampled_from("abcd"), unique=True, min_size=1, max_size=3))
+        sinks = draw(st.permutations(OUTPUTS))
+        return " ".join(f"{name}:m>{sink}" for name, sink in zip(names, sinks, strict=False))
+
+    return tuple(wiring() for _ in range(draw(st.integers(2, 4))))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[str, ...]:
+    """Two jobs on one link that lead to two others, and three that read any of these links: what
+    they write is exchanged in each step, and sometimes what they read."""
+
+    def wiring(sources: list[str]) -> str:
+        inner = zip("ab", "mm", draw(st.permutations("pq")), strict=True)
+        outer = zip("cde", sources, draw(st.permutations(OUTPUTS)), strict=True)
+        return " ".join(f"{name}:{source}>{sink}" for name, source, sink in (*inner, *outer))
+
+    any_sources = st.lists(st.sampled_from("mpq"), min_size=3, max_size=3)
+    first, stay = draw(any_sources), draw(st.booleans())
+    return tuple(wiring(first if stay else draw(any_sources)) for _ in range(3))
+
+
+@PATIENT
+@given(st.one_of(exchanges(), trees()), st.integers(0, 1000))
+def test_each_output_changes_its_writer_at_one_record_whatever_is_exchanged(
+    steps: tuple[str, ...], seed: int
+) -> None:
+    run(steps, "job", seed)
