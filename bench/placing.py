@@ -49,8 +49,9 @@ def _await_analysis(api: Api, analysis_id: str) -> JsonObject:
 
 
 def place(api: Api, composition: str, policy: str, analysis: JsonObject) -> JsonObject:
-    """What a policy proposes by an analysis."""
+    """What a policy proposes by an analysis; those that compare policies want all of its moves."""
     request = {"composition": composition, "policy": policy, "analysis": analysis["id"]}
+    request |= {"all_moves": True}
     return api.call("POST", "/placements", request)
 
 

@@ -352,13 +352,15 @@ class Client:
         limits: Mapping[str, float] | None = None,
         *,
         scale: bool = False,
+        all_moves: bool = False,
         move_unmeasured: bool = False,
     ) -> JsonObject:
         """Compute a new placement of the composition, without applying it. `analysis` defaults to
-        the newest one; `scale`: choose each job's parallelism, too; `move_unmeasured`: move jobs
-        that were not measured, too (policy all-cloud)."""
+        the newest one; `scale`: choose each job's parallelism, too; `all_moves`: propose moves that
+        do not pay for themselves, too; `move_unmeasured`: move jobs that were not measured, too
+        (policy all-cloud)."""
         body: JsonObject = {"composition": composition, "policy": policy, "scale": scale}
-        body["move_unmeasured"] = move_unmeasured
+        body |= {"all_moves": all_moves, "move_unmeasured": move_unmeasured}
         body |= {"analysis": analysis} if analysis else {}
         body |= {"limits": dict(limits)} if limits else {}
         return self._json("POST", "/placements", json=body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -42,7 +43,8 @@ class Config:
     Executors of a cluster connect to the driver at `spark_driver_host`; `spark_secret_file` holds
     a standalone cluster's `spark.authenticate.secret`. `spark_jars` are jars, or folders of jars,
     that Spark needs besides its own. The Spark application, whose heap has `spark_memory` bytes,
-    stays up for `spark_idle_s` seconds after an analysis.
+    stays up for `spark_idle_s` seconds after an analysis. Jobs are moved only if that saves as many
+    bytes within `move_horizon_s` seconds as it costs.
 
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
@@ -75,6 +77,7 @@ class Config:
     spark_jars: tuple[Path, ...] = ()
     spark_memory: int = 1024**3
     spark_idle_s: float = 900.0
+    move_horizon_s: float = 3600.0
     artifact_quota: int = 10 * 1024**3
     artifact_token_quota: int = 2 * 1024**3
     artifact_grace_s: float = 86400.0
@@ -122,8 +125,9 @@ class Config:
         SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS,
         SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS, SPECK_SPARK_JARS and
         SPECK_SPARK_MASTERS;
-        SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S; in bytes, or
-        with K, M or G, SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA;
+        SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S, SPECK_MOVE_HORIZON_S;
+        in bytes, or with K, M or G, SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and
+        SPECK_ARTIFACT_TOKEN_QUOTA;
         SPECK_ARTIFACT_GRACE_S, SPECK_MAX_JOBS, SPECK_POLLERS, SPECK_POLLER_SITES. Raises
         ValueError if one cannot be read."""
         env = os.environ if env is None else env
@@ -154,6 +158,7 @@ class Config:
             spark_jars=_read_list(env, "SPECK_SPARK_JARS", _read_path),
             spark_memory=_read(env, "SPECK_SPARK_MEMORY", _read_bytes, "1G"),
             spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
+            move_horizon_s=_read(env, "SPECK_MOVE_HORIZON_S", _read_positive, "3600"),
             pollers=_read(env, "SPECK_POLLERS", int, str(count_pollers())),
             poller_sites=_read(env, "SPECK_POLLER_SITES", int, "100"),
             max_jobs=_read(env, "SPECK_MAX_JOBS", int, "10000"),
@@ -174,6 +179,13 @@ def _read(env: Mapping[str, str], name: str, kind: Callable[[str], _T], default:
         return kind(value)
     except ValueError as error:
         raise ValueError(f"cannot read {name}: {error}") from error
+
+
+def _read_positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{text!r} is not a positive number")
+    return value
 
 
 def _read_list(env: Mapping[str, str], name: str, kind: Callable[[str], _T]) -> tuple[_T, ...]:

@@ -56,6 +56,7 @@ def place() -> Response:
             parameters.get("analysis"),
             parameters.get("limits"),
             scale=parameters["scale"],
+            all_moves=parameters["all_moves"],
             move_unmeasured=parameters["move_unmeasured"],
         )
     return answer(placement)

@@ -9,6 +9,7 @@ from speck.placement.evidence import undo_moves_without_evidence
 from speck.placement.instance import Instance
 from speck.placement.memory import keep_memory
 from speck.placement.model import Kind, Placement
+from speck.placement.payoff import drop_moves
 
 KEPT_NOTE = "they stay, since what their new site or its uplink carries was not measured"
 
@@ -27,7 +28,8 @@ def make_placement(
 
     Jobs that a site has no memory for are moved (`keep_memory`), unless `moves_for_memory` is
     false. Moves onto what is closed are undone (`undo_moves_without_evidence`): a policy that knows
-    nothing of evidence keeps to it, too.
+    nothing of evidence keeps to it, too. Then moves that do not pay for themselves are taken back
+    (`drop_moves`).
     """
     if moves_for_memory:
         new_sites = keep_memory(instance, sites)
@@ -40,6 +42,10 @@ def make_placement(
     if kept_loads:
         sites, optimal, gap = new_sites, False, None
         notes = (*notes, f"{KEPT_NOTE}: {', '.join(kept_loads)}")
+    paying_sites = drop_moves(instance, sites)
+    dropped = tuple(_list_changes(instance, sites, paying_sites))
+    if dropped:
+        sites, optimal, gap = paying_sites, False, None
     prediction = predict(instance, sites)
     sites_by_load = {load.name: sites[load.name] for load in instance.problem.loads}
     return Placement(
@@ -51,6 +57,7 @@ def make_placement(
         objective=prediction.objective,
         optimal=optimal and not prediction.violations,
         gap=None if prediction.violations else gap,
+        dropped=dropped,
     )
 
 

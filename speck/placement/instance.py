@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.errors import PermanentError
 from speck.placement.model import Flow, Kind, Load, Place, Problem
+from speck.placement.move_costs import LEAST_STATEFUL
 
 CLOUD = "cloud"
 MEMORY_BYTES = 10e6
@@ -187,6 +188,37 @@ class Instance:
         if start == end:
             return 0.0
         return flow.bytes_per_s + self.limits.latency_weight * self.network_ms_between(start, end)
+
+    def move_bytes_of(self, name: str) -> float:
+        """Bytes that a move of the load costs once: its state, and what arrives in its silence."""
+        load = self.loads[name]
+        state = load.state_bytes or 0 if load.silence_s else 0
+        return state + self.restart_bytes_of(name)
+
+    def price_of_move(self, name: str) -> float:
+        """Bytes per second that a move of the load has to save: its cost over the horizon, and of
+        one that keeps state, or may, `LEAST_STATEFUL` at least."""
+        return self._price(name, self.move_bytes_of(name))
+
+    def restart_bytes_of(self, name: str) -> float:
+        """Bytes that arrive while the load is restarted where it is, as when its link moves."""
+        return self.loads[name].silence_s * sum(flow.bytes_per_s for flow in self.into[name])
+
+    def price_of_restart(self, name: str) -> float:
+        """As `price_of_move`, for a restart."""
+        return self._price(name, self.restart_bytes_of(name))
+
+    def _price(self, name: str, bytes_once: float) -> float:
+        load = self.loads[name]
+        if not load.silence_s:
+            return 0.0
+        price = bytes_once / self.limits.horizon_s
+        return price if load.stateful is False else max(price, LEAST_STATEFUL)
+
+    def price_of_moves(self, sites: Mapping[str, str]) -> float:
+        """The prices of all moves from the present sites to these."""
+        moved = (x.name for x in self.loads.values() if x.site in self.places)
+        return sum(self.price_of_move(x) for x in moved if sites[x] != self.loads[x].site)
 
     def objective(self, sites: Mapping[str, str]) -> float:
         """Bytes per second between sites, plus the latency cost."""

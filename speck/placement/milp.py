@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.placement.answer import make_placement
@@ -40,14 +41,14 @@ class Milp:
                 f"stopped after {instance.limits.time_limit_s:g} s, before the optimum was proven"
             )
             alternative = place_greedily(instance)
-            is_better = sites is None or instance.objective(alternative) < instance.objective(sites)
+            is_better = sites is None or _cost(instance, alternative) < _cost(instance, sites)
             if is_better and not (sites is not None and predict(instance, alternative).violations):
                 sites = alternative
                 notes.append("the placement of `greedy` is better than the solver's best so far")
         assert sites is not None  # greedy always finds one
         if solution.proven:
             return make_placement(self.name, instance, sites, notes=notes, optimal=True, gap=0.0)
-        cost = instance.objective(sites)
+        cost = _cost(instance, sites)
         gap = (
             None if solution.bound is None else max(0.0, 1 - solution.bound / cost) if cost else 0.0
         )
@@ -62,3 +63,8 @@ class Milp:
                 f"no placement keeps all limits; the best one found in {time_limit_s:g} s is given"
             ]
         return make_placement(self.name, instance, sites, notes=notes)
+
+
+def _cost(instance: Instance, sites: Mapping[str, str]) -> float:
+    """What the program minimises: bytes between sites, and the price of the moves."""
+    return instance.objective(sites) + instance.price_of_moves(sites)

@@ -33,6 +33,7 @@ class Load:
     it must be. `state_bytes`: size of the state that a move transfers. `stateful`: None if unknown.
     `memory_bytes`: memory that its engine needs for it; None: `instance.MEMORY_BYTES` per slot.
     `true_output_rate`: records that it sends per second of useful time, as measured; None: unknown.
+    `silence_s`: seconds for which a move stops it; 0: moves of it cost nothing.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Load:
     state_bytes: int | None = None
     memory_bytes: float | None = None
     true_output_rate: float | None = None
+    silence_s: float = 0.0
 
     @property
     def work(self) -> float | None:
@@ -106,7 +108,8 @@ class Limits:
     longest path through the composition (network, plus service time of each job at its site).
     `min_rate`: records per second that the composition must be able to take in. `latency_weight`:
     bytes per second that one ms of latency on a flow counts in the objective (lambda).
-    `time_limit_s`: time limit of policies that search.
+    `time_limit_s`: time limit of policies that search. `horizon_s`: seconds within which a move has
+    to save as many bytes as it costs.
     """
 
     utilisation: float = 0.7
@@ -114,6 +117,7 @@ class Limits:
     min_rate: float | None = None
     latency_weight: float = 0.0
     time_limit_s: float = 60.0
+    horizon_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,8 @@ class Placement:
     `violations`: sentences that name each violated limit, the site and the figures; a policy that
     finds no placement within the limits returns its best one and says so. `optimal`: proven to be;
     `gap`: maximum distance (0 to 1) from the optimum if the search was stopped early; `objective`:
-    bytes per second between sites (plus the latency cost).
+    bytes per second between sites (plus the latency cost). `dropped`: loads that the policy would
+    move, but whose moves would not pay for themselves.
     """
 
     policy: str
@@ -172,6 +177,7 @@ class Placement:
     objective: float | None = None
     optimal: bool = False
     gap: float | None = None
+    dropped: tuple[str, ...] = ()
 
     @property
     def feasible(self) -> bool:

@@ -15,6 +15,7 @@ from speck.placement.heaps import Heaps
 from speck.placement.instance import close_places
 from speck.placement.measurements import Measurements, load_name_of
 from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
+from speck.placement.move_costs import DEFAULT_SILENCES, Silences, expect_silence
 from speck.placement.places import SILENT, Condition, make_places
 from speck.placement.wiring import At, Wiring
 
@@ -26,7 +27,7 @@ class Question:
     In `problem` a link with a single reader is a flow; in `whole` every link is a load of its own.
     `rates`: known records per second by link; `doubts`: by job, why its figures are no evidence;
     `unmeasured`: flows (`start -> end`) that no sum includes; `closed`: by site, why it takes no
-    job or link that is not there already.
+    job or link that is not there already; `silences`: of jobs that move.
     """
 
     problem: Problem
@@ -37,6 +38,7 @@ class Question:
     doubts: Mapping[str, str] = field(default_factory=dict)
     unmeasured: tuple[str, ...] = ()
     closed: Mapping[str, str] = field(default_factory=dict)
+    silences: Silences = DEFAULT_SILENCES
 
     def today(self) -> dict[str, str]:
         """The current site of each load of `whole`."""
@@ -51,13 +53,14 @@ def pose_question(
     conditions: Mapping[str, Condition],
     limits: Limits,
     others: Mapping[str, str] | None = None,
+    silences: Silences = DEFAULT_SILENCES,
     *,
     moves_unmeasured: bool = False,
 ) -> Question:
     """Build the question from the measurements in `analysis` (see docs/metrics.md).
 
-    `others`: the site of each running job outside the composition. `moves_unmeasured`: what was
-    not measured may move, and closes no site.
+    `others`: the site of each running job outside the composition; `silences`: of jobs that move.
+    `moves_unmeasured`: what was not measured may move, and closes no site.
     """
     silent = {name for name in sites if not conditions.get(name, SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
@@ -68,6 +71,7 @@ def pose_question(
     loads = [*map(measurements.load, wiring.jobs), *map(measurements.link_load, wiring.links)]
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
+    loads = [expect_silence(load, silences) for load in loads]
     places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
     places = _add_uses_without_cost(places, measurements)
     whole = Problem(
@@ -95,6 +99,7 @@ def pose_question(
         doubts=measurements.doubts(),
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
         closed=closed,
+        silences=silences,
     )
 
 

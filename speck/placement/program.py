@@ -139,12 +139,14 @@ class Program:
             return {place.name: Expression(constant=1.0)}
         positions, total = {}, Expression()
         weight = TIE * _weigh_move(instance, name) / (3 * max(1, len(instance.movable)))
+        move = instance.price_of_move(name) / self.total if load.site in instance.places else 0.0
         for place in instance.sites_for(name):
             keeps = instance.keeps_up(name, place)
             fits = instance.work[name] * instance.scale <= instance.room_at(place)
             if not self.elastic and not (keeps and fits) and instance.work[name] > 0:
                 continue
-            column = self.add_column(weight if load.site != place.name else 0.0, 1.0, True)
+            price = 0.0 if load.site == place.name else weight + move
+            column = self.add_column(price, 1.0, True)
             if not keeps:
                 self.cost[column] += SLACK * self._compute_shortfall(name, place)
             positions[place.name] = Expression({column: 1.0})

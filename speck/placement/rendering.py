@@ -13,7 +13,9 @@ from speck.model.composition import CompositionDescription
 from speck.model.job import JobDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.placement.instance import Instance
 from speck.placement.measurements import load_name_of
+from speck.placement.payoff import ERROR
 from speck.placement.problem import Question
 from speck.placement.wiring import At, WiredJob, Wiring
 from speck.spec.options import DEFAULTS
@@ -54,7 +56,7 @@ def lay_out(
     jobs = {job.name: sites_by_load.get(job.name, job.site) for job in wiring.jobs}
     links = {link: link.site for link in wiring.links if not wiring.is_movable(link)}
     used_links = {*wiring.links, *foreign_links}
-    rates = _sum_rates(question)
+    rates, instance = _sum_rates(question), Instance(question.whole)
     notes, kept_away = [], []
     for link in wiring.links:
         if link in links:
@@ -75,6 +77,8 @@ def lay_out(
             if preferred in free_sites
             else min(free_sites, key=lambda site: (costs[site], site))
         )
+        if chosen != link.site and not _pays(instance, wiring, link, chosen, jobs):
+            chosen = preferred = link.site
         if chosen != preferred:
             kept_away.append(link)
             notes.append(
@@ -103,6 +107,24 @@ def _list_costs(
     return {
         site: sum(rates.get(end, 1.0) for end in ends if jobs[end] != site) for site in candidates
     }
+
+
+def _pays(instance: Instance, wiring: Wiring, link: At, site: str, jobs: Mapping[str, str]) -> bool:
+    """Whether a link that moves to `site` saves more bytes than the restarts of those of its jobs
+    cost that would run on otherwise (`speck.placement.payoff` judges the moves of jobs)."""
+    ends = {job.name: job for job in (*wiring.writers[link], *wiring.readers[link])}
+    price = sum(
+        instance.price_of_restart(name) for name, job in ends.items() if jobs[name] == job.site
+    )
+    if not price:
+        return True
+    name = load_name_of(link)
+    saved = sum(
+        flow.bytes_per_s * ((there != link.site) - (there != site))
+        for flow in (*instance.into[name], *instance.out[name])
+        if (there := jobs.get(flow.start, jobs.get(flow.end)))
+    )
+    return (1 - ERROR) * saved > price
 
 
 def _choose_site(

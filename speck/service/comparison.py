@@ -6,58 +6,81 @@ import math
 from collections.abc import Mapping, Sequence
 
 from speck.model.values import JsonObject
+from speck.placement.consistency import sites_of_links
 from speck.placement.differences import explain_differences
 from speck.placement.evaluate import Prediction, evaluate
+from speck.placement.filling import Filling
+from speck.placement.instance import Instance
 from speck.placement.model import Placement
+from speck.placement.move_costs import silences_to_json
 from speck.placement.problem import Question
+from speck.placement.proposal import Proposal, list_restarted
 from speck.placement.rendering import Layout
 from speck.placement.scaling import Scale
-from speck.placement.wiring import At, Wiring
+from speck.placement.wiring import Wiring
 
 
-def compare(
-    today: Question,
-    question: Question,
-    answer: Placement,
-    layout: Layout,
-    first_notes: Sequence[str] = (),
-) -> JsonObject:
+def compare(today: Question, proposal: Proposal, first_notes: Sequence[str] = ()) -> JsonObject:
     """Today's placement and the proposed one side by side, both predicted in the same way.
 
-    `today` differs from `question`, which was answered, if jobs are scaled. `first_notes` come
+    `today` differs from the question that was answered if jobs are scaled. `first_notes` come
     before the others.
     """
+    question, answer, layout = proposal.question, proposal.answer, proposal.layout
     before = evaluate(today.whole, today.today())
     after = evaluate(question.whole, {**question.today(), **layout.loads()})
-    saved = before.wan_bytes_per_s - after.wan_bytes_per_s
-    share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
     wiring = question.wiring
     jobs = {job.name: job.site for job in wiring.jobs}
     now = {link: link.site for link in wiring.links}
-    moves = _moves(question, answer, layout)
     notes = (*first_notes, *question.notes, *after.notes, *answer.notes, *layout.notes)
     return {
-        "today": {**_render(before, jobs), "links": _links(wiring, now)},
+        "today": {**_render(before, jobs), "links": sites_of_links(wiring, now)},
         "proposed": {
             **_render(after, layout.jobs),
-            "links": _links(wiring, layout.links),
-            "moves": moves,
+            "links": sites_of_links(wiring, layout.links),
+            "moves": _moves(question, answer, layout),
         },
         "memory_available_bytes": {
             place.name: place.memory_bytes for place in question.whole.places
         },
         "rewired": _list_rewired(question.wiring, layout),
-        "gain": {"wan_bytes_per_s": saved, "share": share},
+        "restarted": list_restarted(question, layout),
+        "gain": _weigh(question, layout, before, after),
+        "horizon_s": question.whole.limits.horizon_s,
+        "silences": silences_to_json(question.silences),
         "reasons": {name: answer.reasons[name] for name in jobs if name in answer.reasons},
         "differences": explain_differences(
             question.problem, {**answer.sites, **layout.jobs}, answer.policy
         ),
+        "dropped": [name for name in answer.dropped if name in jobs],
         "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
         "doubts": dict(question.doubts),
         "unmeasured": list(question.unmeasured),
         "optimal": answer.optimal,
         "gap": answer.gap,
+        "evidence": proposal.evidence,
+        "repeats": proposal.repeats,
+    }
+
+
+def _weigh(question: Question, layout: Layout, before: Prediction, after: Prediction) -> JsonObject:
+    """What the placement saves, what its moves and restarts cost, and after how many seconds they
+    have saved as much."""
+    saved = before.wan_bytes_per_s - after.wan_bytes_per_s
+    instance = Instance(question.whole)
+    cost = sum(map(instance.restart_bytes_of, list_restarted(question, layout)))
+    cost += sum(
+        instance.move_bytes_of(job.name)
+        for job in question.wiring.jobs
+        if layout.jobs[job.name] != job.site
+    )
+    return {
+        "wan_bytes_per_s": saved,
+        "share": saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None,
+        "cost_bytes": cost,
+        "net_bytes_per_s": saved - cost / question.whole.limits.horizon_s,
+        "break_even_s": cost / saved if saved > 0 else None,
     }
 
 
@@ -77,25 +100,33 @@ def _render(prediction: Prediction, jobs: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
-    """The site of the broker that carries what each job sends, by `job -> topic`."""
-    return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
-
-
 def _moves(question: Question, answer: Placement, layout: Layout) -> list[JsonObject]:
-    loads = {load.name: load for load in question.whole.loads}
+    instance = Instance(question.problem)
+    filling = Filling(instance, {**answer.sites, **layout.jobs})
     return [
-        {
-            "job_name": job.name,
-            "from": job.site,
-            "to": layout.jobs[job.name],
-            "reason": answer.reasons.get(job.name, ""),
-            "stateful": loads[job.name].stateful,
-            "state_bytes": loads[job.name].state_bytes,
-        }
+        _describe_move(filling, job.name, job.site, answer.reasons.get(job.name, ""))
         for job in question.wiring.jobs
         if layout.jobs[job.name] != job.site
     ]
+
+
+def _describe_move(filling: Filling, name: str, site: str, reason: str) -> JsonObject:
+    instance = filling.instance
+    load, here = instance.loads[name], filling.sites[name]
+    saved = filling.cost_of(name, site) - filling.cost_of(name, here)
+    cost = instance.move_bytes_of(name)
+    return {
+        "job_name": name,
+        "from": site,
+        "to": here,
+        "reason": reason,
+        "stateful": load.stateful,
+        "state_bytes": load.state_bytes,
+        "silence_s": load.silence_s,
+        "saved_bytes_per_s": saved,
+        "cost_bytes": cost,
+        "break_even_s": cost / saved if saved > 0 else None,
+    }
 
 
 def render_scale(scale: Scale) -> JsonObject:

@@ -5,7 +5,7 @@ Nothing moves by itself: a placement is carried out by an ordinary apply of its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -15,15 +15,17 @@ from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.placement.model import Limits, Placement, Policy
+from speck.placement.model import Limits, Policy
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
-from speck.placement.rendering import Layout, lay_out, render, render_yaml
+from speck.placement.proposal import Wish, propose
+from speck.placement.rendering import render, render_yaml
 from speck.placement.scaling import apply_scales, propose_scales
 from speck.placement.wiring import At, wire
 from speck.service.answer import Answer
 from speck.service.comparison import compare, render_scale
 from speck.service.compositions import Compositions, Request
+from speck.service.silences import measure_silences
 from speck.sites.site_polls import SitePolls
 from speck.spec.schema import composition_as_stored, dump_composition
 from speck.store.records import Records
@@ -33,9 +35,6 @@ KEPT = 100
 """How many placements are kept."""
 OLD_H = 1.0
 """From this age on (hours) a placement notes how old its analysis is."""
-_MOST_RETRIES = 3
-"""A policy is called again until this many links or more are known not to fit."""
-
 
 _HEAD = ("id", "at", "composition", "revision", "policy", "analysis", "gain", "violations")
 
@@ -75,7 +74,10 @@ class Placements:
         polls: SitePolls,
         clock: Clock,
         analyses: Analyses,
+        horizon_s: float,
     ):
+        """`horizon_s`: seconds within which a move has to pay for itself."""
+        self._horizon_s = horizon_s
         self._records = records
         self._compositions = compositions
         self._polls = polls
@@ -111,11 +113,13 @@ class Placements:
         limits: Mapping[str, float] | None = None,
         *,
         scale: bool = False,
+        all_moves: bool = False,
         move_unmeasured: bool = False,
     ) -> Answer:
         """Have a policy place the newest revision of a composition, and store its answer; with
-        `scale`, after each job has got as many subtasks as its rates need. `move_unmeasured`: jobs
-        that were not measured move, too, and nothing need have been measured.
+        `scale`, after each job has got as many subtasks as its rates need. `all_moves`: moves that
+        do not pay for themselves are proposed, too. `move_unmeasured`: so are those of jobs that
+        were not measured, and nothing need have been measured.
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
@@ -134,20 +138,32 @@ class Placements:
             question_today = self.question(description, analysis, limits)
             scales = propose_scales(question_today, composition, analysis)
             description = apply_scales(description, {s.job_name: s.proposed for s in scales})
-        question, answer, layout = self._place(
-            chosen, description, analysis, limits, move_unmeasured=move_unmeasured
+        manner = {
+            "composition": composition,
+            "policy": policy,
+            "scale": scale,
+            "all_moves": all_moves or move_unmeasured,
+            "move_unmeasured": move_unmeasured,
+        }
+        proposal = propose(
+            lambda staying: self.question(
+                description, analysis, limits, staying, move_unmeasured=move_unmeasured
+            ),
+            Wish(chosen, all_moves or move_unmeasured),
+            self._foreign(composition),
+            self._list_earlier(manner),
         )
-        new_description = render(description, question.wiring, layout, self._records.sites())
+        wiring, layout = proposal.question.wiring, proposal.layout
+        new_description = render(description, wiring, layout, self._records.sites())
         now = self._clock.now()
         notes = _note_age(analysis, now)
         placement = {
             "id": f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
             "at": rfc3339(now),
-            "composition": composition,
             "revision": revision,
-            "policy": policy,
             "analysis": analysis["id"],
-            **compare(question_today or question, question, answer, layout, notes),
+            **manner,
+            **compare(question_today or proposal.question, proposal, notes),
             "scales": [render_scale(each) for each in scales],
             "description": dump_composition(new_description),
             "yaml": render_yaml(new_description),
@@ -171,7 +187,7 @@ class Placements:
         wiring = wire(description, sites, {*self._foreign(description.name), *staying})
         requirements: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
-        bounds = replace(Limits(), **requirements)
+        bounds = replace(Limits(horizon_s=self._horizon_s), **requirements)
         return pose_question(
             wiring,
             description.name,
@@ -180,6 +196,7 @@ class Placements:
             conditions,
             bounds,
             self._others(description.name),
+            measure_silences(self._records, analysis),
             moves_unmeasured=move_unmeasured,
         )
 
@@ -194,30 +211,11 @@ class Placements:
         conditional = replace(request, if_match=placement["revision"])
         return self._compositions.apply(description, conditional, jars)
 
-    def _place(
-        self,
-        policy: Policy,
-        description: CompositionDescription,
-        analysis: JsonObject,
-        limits: Mapping[str, float] | None,
-        *,
-        move_unmeasured: bool,
-    ) -> tuple[Question, Placement, Layout]:
-        """The question, the policy's answer, and the layout that follows from it. A link that
-        cannot go where the answer puts it costs more than predicted: the policy is then called
-        again, with that link fixed where it is."""
-        staying: list[At] = []
-        notes: list[str] = []
-        while True:
-            question = self.question(
-                description, analysis, limits, staying, move_unmeasured=move_unmeasured
-            )
-            answer = policy.place(question.problem)
-            layout = lay_out(question, answer.sites, self._foreign(description.name))
-            notes += layout.notes
-            if not layout.kept_away or len(staying) >= _MOST_RETRIES:
-                return question, answer, replace(layout, notes=tuple(notes))
-            staying += layout.kept_away
+    def _list_earlier(self, manner: JsonObject) -> Iterator[JsonObject]:
+        """The placements that were made in this manner, newest first."""
+        for record in reversed(list(self._records.placements.values())):
+            if all(record[name] == value for name, value in manner.items()):
+                yield record
 
     # -- parts ----------------------------------------------------------------------------
 

@@ -241,7 +241,12 @@ class Service:
             self.records, self.connections, self.jobs, self.polls, self.clock
         )
         self.placements = Placements(
-            self.records, self.compositions, self.polls, self.clock, self.analyses
+            self.records,
+            self.compositions,
+            self.polls,
+            self.clock,
+            self.analyses,
+            self.config.move_horizon_s,
         )
         self.autopilots = Autopilots(
             self.records,

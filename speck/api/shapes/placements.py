@@ -60,6 +60,13 @@ class _MoveShape(Shape):
     reason = text()
     stateful = fields.Boolean(required=True, allow_none=True)
     state_bytes = integer(allow_none=True)
+    silence_s = number("expected time for which the move stops the job, in seconds")
+    saved_bytes_per_s = number("what would cross between sites in addition if it alone went back")
+    cost_bytes = number("its state, and what arrives while it is silent")
+    break_even_s = number(
+        "seconds after which it has saved what it costs; null: it saves nothing by itself",
+        allow_none=True,
+    )
 
 
 MoveShape = type("MoveShape", (_MoveShape,), {"from": text("site")})
@@ -95,6 +102,22 @@ class GainShape(Shape):
     share = number(
         "saved share of today's bytes between sites; null when there are none", allow_none=True
     )
+    cost_bytes = number("what all moves, and restarts of jobs whose links move, cost once")
+    net_bytes_per_s = number("what is saved per second, less the cost over the horizon")
+    break_even_s = number(
+        "seconds after which as much is saved as the moves cost; null: nothing is saved",
+        allow_none=True,
+    )
+
+
+class SilenceShape(Shape):
+    seconds = number()
+    moves = integer("past moves of which it is the median; 0: a default")
+
+
+class SilencesShape(Shape):
+    stateless = fields.Nested(SilenceShape, required=True)
+    stateful = fields.Nested(SilenceShape, required=True)
 
 
 class PlacementHeadShape(Shape):
@@ -120,6 +143,26 @@ class PlacementShape(PlacementHeadShape):
         },
     )
     rewired = list_of(RewiredShape)
+    restarted = list_of(
+        fields.String(metadata={"description": "a job that stays, but whose link moves"})
+    )
+    horizon_s = number("seconds within which a move has to save as many bytes as it costs")
+    silences = fields.Nested(SilencesShape, required=True)
+    all_moves = flag("whether moves that do not pay for themselves were asked for, too")
+    move_unmeasured = flag("whether jobs without evidence were to move, too")
+    scale = flag("whether the parallelism of jobs was chosen, too")
+    dropped = list_of(
+        fields.String(
+            metadata={"description": "a job that the policy would move, though it does not pay"}
+        )
+    )
+    evidence = fields.Dict(
+        required=True,
+        metadata={
+            "description": "what the answer rests on; while it stays the same, so does the answer"
+        },
+    )
+    repeats = nullable_text("the earlier placement whose evidence, and so whose answer, it has")
     scales = list_of(ScaleShape)
     reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
     differences = fields.Dict(
@@ -159,6 +202,9 @@ class LimitsShape(StrictSchema):
     min_rate = Amount()
     latency_weight = Amount()
     time_limit_s = Amount(validate=Range(max=600.0, error="must be at most {max:g}"))
+    horizon_s = Amount(
+        metadata={"description": "seconds within which a move has to save what it costs"}
+    )
 
 
 class PlacementRequestShape(StrictSchema):
@@ -169,6 +215,10 @@ class PlacementRequestShape(StrictSchema):
     scale = Flag(
         load_default=False,
         metadata={"description": "also choose each measured job's parallelism, by DS2's rule"},
+    )
+    all_moves = Flag(
+        load_default=False,
+        metadata={"description": "also propose moves that save less than they cost"},
     )
     move_unmeasured = Flag(
         load_default=False,

@@ -7,6 +7,7 @@ from typing import Any
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.model import Limits
+from speck.placement.move_costs import DEFAULT_SILENCES, Silence, Silences
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import HEADING, lay_out, render, render_yaml
@@ -27,17 +28,23 @@ BY_ADDRESS = {
     "entry_class": "package.ExampleJob",
     "job_path": "test-1.jar",
 }
+FREE = Silences(Silence(0.0), Silence(0.0))
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
 MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
 COUNT = job_body("count", "cloud", source_topic="tidy", sink_topic="counts")
 
 
-def pose(*jobs: JsonObject, **more: Any) -> tuple[CompositionDescription, Question]:
+def pose(
+    *jobs: JsonObject, silences: Silences = FREE, **more: Any
+) -> tuple[CompositionDescription, Question]:
     description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
     analysis_body = analysis([describe_measured(job["job_name"], "cloud") for job in jobs])
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
-    return description, pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
+    question = pose_question(
+        wiring, "c", analysis_body, SITES, conditions, Limits(), silences=silences
+    )
+    return description, question
 
 
 def place(
@@ -125,3 +132,42 @@ def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
     assert "comments" in HEADING
     assert load_composition(text.encode(), None) == description
     assert "parallelism" not in text
+
+
+def test_a_link_is_not_moved_for_less_than_the_restarts_of_its_jobs() -> None:
+    """Both jobs run at edge-a, their link is in the cloud: all crosses twice, 20 kB/s in all."""
+    jobs = (
+        {**CLEAN, "site": "edge-a", "sink_site": "cloud"},
+        {**MERGE, "site": "edge-a", "source_site": "cloud"},
+    )
+    tidy = At("cloud", "tidy")
+    for seconds, expected in ((10.0, "edge-a"), (8000.0, "cloud")):
+        _, question = pose(*jobs, silences=Silences(Silence(seconds), Silence(seconds)))
+        assert lay_out(question, {}).links[tidy] == expected
+
+
+def test_a_link_that_moves_with_its_jobs_costs_nothing_more() -> None:
+    _, question = pose(CLEAN, MERGE, silences=Silences(Silence(8000.0), Silence(8000.0)))
+    layout = lay_out(question, {"clean": "edge-a", "merge": "edge-a"})
+    assert layout.links[At("cloud", "tidy")] == "edge-a"
+
+
+def test_a_link_between_jobs_that_may_keep_state_is_not_moved_for_a_few_bytes() -> None:
+    jobs = [
+        describe_measured(name, "edge-a", rate=0.3, stateful=None) for name in ("clean", "merge")
+    ]
+    description = composition_from_data(
+        {
+            "name": "c",
+            "jobs": [
+                {**CLEAN, "site": "edge-a", "sink_site": "cloud"},
+                {**MERGE, "site": "edge-a", "source_site": "cloud"},
+            ],
+        }
+    )
+    conditions = {name: Condition(free=9) for name in SITES}
+    wiring = wire(description, SITES)
+    question = pose_question(
+        wiring, "c", analysis(jobs), SITES, conditions, Limits(), silences=DEFAULT_SILENCES
+    )
+    assert lay_out(question, {}).links[At("cloud", "tidy")] == "cloud"

@@ -10,6 +10,7 @@ import pytest
 from speck.clock import rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError, StaleRevisionError
 from speck.model.values import JsonObject
+from speck.placement.names import POLICY_NAMES
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import load_composition
@@ -49,12 +50,19 @@ def test_a_filter_is_proposed_for_where_its_data_comes_from(placed: Service) -> 
     placement = make_placement(placed)
     assert placement["today"]["wan_bytes_per_s"] == pytest.approx(10_000)
     assert placement["proposed"]["wan_bytes_per_s"] == pytest.approx(1_000)
+    # its state of 1 kB, and 2 s of 10 kB/s
     assert placement["gain"] == {
         "wan_bytes_per_s": pytest.approx(9_000),
         "share": pytest.approx(0.9),
+        "cost_bytes": pytest.approx(21_000),
+        "net_bytes_per_s": pytest.approx(9_000 - 21_000 / 3600),
+        "break_even_s": pytest.approx(21 / 9),
     }
     (move,) = placement["proposed"]["moves"]
     assert (move["job_name"], move["from"], move["to"]) == ("clean", "cloud", "edge-a")
+    assert move["saved_bytes_per_s"] == pytest.approx(9_000)
+    assert (move["cost_bytes"], move["silence_s"]) == (pytest.approx(21_000), 2.0)
+    assert move["break_even_s"] == pytest.approx(21 / 9)
     assert placement["today"]["sites"] == {"clean": "cloud", "merge": "cloud"}
     assert placement["proposed"]["utilisation"]["edge-a"] == pytest.approx(0.05)
     (clean, merge) = load_composition(placement["yaml"].encode(), None).jobs
@@ -75,9 +83,64 @@ def test_where_it_differs_from_the_ranking_it_says_why(placed: Service) -> None:
         " but 1000 bytes/s more would cross between sites if it alone were at edge-a: its output"
         " goes to cloud"
     }
-    assert make_placement(placed, "ranked")["proposed"]["sites"] == {
-        "clean": "edge-a",
-        "merge": "edge-a",
+    carried_out = make_placement(placed, "ranked", all_moves=True)
+    assert carried_out["proposed"]["sites"] == {"clean": "edge-a", "merge": "edge-a"}
+
+
+def test_a_move_that_does_not_pay_is_proposed_by_no_policy(placed: Service) -> None:
+    """merge sends twice what it takes: at edge-a it would cost 1 kB/s."""
+    placed.placements.analyses = Given({**FILTERS, "ranking": [rank("merge", 12741.0)]})
+    for policy in POLICY_NAMES:
+        placement = make_placement(placed, policy)
+        assert placement["proposed"]["sites"]["merge"] == "cloud"
+        assert placement["gain"]["net_bytes_per_s"] > 0 or placement["proposed"]["moves"] == []
+    assert make_placement(placed, "ranked")["dropped"] == ["merge"]
+
+
+def test_the_horizon_is_a_limit_that_can_be_set(placed: Service) -> None:
+    moves = [
+        make_placement(placed, limits={"horizon_s": seconds})["proposed"]["moves"]
+        for seconds in (2.0, 3.0)
+    ]
+    assert [len(each) for each in moves] == [0, 1]
+
+
+def test_the_same_evidence_gets_the_same_answer(placed: Service) -> None:
+    first = make_placement(placed)
+    again = make_placement(placed)
+    assert (again["repeats"], again["proposed"]) == (first["id"], first["proposed"])
+    other = make_placement(placed, limits={"utilisation": 0.5})
+    assert other["repeats"] is None
+    placed.placements.analyses = Given(scale_rates(1.1))
+    third = make_placement(placed)  # by the first evidence, not by that of the one before
+    assert third["repeats"] == first["id"]
+    placed.placements.analyses = Given(scale_rates(2.0))
+    assert make_placement(placed)["repeats"] is None
+
+
+def scale_rates(factor: float) -> JsonObject:
+    jobs = [
+        {**job, "in_rate": factor * job["in_rate"], "out_rate": factor * job["out_rate"]}
+        for job in FILTERS["jobs"]
+    ]
+    return {**FILTERS, "jobs": jobs}
+
+
+def test_silences_are_those_of_past_moves(placed: Service) -> None:
+    assert make_placement(placed)["silences"]["stateless"] == {"seconds": 2.0, "moves": 0}
+    placed.placements.apply(make_placement(placed)["id"], DONE)
+    (change, *_) = reversed(list(placed.records.changes()))
+    starts = [o for o in placed.records.operations(change["id"]) if o["kind"] == "start"]
+    stops = [o for o in placed.records.operations(change["id"]) if o["kind"] == "stop"]
+    begun, ended = "2026-01-31T12:00:00.000Z", "2026-01-31T12:00:07.500Z"
+    records = placed.records.operation_records
+    for operation, times in ((stops[0], {"started": begun}), (starts[0], {"ended": ended})):
+        records_batch = records.put({**operation, **times}, change["id"], operation["id"])
+        placed.records.write(records_batch)
+    silences = make_placement(placed)["silences"]
+    assert silences == {
+        "stateless": {"seconds": 7.5, "moves": 1},
+        "stateful": {"seconds": 10.0, "moves": 0},
     }
 
 
