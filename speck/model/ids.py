@@ -9,21 +9,37 @@ from typing import NamedTuple
 
 from speck.model.link import Link
 
+_LONG_TOPIC = 256
+"""Links with longer topics are not remembered: a topic may have 64 KiB."""
 
-@lru_cache(1 << 16)
+
 def link_hash(link: Link) -> str:
     """The 8 hex digits that stand for a link in a client id."""
+    return _remembered_hash(link) if len(link.topic) <= _LONG_TOPIC else _compute_hash(link)
+
+
+def _compute_hash(link: Link) -> str:
     return hashlib.sha256(f"{link.broker}|{link.topic}".encode()).hexdigest()[:8]
 
+
+_remembered_hash = lru_cache(1 << 16)(_compute_hash)
 
 OUTSIDE_READER = "speck-out-"
 """The beginning of client ids of outside readers that no program without speck would choose."""
 
 
-@lru_cache(65_536)
 def source_client_id(installation: str, job_name: str, source: Link) -> str:
     """The MQTT client id of a job's reader on one link; it identifies the session, too."""
+    if len(source.topic) > _LONG_TOPIC:
+        return _source_client_id(installation, job_name, source)
+    return _remembered_client_id(installation, job_name, source)
+
+
+def _source_client_id(installation: str, job_name: str, source: Link) -> str:
     return f"speck-{installation[:8]}-{job_name}-{link_hash(source)}"
+
+
+_remembered_client_id = lru_cache(1 << 16)(_source_client_id)
 
 
 def sink_client_id(installation: str, job_name: str, source: Link) -> str:

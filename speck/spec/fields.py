@@ -14,9 +14,18 @@ from marshmallow.validate import Range
 from speck.errors import MOST_PROBLEMS, suggest
 from speck.model.site import normalise_address
 from speck.model.values import is_name
+from speck.spec.expansion import text_bytes
 
 MAX_TOPIC_BYTES = 65_535
+MAX_TEXT_BYTES = 4_096
+"""Of a text that has no limit of its own: the longest path of a file has so many."""
 MAX_ARGUMENTS = 1_000
+MAX_ARGUMENT_BYTES = 1 << 16
+"""Of all arguments of one job: they are copied into requests, records and command lines."""
+MAX_ADDRESS_BYTES = 512
+"""Each job of a site repeats the addresses of the site."""
+MAX_LABELS = 64
+MAX_LABEL_BYTES = 1_024
 _NO_SECRETS = "must hold no user, password, query or fragment; credentials belong to the site"
 NULL = "must not be null; leave the field out"
 
@@ -49,9 +58,11 @@ class ListOf(fields.List[Any]):
 
 
 class Text(fields.String):
-    """A string; for numbers and booleans the message asks for quotes."""
+    """A string of at most `most_bytes` in UTF-8; for numbers and booleans the message asks for
+    quotes."""
 
     default_error_messages = {"required": "missing", "null": NULL}  # noqa: RUF012
+    most_bytes: ClassVar[int] = MAX_TEXT_BYTES
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         if isinstance(value, bool | int | float):
@@ -60,6 +71,8 @@ class Text(fields.String):
             raise ValidationError("must be text")
         if "\0" in value or not _is_unicode(value):
             raise ValidationError("must be Unicode text without the character NUL")
+        if text_bytes(value) > self.most_bytes:
+            raise ValidationError(f"must be at most {self.most_bytes} bytes of UTF-8")
         return value
 
 
@@ -79,6 +92,8 @@ class Name(Text):
 class Topic(Text):
     """A topic that a job may write or read: no wildcards, no topic of the broker's own."""
 
+    most_bytes = MAX_TOPIC_BYTES
+
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         if (fault := topic_fault(text)) is not None:
@@ -89,6 +104,7 @@ class Topic(Text):
 class EngineAddress(Text):
     """The address of an engine's REST API."""
 
+    most_bytes = MAX_ADDRESS_BYTES
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
     example: ClassVar[str] = "http://host:8081"
 
@@ -193,11 +209,15 @@ class Amount(fields.Float):
         return float(super()._deserialize(value, attr, data, **kwargs) or value)
 
 
+class _Argument(Text):
+    most_bytes = MAX_ARGUMENT_BYTES
+
+
 class Arguments(fields.List[str]):
     """A job's own arguments."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(Text(), **kwargs)
+        super().__init__(_Argument(), **kwargs)
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Any, **kwargs: Any
@@ -206,6 +226,11 @@ class Arguments(fields.List[str]):
             raise ValidationError("must be a list of text")
         if len(value) > MAX_ARGUMENTS:
             raise ValidationError(f"must be at most {MAX_ARGUMENTS} arguments")
+        if (size := text_bytes(value)) > MAX_ARGUMENT_BYTES:
+            raise ValidationError(
+                f"have {size} bytes, a job's arguments at most {MAX_ARGUMENT_BYTES}; send longer"
+                " ones in the artifact"
+            )
         return super()._deserialize(list(value), attr, data, **kwargs)
 
 
@@ -215,12 +240,16 @@ class Labels(fields.Dict):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, Mapping):
             raise ValidationError("must be a mapping of names to text")
+        if len(value) > MAX_LABELS:
+            raise ValidationError(f"must be at most {MAX_LABELS} labels")
         faults: dict[str, Any] = {}
         for key, label in value.items():
             if not is_name(str(key)):
                 faults[str(key)] = ["is not a name for a label"]
             elif not isinstance(label, str) or _CONTROL.search(label) or not _is_unicode(label):
                 faults[str(key)] = ["must be text on one line; put numbers in quotes"]
+            elif text_bytes(label) > MAX_LABEL_BYTES:
+                faults[str(key)] = [f"must be at most {MAX_LABEL_BYTES} bytes of UTF-8"]
         if faults:
             raise ValidationError(faults)
         return dict(value)

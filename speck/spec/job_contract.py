@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from speck.model.bounded_cache import BoundedCache
 from speck.model.ids import source_client_id
 from speck.model.job import Batching, Job
 from speck.model.observation import TakenEpoch
 from speck.model.values import is_name
+from speck.spec.expansion import text_bytes
 
 FLAGS = (
     "job-name",
@@ -33,6 +34,9 @@ TAKEN_FLAG = "taken"
 the other has taken."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
+
+MAX_RENDERED = 1 << 18
+"""The most characters of a job's arguments with the values of their placeholders."""
 
 # {{name}} stands for the text {name}; braces around anything else (JSON, say) are kept as they are.
 _PLACEHOLDER = re.compile(
@@ -88,9 +92,13 @@ def _names(arg: str) -> set[str]:
     return {match["name"] for match in _PLACEHOLDER.finditer(arg) if match["name"]}
 
 
-@lru_cache(16_384)
 def _hold_placeholders(args: tuple[str, ...]) -> bool:
-    return any(_names(arg) for arg in args)
+    return _HOLDING.get(args, lambda: any(_names(arg) for arg in args))
+
+
+_HOLDING: BoundedCache[tuple[str, ...], bool] = BoundedCache(
+    8 << 20, lambda args, _: 200 + 60 * len(args) + text_bytes(args)
+)
 
 
 def reports_numbers(job: Job) -> bool:
@@ -115,7 +123,39 @@ def render_args(
     only its own, rendered. Raises KeyError for an unknown placeholder or secret
     (`speck.deploy.admission` refuses these).
     """
-    values = dict(
+    values = _placeholder_values(job, installation, epoch, sink_has_readers)
+    own = tuple(_render(arg, values, secrets) for arg in job.args)
+    if _hold_placeholders(job.args):
+        return own
+    flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
+    standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
+    to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
+    return (*standard, *to_skip, *own)
+
+
+def rendered_fault(job: Job) -> str | None:
+    """Return why the arguments of `job` are too long once their placeholders are replaced, or None
+    if they are not. They are counted, not rendered."""
+    values = _placeholder_values(job, "", 0, sink_has_readers=False)
+    size = sum(
+        len(values[match["name"]]) - len(match[0])
+        for arg in job.args
+        for match in _PLACEHOLDER.finditer(arg)
+        if match["name"]
+    )
+    size += sum(map(len, job.args))
+    if size <= MAX_RENDERED:
+        return None
+    return (
+        f"with the values of their placeholders, args have {size} characters, at most"
+        f" {MAX_RENDERED} are taken; use fewer placeholders, or shorter topics"
+    )
+
+
+def _placeholder_values(
+    job: Job, installation: str, epoch: int, sink_has_readers: bool
+) -> dict[str, str]:
+    return dict(
         zip(
             PLACEHOLDERS,
             (
@@ -135,13 +175,6 @@ def render_args(
             strict=True,
         )
     )
-    own = tuple(_render(arg, values, secrets) for arg in job.args)
-    if _hold_placeholders(job.args):
-        return own
-    flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
-    standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
-    to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
-    return (*standard, *to_skip, *own)
 
 
 def render_taken(taken: Sequence[TakenEpoch]) -> str:

@@ -7,7 +7,7 @@ reported together.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Site, normalise_address
 from speck.spec.jars import Jar, JarFinder, class_fault
-from speck.spec.job_contract import args_faults, link_fault, reports_numbers
+from speck.spec.job_contract import args_faults, link_fault, rendered_fault, reports_numbers
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
 __all__ = ["Jar", "JarFinder", "Resolved", "Slots", "refuse_problems", "resolve"]
@@ -174,6 +174,9 @@ class _Resolver:
             jar=jar.sha256,
             **job.options(),
         )
+        if (fault := rendered_fault(resolved)) is not None:
+            self._problem(f"{path}.args", fault)
+            return None
         if not reports_numbers(resolved):
             self.warnings.append(
                 f"job {job.job_name} has placeholders in its args: unless it reports its sequence"
@@ -320,23 +323,30 @@ class _Resolver:
         """Warn about readers of batched links that may be unable to split batches."""
         if not any(job.link.in_batches or not reports_numbers(job) for job in own):
             return
-        all_jobs = [*own, *others]
-        names = {job.job_name for job in own}
+        warnings = self._warn_of_batches([*own, *others], {job.job_name for job in own})
+        self.warnings += islice(warnings, MOST_PROBLEMS)
+
+    def _warn_of_batches(self, jobs: Sequence[Job], own: Set[str]) -> Iterator[str]:
+        """A warning for each output, and for each pair of a writer and a reader of which one is
+        among `own`: there may be very many."""
         outside = {end.link for end in self.ends if end.kind == "output"}
-        foreign = [job for job in all_jobs if not reports_numbers(job)]
+        foreign: dict[Link, list[Job]] = {}
+        for job in jobs:
+            if not reports_numbers(job):
+                foreign.setdefault(job.source, []).append(job)
         must_split = "must split them (speck.model.batches does, see docs/guarantees.md)"
-        for job in all_jobs:
+        for job in jobs:
             if not job.link.in_batches:
                 continue
             sends = f"job {job.job_name} sends batches to {job.sink.topic} at {job.sink_site}"
             if job.sink in outside:
-                self.warnings.append(f"{sends}, an output: its readers {must_split}")
-            self.warnings += [
-                f"{sends}, which job {reader.job_name} reads: since it has placeholders in its"
-                f" args, it {must_split} by itself"
-                for reader in foreign
-                if reader.source == job.sink and names & {job.job_name, reader.job_name}
-            ]
+                yield f"{sends}, an output: its readers {must_split}"
+            for reader in foreign.get(job.sink, ()):
+                if job.job_name in own or reader.job_name in own:
+                    yield (
+                        f"{sends}, which job {reader.job_name} reads: since it has placeholders in"
+                        f" its args, it {must_split} by itself"
+                    )
 
     def _add_node(
         self,

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -26,12 +25,14 @@ from marshmallow import (
 )
 
 from speck.errors import MOST_PROBLEMS, InvalidError, Problem
+from speck.model.bounded_cache import BoundedCache
 from speck.model.composition import CompositionDescription, Drift, Port
 from speck.model.ids import OUTSIDE_READER
 from speck.model.job import JobDescription, JobOptions
 from speck.model.site import Broker, Engine, Site, Tier, normalise_address
 from speck.model.values import JsonObject
 from speck.spec import yaml_loader
+from speck.spec.expansion import expansion_problem, text_bytes
 from speck.spec.fields import (
     Amount,
     BrokerAddress,
@@ -348,11 +349,20 @@ def composition_from_data(
     data: Any, line_of: LineOf | None = None, most_jobs: int = MAX_JOBS
 ) -> CompositionDescription:
     """The description in parsed `data`. Raises InvalidError with every problem, or only that it has
-    more than `most_jobs` jobs: these are not looked at."""
+    more than `most_jobs` jobs, or more bytes with its defaults written out than a document for so
+    many jobs may have: these are not looked at."""
     jobs = data.get("jobs") if isinstance(data, dict) else None
     if isinstance(jobs, list) and len(jobs) > most_jobs:
-        problem = Problem("jobs", f"must be at most {most_jobs} jobs")
+        problem: Problem | None = Problem("jobs", f"must be at most {most_jobs} jobs")
+    else:
+        problem = expansion_problem(data, limits_for(most_jobs).bytes)
+    if problem is not None:
+        problem = replace(problem, line=line_of(problem.path) if line_of else None)
         raise InvalidError(f"cannot read the composition: {problem}", [problem])
+    return _read_composition(data, line_of)
+
+
+def _read_composition(data: Any, line_of: LineOf | None = None) -> CompositionDescription:
     description: CompositionDescription = _load(_COMPOSITION, data, "composition", line_of)
     return description
 
@@ -360,8 +370,7 @@ def composition_from_data(
 def composition_as_stored(data: JsonObject) -> CompositionDescription:
     """The inverse of `dump_composition`, also for hidden names, which users may not give."""
     with_valid_name = {**data, "name": _COMPOSITION.fields["name"].load_default}
-    # accepted once, perhaps under a higher limit
-    description = composition_from_data(with_valid_name, most_jobs=len(data["jobs"]))
+    description = _read_composition(with_valid_name)  # accepted once, perhaps under other limits
     return replace(description, name=data["name"])
 
 
@@ -419,11 +428,15 @@ def _by_index(item: tuple[Any, Any]) -> int:
     return item[0] if isinstance(item[0], int) else 0
 
 
-@lru_cache(20_000)
 def dump_job(job: JobDescription) -> JsonObject:
     """Dump `job` for `job_from_data`, without fields that are None. Not to be changed: callers
     share it."""
-    return _dump(_JOB, job)
+    return _DUMPED.get(job, lambda: _dump(_JOB, job))
+
+
+_DUMPED: BoundedCache[JobDescription, JsonObject] = BoundedCache(
+    64 << 20, lambda job, dumped: 2_000 + 2 * text_bytes(dumped)
+)
 
 
 def dump_composition(composition: CompositionDescription) -> JsonObject:

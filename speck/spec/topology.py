@@ -20,10 +20,13 @@ from speck.model.job import JobDescription
 from speck.model.link import Link
 from speck.model.site import normalise_address
 from speck.model.values import JsonObject
+from speck.spec.expansion import text_bytes
 
 MAX_EDGES = 250_000
 """The most edges of a composition, its ends included: plans and drawings name each, and a topic has
 as many as its writers times its readers."""
+MAX_EDGE_BYTES = 64 * MAX_EDGES
+"""The most bytes of the topics of all edges: a drawing writes its topic at each."""
 _MAX_CYCLES = 20
 _MAX_OPEN_LINKS = 3
 _ENGINES_BROKER = "the broker of "
@@ -213,7 +216,7 @@ class Graph:
 
     def problems(self) -> list[Problem]:
         """The faults for which the composition is refused: duplicate names, cycles, and more than
-        `MAX_EDGES` edges."""
+        `MAX_EDGES` edges, or than `MAX_EDGE_BYTES` of their topics."""
         return [
             *self._duplicate_jobs(),
             *self._duplicate_readers(),
@@ -234,6 +237,16 @@ class Graph:
                 f"topics join {sum(counts.values())} pairs of a writer and a reader, at most"
                 f" {MAX_EDGES} are taken; {self._topic(most)} has {writers[most]} writers"
                 f" and {readers[most]} readers",
+            )
+            return
+        sizes = {link: count * text_bytes(link.topic) for link, count in counts.items()}
+        if sum(sizes.values()) > MAX_EDGE_BYTES:
+            most = max(sizes, key=lambda link: sizes[link])
+            yield Problem(
+                "jobs",
+                f"the topics of all pairs of a writer and a reader have {sum(sizes.values())}"
+                f" bytes, at most {MAX_EDGE_BYTES} are taken; a topic of {text_bytes(most.topic)}"
+                f" bytes has {writers[most]} writers and {readers[most]} readers: shorten it",
             )
 
     def _duplicate_jobs(self) -> Iterable[Problem]:
