@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -24,13 +25,30 @@ class BoundedCache(Generic[K, V]):
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.bytes = 0
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of `key`, made if it is not there. Several threads may make the same one."""
+    def get(
+        self,
+        key: K,
+        make: Callable[[], V],
+        making: AbstractContextManager[object] | None = None,
+    ) -> V:
+        """The value of `key`, made if it is not there. Several threads may make the same one,
+        unless `making` is a lock, which is held meanwhile."""
+        kept = self._find(key)
+        if kept is not None:
+            return kept[0]
+        if making is None:
+            return self._keep(key, make())
+        with making:
+            kept = self._find(key)  # another thread may have made it
+            return kept[0] if kept is not None else self._keep(key, make())
+
+    def _find(self, key: K) -> tuple[V, int] | None:
         with self._lock:
             if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
-                return kept[0]
-        value = make()
+            return kept
+
+    def _keep(self, key: K, value: V) -> V:
         size = self._weigh(key, value)
         if size > self._most_bytes:
             return value

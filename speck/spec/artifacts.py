@@ -4,18 +4,14 @@ program. Only as much is read as that takes; nothing is unpacked."""
 from __future__ import annotations
 
 import ast
-import struct
 import tarfile
 import warnings
-import zipfile
 import zlib
 from pathlib import Path
 
-MAX_ENTRIES = 100_000
-_DIRECTORY_MOST = 16 << 20
+from speck.spec.zip_directory import read_names
+
 _PROGRAM_MOST = 1 << 18
-_TAIL = 22 + 0xFFFF  # the end record of a zip archive, and the longest comment behind it
-_END, _END64, _LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _NOTHING = (
     "it is no artifact: send a jar or another zip archive, a tar archive (also .tar.gz), or a"
     " Python program"
@@ -37,48 +33,10 @@ def artifact_fault(file: Path) -> str | None:
 
 def _zip_fault(file: Path) -> str | None:
     try:
-        if (fault := directory_fault(file)) is not None:
-            return fault
-        with zipfile.ZipFile(file) as archive:
-            return None if archive.namelist() else "it is an empty archive"
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
-        return f"it is a damaged zip archive: {error}"
-
-
-def directory_fault(file: Path) -> str | None:
-    """Why the directory of a zip archive is too large to be read; None if it is not.
-
-    Raises OSError, and ValueError for what is no zip archive."""
-    try:
-        entries, directory_bytes = _measure_directory(file)
-    except struct.error as error:
-        raise ValueError(f"its directory is damaged: {error}") from error
-    if entries > MAX_ENTRIES or directory_bytes > _DIRECTORY_MOST:
-        return (
-            f"it holds {entries} files in a directory of {directory_bytes} bytes; an archive may"
-            f" hold {MAX_ENTRIES} in {_DIRECTORY_MOST} bytes"
-        )
-    return None
-
-
-def _measure_directory(file: Path) -> tuple[int, int]:
-    """The number of entries and the bytes of a zip archive's directory, by its end record: the
-    directory may be too large to be read."""
-    with file.open("rb") as stream:
-        size = stream.seek(0, 2)
-        stream.seek(max(0, size - _TAIL))
-        tail = stream.read()
-        at = tail.rfind(_END)
-        if at < 0:
-            raise ValueError("it is no zip archive")
-        entries, directory_bytes = struct.unpack_from("<HL", tail, at + 10)
-        if at >= 20 and tail[at - 20 : at - 16] == _LOCATOR64:
-            stream.seek(struct.unpack_from("<Q", tail, at - 12)[0])
-            record = stream.read(56)
-            if not record.startswith(_END64):
-                raise ValueError("its directory is not where it should be")
-            entries, directory_bytes = struct.unpack_from("<QQ", record, 32)
-    return entries, directory_bytes
+        count = sum(1 for _ in read_names(file))
+    except (OSError, ValueError) as error:
+        return f"it is no zip archive that can be used: {error}"
+    return None if count else "it is an empty archive"
 
 
 def _inflate(head: bytes) -> bytes:

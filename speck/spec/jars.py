@@ -9,16 +9,15 @@ import hashlib
 import os
 import stat
 import threading
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 
 from speck.clock import Clock, SystemClock
 from speck.errors import InvalidError, NotFoundError, find_similar
-from speck.spec.artifacts import directory_fault
+from speck.model.bounded_cache import BoundedCache
+from speck.spec.zip_directory import read_names
 
 ARTIFACT = "artifact:"
 _MTIME_RESOLUTION_NS = 2_000_000_000
@@ -133,8 +132,8 @@ def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
     """Return why `entry_class` cannot be started from `jar`, or None if the jar holds it; with
     `hint`, also the classes that are like it."""
     try:
-        classes = _classes(jar.sha256, jar.file)
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as exc:
+        classes = _CLASSES.get(jar.sha256, lambda: _read_classes(jar.file), _READING)
+    except (OSError, ValueError) as exc:
         return f"the file is no jar: {exc}"
     if entry_class in classes:
         return None
@@ -145,16 +144,19 @@ def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
     return f"{fault}; the nearest are {', '.join(near)}" if near else fault
 
 
-@lru_cache(maxsize=64)
-def _classes(sha256: str, file: Path) -> frozenset[str]:
-    if (fault := directory_fault(file)) is not None:
-        raise ValueError(fault)
-    with zipfile.ZipFile(file) as archive:
-        return frozenset(
-            name.removesuffix(".class").replace("/", ".")
-            for name in archive.namelist()
-            if name.endswith(".class") and not name.startswith("META-INF/")
-        )
+def _read_classes(file: Path) -> frozenset[str]:
+    return frozenset(
+        name.removesuffix(b".class").decode(errors="replace").replace("/", ".")
+        for name in read_names(file)
+        if name.endswith(b".class") and not name.startswith(b"META-INF/")
+    )
+
+
+_CLASSES: BoundedCache[str, frozenset[str]] = BoundedCache(
+    32 << 20, lambda sha256, classes: 500 + sum(110 + len(name) for name in classes)
+)
+_READING = threading.Lock()
+"""One directory is read at a time: it may take 30 MB."""
 
 
 def _nearest(entry_class: str, classes: frozenset[str]) -> list[str]:
