@@ -3,15 +3,21 @@ program. Only as much is read as that takes; nothing is unpacked."""
 
 from __future__ import annotations
 
-import ast
+import subprocess
+import sys
 import tarfile
-import warnings
+import threading
 import zlib
 from pathlib import Path
 
+from speck.spec import program_check
 from speck.spec.zip_directory import read_names
 
 _PROGRAM_MOST = 1 << 18
+_PROGRAM_S = 60.0
+"""Until a check is given up that has not used up its CPU time: the machine is overloaded."""
+_CHECKING = threading.BoundedSemaphore(2)
+"""So many programs are checked at once: each may use a core and some 400 MB."""
 _NOTHING = (
     "it is no artifact: send a jar or another zip archive, a tar archive (also .tar.gz), or a"
     " Python program"
@@ -57,11 +63,17 @@ def _tar_fault(block: bytes) -> str | None:
 def _program_fault(file: Path) -> str | None:
     if file.stat().st_size > _PROGRAM_MOST:
         return _NOTHING
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(file.read_bytes().decode())
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _NOTHING
-    imports = any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree))
-    return None if imports else _NOTHING  # a word is an expression, but no program
+    script = Path(program_check.__file__)
+    command = [sys.executable, "-I", "-S", script, file]
+    with _CHECKING:
+        try:
+            check = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PROGRAM_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return _NOTHING
+    return None if check.returncode == 0 else _NOTHING
