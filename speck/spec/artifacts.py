@@ -64,7 +64,7 @@ def _program_fault(file: Path) -> str | None:
     if file.stat().st_size > _PROGRAM_MOST:
         return _NOTHING
     script = Path(program_check.__file__)
-    command = [sys.executable, "-I", "-S", script, file]
+    command = [sys.executable, "-I", "-S", str(script), str(file)]
     with _CHECKING:
         try:
             check = subprocess.run(
