@@ -20,6 +20,9 @@ Json = Mapping[str, Any]
 LONGEST_TRACE = 20_000
 """The most characters kept of a failure's stack trace: its reason and the frames around it."""
 
+MOST_EXCEPTIONS = 100
+"""Flink keeps 16 (`web.exception-history-size`)."""
+
 _STATES = {
     "INITIALIZING": RunState.STARTING,
     "CREATED": RunState.STARTING,
@@ -102,7 +105,9 @@ def savepoint_progress(answer: Json) -> SavepointProgress:
     if failure is None:
         return SavepointProgress(done=True, location=str(operation["location"]))
     trace = str(failure.get("stack-trace") or failure.get("class") or "")
-    match = _SAVEPOINT_PATH.search(trace) if _FAILED_AFTER_SAVEPOINT in trace else None
+    match = (
+        _SAVEPOINT_PATH.search(trace[:LONGEST_TRACE]) if _FAILED_AFTER_SAVEPOINT in trace else None
+    )
     location = match[1] if match else None
     return SavepointProgress(done=True, location=location, failure=reason_of(trace))
 
@@ -216,7 +221,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
             task=entry.get("taskName"),
             reason=reason_of(str(entry["stacktrace"])),
         )
-        for entry in entries
+        for entry in entries[:MOST_EXCEPTIONS]
     ]
     return sorted(exceptions, key=lambda each: each.at_ms, reverse=True)
 

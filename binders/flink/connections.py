@@ -28,9 +28,6 @@ from speck.binding import ignore_request
 CONNECTIONS = 16
 """Connections to one engine; further threads wait for a free one."""
 
-LARGEST_ANSWER = 32 * 1024 * 1024
-"""The most bytes of an answer."""
-
 _UPLOAD_BLOCK = 64 * 1024
 _IN_TARGETS = "/?&=%:@!$'()*+,;~"
 
@@ -70,30 +67,45 @@ class Connections:
             self._free.put(None)  # a connection that is not open yet
 
     def exchange(
-        self, method: str, target: str, body: Any, headers: Mapping[str, str], connect_s: float
+        self,
+        method: str,
+        target: str,
+        body: Any,
+        headers: Mapping[str, str],
+        connect_s: float,
+        most_bytes: int,
     ) -> tuple[int, bytes]:
-        """The status and the content of the answer. `body` is bytes, or is read in blocks.
+        """The status and the content of the answer, which may have `most_bytes`. `body` is bytes,
+        or is read in blocks.
 
         Raises OSError, among them ExchangeTimeoutError, HTTPException or UnicodeError.
         """
         with self._sending(self._await_free(), method, target, body, headers, connect_s) as receive:
-            return receive()
+            return receive(most_bytes)
 
     def get_both(
-        self, first: str, second: str, headers: Mapping[str, str], connect_s: float
+        self,
+        first: tuple[str, int],
+        second: tuple[str, int],
+        headers: Mapping[str, str],
+        connect_s: float,
     ) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
-        """The answers to two GETs, both sent before either is awaited. Raises as `exchange`."""
+        """The answers to two GETs, each of a target and the most bytes of its answer; both are sent
+        before either is awaited. Raises as `exchange`."""
+        (target, most_bytes), (second_target, second_most) = first, second
         with self._sending(
-            self._await_free(), "GET", first, None, headers, connect_s
+            self._await_free(), "GET", target, None, headers, connect_s
         ) as receive_first:
             try:
                 free = self._free.get_nowait()
             except Empty:  # to wait while holding a connection could take forever
-                answer = receive_first()
+                answer = receive_first(most_bytes)
             else:
-                with self._sending(free, "GET", second, None, headers, connect_s) as receive_second:
-                    return receive_first(), receive_second()
-        return answer, self.exchange("GET", second, None, headers, connect_s)
+                with self._sending(
+                    free, "GET", second_target, None, headers, connect_s
+                ) as receive_second:
+                    return receive_first(most_bytes), receive_second(second_most)
+        return answer, self.exchange("GET", second_target, None, headers, connect_s, second_most)
 
     def close(self) -> None:
         """Close the connections, those in use as soon as they have their answer; open no more."""
@@ -122,14 +134,14 @@ class Connections:
         body: Any,
         headers: Mapping[str, str],
         connect_s: float,
-    ) -> Iterator[Callable[[], tuple[int, bytes]]]:
+    ) -> Iterator[Callable[[int], tuple[int, bytes]]]:
         """Send a request on a free connection; what is yielded receives its answer. Afterwards the
         connection is free again: open if the answer was received."""
         is_reusable = False
 
-        def receive() -> tuple[int, bytes]:
+        def receive(most_bytes: int) -> tuple[int, bytes]:
             nonlocal is_reusable
-            answer = _receive(connection)
+            answer = _receive(connection, most_bytes)
             is_reusable = connection.sock is not None
             return answer
 
@@ -202,21 +214,21 @@ def _is_silent(sock: TimedSocket) -> bool:
     return False
 
 
-def _receive(connection: HTTPConnection) -> tuple[int, bytes]:
+def _receive(connection: HTTPConnection, most_bytes: int) -> tuple[int, bytes]:
     try:
         with connection.getresponse() as response:
-            return response.status, _read(response)
+            return response.status, _read(response, most_bytes)
     except TimeoutError as error:
         raise ExchangeTimeoutError("no answer in time", is_sent=True) from error
 
 
-def _read(response: HTTPResponse) -> bytes:
+def _read(response: HTTPResponse, most_bytes: int) -> bytes:
     if response.length is None:  # it comes in chunks, or ends with the connection
-        content = response.read(LARGEST_ANSWER + 1)
+        content = response.read(most_bytes + 1)
         size = len(content)
     else:
         size = response.length
-        content = response.read() if size <= LARGEST_ANSWER else b""
-    if size > LARGEST_ANSWER:
-        raise HTTPException(f"its answer exceeds {LARGEST_ANSWER} bytes")
+        content = response.read() if size <= most_bytes else b""
+    if size > most_bytes:
+        raise HTTPException(f"its answer exceeds {most_bytes} bytes")
     return content

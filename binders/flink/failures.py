@@ -17,6 +17,8 @@ from speck.errors import (
     UnreachableError,
 )
 
+LONGEST_TRACE = 64 * 1024
+"""The most characters of a stack trace that are looked at: its beginning and its end."""
 LONGEST_REASON = 400
 """The most characters of Flink's reason in a message."""
 
@@ -84,6 +86,7 @@ def causes_of(trace: str) -> list[tuple[str, str]]:
     """
     causes: list[tuple[str, str]] = []
     open_message = False
+    trace = cut_middle(trace, LONGEST_TRACE)
     for line in trace.splitlines():
         text = line.strip().removeprefix("<Exception on server side:").strip()
         if not text or _FRAME.match(line) or text.startswith("End of exception on server side"):
@@ -105,7 +108,8 @@ def reason_of(trace: str) -> str:
     causes = causes_of(trace)
     with_message = [(name, message) for name, message in causes if message]
     if not with_message:
-        words = next((line.strip() for line in trace.splitlines() if line.strip()), "")
+        lines = trace[:LONGEST_TRACE].splitlines()
+        words = next((line.strip() for line in lines if line.strip()), "")
         return _shorten(causes[-1][0] if causes else words or "the engine gave no reason")
     if any(_NO_JOB in message for _, message in with_message):
         return "main returned without calling execute(): it has built no job"
@@ -121,6 +125,12 @@ def reason_of(trace: str) -> str:
         is_repeated = message in mains[-1]
         reason = f"{_MAIN}: {mains[-1]}" + ("" if is_repeated else f": {reason}")
     return _shorten(reason)
+
+
+def cut_middle(text: str, longest: int) -> str:
+    """The beginning and the end of a text that is longer."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]}\n{text[-half:]}"
 
 
 def _shorten(text: str) -> str:

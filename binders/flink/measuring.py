@@ -37,6 +37,11 @@ with few jobs each would need more threads than one Python process can run."""
 FAR_S = 0.4
 """An engine counts as far away (or busy) if its first four answers take longer than this."""
 
+MOST_VERTICES = 1_000
+MOST_NAME_BYTES = 1 << 20
+"""Of a job, and of the metrics of one vertex: their names are cached. Names of a thousand subtasks
+have some 300 kB. A job with more is not measured."""
+
 LONGEST_S = 5.0
 """Jobs that are not reached within this time are skipped: their metrics would be of another
 moment."""
@@ -184,6 +189,8 @@ class Measuring:
             incarnation = self._incarnations.get(job_id)
         if incarnation is None:
             vertices = self.rest.get(f"/jobs/{job_id}")["vertices"]
+            if len(vertices) > MOST_VERTICES:
+                raise ValueError(f"it has {len(vertices)} vertices")
             incarnation = _Incarnation(
                 [_Vertex(str(v["id"]), str(v["name"]), int(v["parallelism"])) for v in vertices]
             )
@@ -242,6 +249,8 @@ def _choose_metrics(vertex: _Vertex, available: Iterable[str]) -> None:
         vertex.source |= bool(source)
         vertex.sink |= bool(writer)
         names += sorted(f"{subtask}.{metric}" for metric in selection)
+    if (size := sum(map(len, names))) > MOST_NAME_BYTES:
+        raise ValueError(f"the names of its metrics have {size} bytes")
     vertex.complete = vertex.begun and tuple(names) == vertex.metrics
     vertex.metrics = tuple(names)
     vertex.queries = tuple(metric_queries(names))

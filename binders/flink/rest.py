@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPException
 from itertools import accumulate
 from pathlib import Path
@@ -22,17 +23,45 @@ from requests_toolbelt.multipart.encoder import MultipartEncoder
 
 from binders.flink.connections import Connections, ExchangeTimeoutError
 from binders.flink.deadline import Deadline
-from binders.flink.failures import Refusal
+from binders.flink.failures import Refusal, cut_middle
 from speck.binding import ignore_request
 from speck.certificates import explain_alert, explain_refusal
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.sites.credentials import Credentials, read_credentials, tls_context
+from speck.spec.json_size import has_more_values, without_texts
 
 _ACCEPT = {"Accept": "application/json"}
 DEEPEST_ANSWER = 64
 """The most levels of objects and lists in an answer. Flink's own have fewer than ten."""
 
 Params = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The most bytes of an answer, and values, keys included."""
+
+    bytes: int
+    values: int
+
+
+OF_SETTINGS = Bounds(256 * 1024, 10_000)
+"""Versions, slots, settings: Flink's own have some kB."""
+OF_LISTS = Bounds(4 * 1024 * 1024, 400_000)
+"""Jobs, workers and metrics: ten thousand jobs have 380 000 values."""
+USUAL = Bounds(4 * 1024 * 1024, 50_000)
+"""One job, with its checkpoints or failures: stack traces are long."""
+_KINDS = (
+    (re.compile(r"/overview|/jobmanager/config|/jobs/\w+/checkpoints/config"), OF_SETTINGS),
+    (re.compile(r"/jobs/overview|/jars|/taskmanagers|/jobs/.*/metrics(\?.*)?"), OF_LISTS),
+)
+LONGEST_ERROR = 64 * 1024
+"""The most characters kept of an error: its beginning, and its end, where the reason is."""
+
+
+def bounds_of(path: str) -> Bounds:
+    """The bounds of the answer to a request for `path`."""
+    return next((bounds for kind, bounds in _KINDS if kind.fullmatch(path)), USUAL)
 
 
 class RefusedAnswer(Exception):
@@ -42,6 +71,10 @@ class RefusedAnswer(Exception):
     def __init__(self, refusal: Refusal):
         super().__init__(refusal.reason)
         self.refusal = refusal
+
+
+class _TooLargeError(Exception):
+    """An answer would take too much memory once it is parsed."""
 
 
 class NoAnswerInTimeError(UnreachableError):
@@ -87,10 +120,14 @@ class FlinkRest:
     def get_both(self, first: str, second: str) -> tuple[Any, Any]:
         """JSON of two GETs that are both sent before either is answered. Raises RefusedAnswer or
         UnreachableError."""
-        targets = self._prefix + first, self._prefix + second
         with self._deadline.within(self._timeout_s), self._explaining():
-            answers = self._connections.get_both(*targets, {**_ACCEPT}, self._timeout_s)
-        return self._decode(*answers[0]), self._decode(*answers[1])
+            answers = self._connections.get_both(
+                (self._prefix + first, bounds_of(first).bytes),
+                (self._prefix + second, bounds_of(second).bytes),
+                {**_ACCEPT},
+                self._timeout_s,
+            )
+        return self._decode(*answers[0], first), self._decode(*answers[1], second)
 
     def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
         """JSON of a POST. Raises RefusedAnswer or UnreachableError."""
@@ -153,8 +190,10 @@ class FlinkRest:
             headers |= {"Content-Type": content_type, "Content-Length": str(size)}
         with self._explaining():
             connect_s = min(limit, self._timeout_s)
-            status, text = self._connections.exchange(method, target, body, headers, connect_s)
-        return self._decode(status, text)
+            status, text = self._connections.exchange(
+                method, target, body, headers, connect_s, bounds_of(path).bytes
+            )
+        return self._decode(status, text, path)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -182,40 +221,45 @@ class FlinkRest:
         refusal = explain_refusal(error, self._connections.host, self._connections.port)
         return refusal or explain_alert(error, own=self._read_credentials().cert) or _why(error)
 
-    def _decode(self, status: int, text: bytes) -> Any:
+    def _decode(self, status: int, text: bytes, path: str) -> Any:
+        answer, why = None, ""
         try:
-            _refuse_deep(text)
+            _refuse_large(text, bounds_of(path).values)
             answer = orjson.loads(text) if text else {}
+        except _TooLargeError as error:
+            why = f" ({error})"
         except ValueError:
-            answer = None
+            pass
         if 200 <= status < 300 and answer is not None:
             return answer
         errors = answer.get("errors") if isinstance(answer, dict) else None
         if status >= 400 and isinstance(errors, list):
             # Flink's first line has no information if a second one follows
             lines = [str(each) for each in errors if each]
-            raise RefusedAnswer(Refusal(status, "\n".join(lines[1:] or lines)))
+            reason = "\n".join(lines[1:] or lines)
+            raise RefusedAnswer(Refusal(status, cut_middle(reason, LONGEST_ERROR)))
         # A redirect, or a page of a proxy, says nothing about the engine behind it.
         raise UnreachableError(
-            f"cannot reach the engine at {self._address}: HTTP {status} is no answer of Flink's;"
-            " check the site's address"
+            f"cannot reach the engine at {self._address}: HTTP {status} is no answer of"
+            f" Flink's{why}; check the site's address"
         )
 
 
-def _refuse_deep(text: bytes) -> None:
-    """Raise ValueError for JSON of too many levels: what is read of it later may be copied and
-    written by recursion. Brackets within texts do not count."""
+def _refuse_large(text: bytes, most_values: int) -> None:
+    """Raise _TooLargeError for JSON of too many values or levels, before it is parsed: values take
+    up to a hundred times the memory of their text, and what is read of many levels may be copied
+    and written by recursion. Signs within texts do not count."""
+    if has_more_values(text, most_values):
+        raise _TooLargeError(f"it has more than {most_values} values")
     brackets = text.translate(None, _NO_BRACKETS)
     flatter = brackets.replace(b"{}", b"").replace(b"{}", b"")  # at most two levels less
     if flatter.count(b"{") + flatter.count(b"[") <= DEEPEST_ANSWER - 2:
         return
-    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = _TEXT.sub(b"", unescaped).translate(None, _NO_BRACKETS)
+    brackets = (without_texts(text, len(text)) or b"").translate(None, _NO_BRACKETS)
     if max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEEPEST_ANSWER:
-        raise ValueError(f"it has more than {DEEPEST_ANSWER} levels")
+        raise _TooLargeError(f"it has more than {DEEPEST_ANSWER} levels")
 
 
-_TEXT = re.compile(rb'"[^"]*"')
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _LEVELS.keys())
 

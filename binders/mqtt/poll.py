@@ -17,11 +17,16 @@ from binders.mqtt.connection import KEEPALIVE_S, Connection, NoAnswerError
 from speck.errors import BrokerRefusedError
 from speck.model.observation import BrokerView
 from speck.sites.credentials import Credentials
+from speck.spec.json_size import count_values
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 1024 * 1024
-"""The most bytes of all messages of one poll."""
+"""The most bytes of all messages of one poll, with their topics."""
+_MESSAGE_BYTES = 200
+"""What a message takes beside its text: a broker may send millions of empty ones."""
+MOST_VALUES = 600_000
+"""The most values in all messages of one poll: those of ten thousand jobs hold 420 000."""
 LONGEST_IDLE_S = KEEPALIVE_S * 0.75
 """A connection idle for longer is not used again: no PINGREQ is sent meanwhile, so that the broker
 itself closes the connections of sites that are no longer polled (after 1.5 keep-alives)."""
@@ -49,6 +54,7 @@ class Poll:
         self._note_skipped = note_skipped
         self._retained = bookkeeping.Retained()
         self._received = 0
+        self._values = 0
         self._marker = bookkeeping.MARKER + secrets.token_hex(8)
         self._is_complete = False
         self._own = (*(topic + "#" for topic in bookkeeping.NUMBERS), self._marker)
@@ -94,12 +100,7 @@ class Poll:
         if not message.retain:
             return
         payload = bytes(message.payload)
-        self._received += len(payload)
-        if self._received > MOST_BYTES:
-            raise BrokerRefusedError(
-                f"cannot poll the broker at {self._address}: its retained messages below"
-                f" speck/ exceed {MOST_BYTES} bytes; clear those that no job of yours wrote"
-            )
+        self._count(topic, payload)
         if self.totals is not None and topic in self.totals.topics:
             with suppress(ValueError, IndexError):  # another broker may use another format
                 self.totals.add(topic, payload)
@@ -107,6 +108,21 @@ class Poll:
             self._retained.add(topic, payload)
         except (ValueError, IndexError) as error:
             self._note_skipped(topic, error)
+
+    def _count(self, topic: str, payload: bytes) -> None:
+        """Count what a message becomes. Raises BrokerRefusedError."""
+        self._received += len(topic) + len(payload) + _MESSAGE_BYTES
+        self._values += count_values(payload, MOST_VALUES - self._values)
+        exceeded = None
+        if self._received > MOST_BYTES:
+            exceeded = f"{MOST_BYTES} bytes"
+        elif self._values > MOST_VALUES:
+            exceeded = f"{MOST_VALUES} values"
+        if exceeded is not None:
+            raise BrokerRefusedError(
+                f"cannot poll the broker at {self._address}: its retained messages below"
+                f" speck/ exceed {exceeded}; clear those that no job of yours wrote"
+            )
 
 
 class KeptConnection:

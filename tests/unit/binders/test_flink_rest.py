@@ -6,6 +6,8 @@ import json
 import re
 import socket
 import threading
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binders.flink import engine as engine_module
+from binders.flink.answers import MOST_EXCEPTIONS
 from binders.flink.engine import FlinkEngine
 from binders.flink.measuring import Measuring
-from binders.flink.rest import FlinkRest, RefusedAnswer
+from binders.flink.rest import (
+    LONGEST_ERROR,
+    OF_LISTS,
+    OF_SETTINGS,
+    USUAL,
+    FlinkRest,
+    RefusedAnswer,
+)
 from speck.binding import Submission, Target
 from speck.errors import (
     EngineRefusedError,
@@ -181,11 +191,119 @@ def test_only_flinks_word_makes_a_job_unknown(
     assert engine.status(JOB) is None
 
 
-def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("binders.flink.connections.LARGEST_ANSWER", 1000)
-    fake.say("/overview", b'"' + b"x" * 5000 + b'"')
-    with pytest.raises(UnreachableError, match="its answer exceeds 1000 bytes"):
-        FlinkRest(fake.url).get("/overview")
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/overview", OF_SETTINGS.bytes),
+        ("/jobmanager/config", OF_SETTINGS.bytes),
+        (f"/jobs/{JOB}/checkpoints/config", OF_SETTINGS.bytes),
+        ("/jobs/overview", OF_LISTS.bytes),
+        (f"/jobs/{JOB}/metrics", OF_LISTS.bytes),
+        (f"/jobs/{JOB}/vertices/a/metrics", OF_LISTS.bytes),
+        (f"/jobs/{JOB}/exceptions", USUAL.bytes),
+    ],
+)
+def test_an_answer_is_read_up_to_a_number_of_bytes_of_its_kind(
+    fake: Fake, path: str, most: int
+) -> None:
+    rest = FlinkRest(fake.url)
+    fake.say(path, b'"' + b"x" * (most - 2) + b'"')
+    assert len(rest.get(path)) == most - 2
+    fake.say(path, b'"' + b"x" * (most - 1) + b'"')
+    with pytest.raises(UnreachableError, match=f"its answer exceeds {most} bytes"):
+        rest.get(path)
+    with pytest.raises(UnreachableError, match=f"its answer exceeds {most} bytes"):
+        rest.get_both("/jars", path)
+
+
+SMALL_VALUES: dict[str, bytes] = {
+    "objects": b"{}",
+    "objects with a key": b'{"a":1}',
+    "lists": b"[]",
+    "nested lists": b"[[[[[[[[[[]]]]]]]]]]",
+    "numbers": b"1",
+    "texts": b'""',
+    "texts of signs": b'"{[,:"',
+    "escaped quotes": rb'"\\\"",""',
+    "objects of many keys": b'{"a":1,"b":2,"c":3}',
+}
+
+
+@pytest.mark.parametrize("value", SMALL_VALUES.values(), ids=SMALL_VALUES)
+@pytest.mark.parametrize("path", ["/jobs/overview", f"/jobs/{JOB}/checkpoints"])
+def test_values_are_counted_before_they_take_memory(fake: Fake, path: str, value: bytes) -> None:
+    size = OF_LISTS.bytes - 10
+    answer = b"[" + b",".join([value] * (size // (len(value) + 1))) + b"]"
+    fake.say(path, answer)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreachableError, match=r"is no answer of Flink's \(it has more than"):
+            FlinkRest(fake.url).get(path)
+        assert tracemalloc.get_traced_memory()[1] < 6 * OF_LISTS.bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_keys_of_one_object_are_counted(fake: Fake) -> None:
+    answer = b"{" + b",".join(b'"%d":0' % n for n in range(OF_LISTS.values // 2 + 1)) + b"}"
+    fake.say("/jobs/overview", answer)
+    with pytest.raises(UnreachableError, match=f"more than {OF_LISTS.values} values"):
+        FlinkRest(fake.url).get("/jobs/overview")
+
+
+def test_ten_thousand_jobs_are_listed(fake: Fake) -> None:
+    kinds = ("created", "scheduled", "deploying", "running", "finished", "canceling", "canceled")
+    tasks = dict.fromkeys([*kinds, "failed", "reconciling", "initializing", "total"], 0)
+    times = {"start-time": 1795674355349, "end-time": -1, "duration": 1234567}
+    job = {"name": "a-job-of-a-fleet", "state": "RUNNING", "tasks": tasks, **times}
+    jobs = [{"jid": f"{n:032x}", **job, "last-modification": 17} for n in range(9_000)]
+    fake.say("/jobs/overview", json.dumps({"jobs": jobs}, separators=(",", ":")))
+    assert len(FlinkEngine(Target(fake.url)).jobs()) == 9_000
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        ["x" * 4_000_000],
+        ["a.b.CError: a\n" + "line\n" * 500_000],
+        ["Caused by: a.b.CError: x\n" * 150_000],
+        ["\n".join(f"Caused by: a.b.C{n}: x" for n in range(100_000))],
+        ["x"] * 40_000,
+        [[["x"] * 40_000]],
+    ],
+)
+def test_a_long_error_is_cut_before_it_is_looked_at(fake: Fake, errors: list[Any]) -> None:
+    fake.say(f"/jobs/{JOB}/stop", {"errors": errors}, 400)
+    before = time.process_time()
+    with pytest.raises(RefusedAnswer) as refused:
+        FlinkRest(fake.url).post(f"/jobs/{JOB}/stop", {})
+    assert len(refused.value.refusal.text) <= LONGEST_ERROR + 1
+    error = refused.value.refusal.error("stop it")
+    assert len(str(error)) < 1_000
+    assert time.process_time() - before < 2.0
+
+
+def test_the_reason_at_the_end_of_a_long_error_is_kept(fake: Fake) -> None:
+    trace = "a.Outer: first\n" + "\tat a.b.C\n" * 50_000 + "Caused by: a.Inner: the reason\n"
+    fake.say(f"/jobs/{JOB}/stop", {"errors": [trace]}, 500)
+    with pytest.raises(RefusedAnswer) as refused:
+        FlinkRest(fake.url).post(f"/jobs/{JOB}/stop", {})
+    assert str(refused.value.refusal.error("stop it")) == "cannot stop it: Inner: the reason"
+
+
+@pytest.mark.parametrize("trace", ["x" * 4_000_000, "a.b.C: a\n" + "line\n" * 500_000])
+def test_failures_of_a_hostile_engine_take_little_time(
+    fake: Fake, engine: FlinkEngine, trace: str
+) -> None:
+    entry = {"timestamp": 1, "exceptionName": "a.b.C", "stacktrace": trace}
+    fake.say(f"/jobs/{JOB}/exceptions", {"exceptionHistory": {"entries": [entry]}})
+    before = time.process_time()
+    (failure,) = engine.exceptions(JOB)
+    assert len(failure.reason) <= 400
+    short = {**entry, "stacktrace": "a.b.C: x"}
+    fake.say(f"/jobs/{JOB}/exceptions", {"exceptionHistory": {"entries": [short] * 1_000}})
+    assert len(engine.exceptions(JOB)) == MOST_EXCEPTIONS
+    assert time.process_time() - before < 2.0
 
 
 @contextmanager

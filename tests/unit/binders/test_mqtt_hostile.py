@@ -6,6 +6,7 @@ import logging
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -141,6 +142,37 @@ def test_many_messages_are_not_collected_without_end() -> None:
     first = b"".join(publish(b"speck/taken/%d" % n, numbers) for n in range(40))
     refused = pytest.raises(BrokerRefusedError, match="below speck/ exceed 67108864 bytes")
     with hostile(first) as server, refused:
+        MqttBroker(Target(server.address)).view()
+
+
+SMALL_VALUES = {
+    "epochs": b'{"v":1,"checkpoint":1,"taken":{"p":{%s}}}'
+    % b",".join(b'"%d":1' % n for n in range(150_000)),
+    "ranges": b'{"v":1,"checkpoint":1,"above":{"p":{"1":[%s]}}}' % b",".join([b"[1,1]"] * 200_000),
+    "objects": b"[%s]" % b",".join([b"{}"] * 600_000),
+    "texts": b"[%s]" % b",".join([b'""'] * 600_000),
+}
+
+
+@pytest.mark.parametrize("numbers", SMALL_VALUES.values(), ids=SMALL_VALUES)
+def test_many_values_are_not_collected(numbers: bytes) -> None:
+    first = b"".join(publish(b"speck/taken/%d" % n, numbers) for n in range(8))
+    with hostile(first) as server:
+        tracemalloc.start()
+        try:
+            with pytest.raises(BrokerRefusedError, match="below speck/ exceed 600000 values"):
+                MqttBroker(Target(server.address)).view()
+            assert tracemalloc.get_traced_memory()[1] < 150 << 20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("payload", [b"", b"some"])
+def test_messages_without_content_are_counted_with_their_topics(payload: bytes) -> None:
+    first = b"".join(
+        publish(b"speck/readers/%06d" % n + b"x" * 60_000, payload) for n in range(1_200)
+    )
+    with hostile(first) as server, pytest.raises(BrokerRefusedError, match="exceed 67108864 bytes"):
         MqttBroker(Target(server.address)).view()
 
 
