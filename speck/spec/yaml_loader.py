@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from speck.errors import InvalidError, Problem
+from speck.spec.json_size import has_more_values
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
@@ -27,12 +28,22 @@ MAX_KEY = 255
 _MAX_PROBLEMS = 50
 
 
+_FEW_NODES = 20_000
+_BYTES_A_NODE = 6
+"""Of a document with more than a few values. A job has at least 8 bytes for each of its values and
+keys; a megabyte of `a,a,a` takes two seconds to be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most bytes and values of one document."""
+    """The most bytes of one document, and values, keys included."""
 
     bytes: int = MAX_BYTES
     nodes: int = MAX_NODES
+
+    def nodes_in(self, size: int) -> int:
+        """The most values of a document of `size` bytes or characters."""
+        return min(self.nodes, max(_FEW_NODES, size // _BYTES_A_NODE))
 
 
 _USUAL = Limits()
@@ -86,7 +97,7 @@ def load(text: bytes | str, limits: Limits = _USUAL) -> Document:
     Raises InvalidError with status 400, with the place of every fault.
     """
     source = _decode(text, limits)
-    builder = _Builder(limits)
+    builder = _Builder(limits.nodes_in(len(source)))
     try:
         for event in yaml.parse(source, Loader=_Loader):
             builder.take(event)
@@ -107,6 +118,9 @@ def load_json(text: bytes | str, limits: Limits = _USUAL) -> Document:
     Raises InvalidError with status 400.
     """
     source = _decode(text, limits)
+    most_nodes = limits.nodes_in(len(source))
+    if has_more_values(source.encode("utf-8", "surrogatepass"), 2 * most_nodes):
+        raise _refusal([Problem("", _too_many(most_nodes))])  # before it takes memory
     problems: list[Problem] = []
     try:
         data = json.loads(
@@ -123,7 +137,7 @@ def load_json(text: bytes | str, limits: Limits = _USUAL) -> Document:
         raise _refusal([Problem("", f"not valid JSON: {_first_line(exc)}")]) from exc
     if problems:
         raise _refusal(problems)
-    _check_size(data, limits)
+    _check_size(data, most_nodes)
     return Document(data)
 
 
@@ -149,6 +163,10 @@ def _refusal(problems: Iterable[Problem]) -> InvalidError:
 
 def _first_line(exc: Exception) -> str:
     return (str(exc).splitlines() or [type(exc).__name__])[0][:200]
+
+
+def _too_many(nodes: int) -> str:
+    return f"more than {nodes} values, the most of a document of this size"
 
 
 def _too_deep() -> str:
@@ -189,12 +207,12 @@ class _Frame:
 class _Builder:
     """Turns YAML events into plain data and lines, and collects problems."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, most_nodes: int) -> None:
         self.data: Any = None
         self.lines = _Lines(1)
         self.problems: list[Problem] = []
         self._frames: list[_Frame] = []
-        self._limits = limits
+        self._most_nodes = most_nodes
         self._nodes = 0
         self._documents = 0
 
@@ -212,8 +230,8 @@ class _Builder:
 
     def _node(self, event: Any, line: int) -> None:
         self._nodes += 1
-        if self._nodes > self._limits.nodes:
-            raise _refusal([Problem("", f"more than {self._limits.nodes} values", line)])
+        if self._nodes > self._most_nodes:
+            raise _refusal([Problem("", _too_many(self._most_nodes), line)])
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event, line)
@@ -307,7 +325,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_size(data: Any, limits: Limits) -> None:
+def _check_size(data: Any, most_nodes: int) -> None:
     """Check the limits on JSON values, and that no text holds half a surrogate pair; without
     recursion."""
     pending = [(data, 1)]
@@ -315,8 +333,8 @@ def _check_size(data: Any, limits: Limits) -> None:
     while pending:
         value, depth = pending.pop()
         nodes += 1
-        if nodes > limits.nodes:
-            raise _refusal([Problem("", f"more than {limits.nodes} values")])
+        if nodes > most_nodes:
+            raise _refusal([Problem("", _too_many(most_nodes))])
         if isinstance(value, str):
             _check_text(value)
         elif isinstance(value, dict | list):

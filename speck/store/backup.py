@@ -24,6 +24,7 @@ from speck.model.change import ChangeState
 from speck.model.incarnation import Incarnation, Session
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.spec.json_size import has_more_values
 from speck.store.codec import from_json
 from speck.store.generations import begin_generation
 from speck.store.leveldb import MIGRATIONS, VERSION, Store
@@ -33,6 +34,9 @@ _KIND = "speck-backup"
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 64 * 1024
 _LONGEST_LINE = 64 * 2**20
+_MOST_VALUES = 4_000_000
+"""Of a line: a change of ten thousand jobs has some 400 000."""
+_LONGEST_HEADER = 2**20
 _UNDER_WAY = ("id", "composition", "job_name", "cause", "state")
 _TYPES: Mapping[str, type[object]] = {"site": Site, "ses": Session, "inv": Incarnation}
 """The tables whose records are decoded when the store is opened."""
@@ -110,10 +114,10 @@ class HeaderReader:
 
     def add(self, piece: bytes) -> None:
         """Look at the next piece. What cannot be read is ignored: `read_backup` reports it."""
-        if self.header:
+        if self.header or len(self._text) >= _LONGEST_HEADER:
             return
-        with suppress(zlib.error, ValueError):
-            self._text += self._unpacker.decompress(piece)
+        with suppress(zlib.error, ValueError, RecursionError):
+            self._text += self._unpacker.decompress(piece, _LONGEST_HEADER)
             head, line_feed, _ = self._text.partition(b"\n")
             if line_feed:
                 self.header = json.loads(head)
@@ -224,30 +228,42 @@ class _Reader:
 
     def _read_lines(self) -> Iterator[bytes]:
         """The lines, each with its line feed."""
+        begun: list[bytes] = []  # the pieces of a line without an end yet: joined once
+        size = 0
+        for text in self._unpack():
+            first, *lines = text.split(b"\n")
+            begun.append(first)
+            size += len(first)
+            for next_line in lines:
+                self._number += 1
+                yield b"".join((*begun, b"\n"))
+                begun, size = [next_line], len(next_line)
+            if size > _LONGEST_LINE:
+                raise self._fault("a line is too long")
+        if size:
+            raise self._fault("the end is missing")
+
+    def _unpack(self) -> Iterator[bytes]:
+        """The text in pieces of at most `_PIECE` bytes."""
         unpacker = zlib.decompressobj(wbits=_GZIP)
-        remainder = b""
         try:
             with self._file.open("rb") as file:
                 while piece := file.read(_PIECE):
                     while piece and not unpacker.eof:
-                        text = remainder + unpacker.decompress(piece, _PIECE)
+                        yield unpacker.decompress(piece, _PIECE)
                         piece = unpacker.unconsumed_tail
-                        *lines, remainder = text.split(b"\n")
-                        for line in lines:
-                            self._number += 1
-                            yield line + b"\n"
-                        if len(remainder) > _LONGEST_LINE:
-                            raise self._fault("a line is too long")
                     if piece or unpacker.unused_data:
                         raise self._fault("there is something after the end")
         except FileNotFoundError as error:
             raise StoreError(f"cannot restore {self._file}: no such file") from error
         except (OSError, zlib.error) as error:
             raise self._fault(str(error)) from error
-        if remainder or not unpacker.eof:
+        if not unpacker.eof:
             raise self._fault("the end is missing")
 
     def _parse(self, line: bytes) -> JsonObject:
+        if has_more_values(line, _MOST_VALUES):
+            raise self._fault(f"it holds more than {_MOST_VALUES} values")
         try:
             content: Any = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from speck.errors import InvalidError, Problem
-from speck.spec.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, load_json
+from speck.spec.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, Limits, load, load_json
+
+USUAL = Limits()
 
 
-def load_refused(text: bytes | str, read=load) -> list[Problem]:
+def load_refused(text: bytes | str, read=load, limits: Limits = USUAL) -> list[Problem]:
     with pytest.raises(InvalidError) as error:
-        read(text)
+        read(text, limits)
     assert error.value.status == 400
     assert str(error.value) == f"cannot read the document: {error.value.problems[0]}"
     return list(error.value.problems)
@@ -163,15 +165,20 @@ def test_the_size_is_capped(read) -> None:
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_depth_is_capped(read) -> None:
     read("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH)
-    for depth in (MAX_DEPTH + 1, 5_000, MAX_BYTES // 2):
+    for depth in (MAX_DEPTH + 1, 5_000, 30_000):
         (problem,) = load_refused("[" * depth + "]" * depth, read)
         assert problem.message == f"nested deeper than {MAX_DEPTH} levels"
 
 
 @pytest.mark.parametrize("read", [load, load_json])
 def test_the_number_of_values_is_capped(read) -> None:
-    (problem,) = load_refused("[" + "1," * MAX_NODES + "1]", read)
-    assert problem.message == f"more than {MAX_NODES} values"
+    of_its_size = "values, the most of a document of this size"
+    (problem,) = load_refused("[" + "12345," * MAX_NODES + "1]", read, Limits(2 * MAX_BYTES))
+    assert problem.message == f"more than {MAX_NODES} {of_its_size}"
+    (problem,) = load_refused("[" + "1," * 300_000 + "1]", read)
+    assert problem.message == f"more than {600_003 // 6} {of_its_size}"
+    read("[" + "1," * 19_000 + "1]")
+    assert len(read("[" + "123456," * 149_000 + "1]").data) == 149_001
 
 
 @pytest.mark.parametrize("read", [load, load_json])

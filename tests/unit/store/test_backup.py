@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -188,6 +190,43 @@ def test_a_record_that_the_service_could_not_read_is_named(store: Store, file: P
     save(store, file)
     with pytest.raises(StoreError, match="the record site/edge-a cannot be read"):
         read_backup(file)
+
+
+LONG_LINES = {
+    "a text": b'{"kind": "' + b"a" * (60 << 20) + b'"}\n',
+    "a line without an end": b'{"kind": "' + b"a" * (63 << 20),
+    "values": b'{"kind": [' + b"{}," * (20 << 20) + b"{}]}\n",
+    "line feeds": b"\n" * (60 << 20),
+}
+
+
+@pytest.mark.parametrize("line", LONG_LINES.values(), ids=LONG_LINES)
+def test_a_small_file_of_a_long_line_is_read_in_linear_time_and_little_memory(
+    file: Path, line: bytes
+) -> None:
+    file.write_bytes(gzip.compress(line, 9))
+    before = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="cannot restore"):
+            read_backup(file)
+        assert tracemalloc.get_traced_memory()[1] < 400 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - before < 8.0
+
+
+def test_a_header_without_an_end_is_given_up() -> None:
+    reader = HeaderReader()
+    packed = gzip.compress(b"{" + b" " * (60 << 20), 9)
+    tracemalloc.start()
+    try:
+        for at in range(0, len(packed), 4096):
+            reader.add(packed[at : at + 4096])
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert reader.header == {}
 
 
 def test_two_backups_in_one_file_are_refused(store: Store, file: Path) -> None:
