@@ -7,7 +7,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import refuse_foreign_site
-from speck.api.context import context, polling, relaying, service
+from speck.api.context import is_over, polling, refuse_if_over, relaying, service
 from speck.api.problems import problem
 from speck.api.requests import Query, optional_object, stream, text, wait, whole
 from speck.api.routes import Routes, no_content
@@ -35,7 +35,8 @@ def open_commands(name: str, query: Query) -> Response:
     known = [part for part in (query["known"] or "").split(",") if part]
     agents = service().agents
     with polling(min(query["wait"], _WAIT_S)) as seconds:
-        commands = agents.open_commands(name, known, seconds, context().stopping.is_set)
+        commands = agents.open_commands(name, known, seconds, is_over)
+    refuse_if_over()
     # too many requests wait already: the agent polls again, later the more agents do so
     pause_s = max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
     again = 0.0 if seconds or commands else pause_s
@@ -89,7 +90,8 @@ def take_piece(transfer_id: str, query: Query) -> Response:
     refuse_foreign_site(agents.under_way(transfer_id).target)
     relay = agents.relay(transfer_id, by_source=False)
     with polling(min(query["wait"], _WAIT_S)) as seconds:
-        reply = relay.take(query["offset"], seconds, context().stopping.is_set)
+        reply = relay.take(query["offset"], seconds, is_over)
+    refuse_if_over()
     if reply is None:
         return no_content()
     total, piece = reply

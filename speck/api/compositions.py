@@ -8,7 +8,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import service, waiting
+from speck.api.context import acting, looking, service
 from speck.api.hidden import show_composition
 from speck.api.requests import (
     Query,
@@ -90,7 +90,8 @@ def apply(query: Query, headers: Query) -> Response:
     description = composition_from_data(body.data, body.line_of, most_jobs)
     name_object(f"/compositions/{description.name}")
     reach().refuse_composition(description)
-    with waiting(query["wait"]) as seconds:
+    doing = "plan" if query["dry_run"] else "apply"
+    with acting(f"{doing} {description.name}", 0 if query["dry_run"] else query["wait"]) as seconds:
         options = _request(query, headers, seconds, body.line_of)
         return answer(service().compositions.apply(description, options))
 
@@ -119,7 +120,7 @@ def get_composition(name: str) -> Response:
 )
 def delete_composition(name: str, query: Query, headers: Query) -> Response:
     """Remove every job of the composition: 202, or 204 if that is done within `wait`."""
-    with waiting(query["wait"]) as seconds:
+    with acting(f"remove {name}", query["wait"]) as seconds:
         return answer(
             service().compositions.delete(
                 name,
@@ -134,7 +135,8 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
 @routes.get("/compositions/<name>/plan", answers={200: shapes.PlanShape})
 def get_plan(name: str) -> Response:
     """The plan that would turn the observed state into the desired one."""
-    return jsonify(service().compositions.plan(name))
+    with looking(f"plan {name}"):
+        return jsonify(service().compositions.plan(name))
 
 
 @routes.get(
@@ -185,7 +187,8 @@ def roll_back(name: str, query: Query, headers: Query) -> Response:
     if reach().limited:
         stored = service().compositions.description(name, revision)
         reach().refuse_composition(composition_as_stored(stored))
-    with waiting(query["wait"]) as seconds:
+    wait_s = 0 if query["dry_run"] else query["wait"]
+    with acting(f"roll back {name}", wait_s) as seconds:
         options = _request(query, headers, seconds)
         return answer(service().compositions.rollback(name, revision, options))
 

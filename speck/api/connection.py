@@ -1,16 +1,20 @@
 """One client's connection to the service, which never makes the worker's loop wait.
 
 The loop (`speck.api.worker`) drives it through `Connection.advance` while the client sends a
-request or reads an answer. In between a thread of the pool has it: gunicorn's parser and response
-use it there in place of a socket (`recv`, `sendall`).
+request or reads an answer; a file that is the answer is sent from there, piece by piece. In between
+a thread of the pool has it: gunicorn's parser and response use it there in place of a socket
+(`recv`, `sendall`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
 import ssl
 import struct
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +27,7 @@ from typing import Any
 from gunicorn.http.errors import LimitRequestHeaders  # type: ignore[import-untyped]
 from gunicorn.http.message import Request  # type: ignore[import-untyped]
 from gunicorn.http.unreader import SocketUnreader  # type: ignore[import-untyped]
+from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
 from speck.errors import InvalidError, TransientError
 
@@ -34,7 +39,18 @@ KEEPALIVE_S = 15.0
 
 PACE_S = 10.0
 PACE_BYTES = 40 * 1024
-"""A body, and an answer once it does not go out at once, moves this far within `PACE_S`."""
+"""A body moves this far within `PACE_S`."""
+
+READ_RATE = 4096
+"""Bytes a second that the reader of an answer must take, on average."""
+
+READ_GRACE_S = 20.0
+"""Seconds that it may take nothing before."""
+
+READ_CREDIT_S = 120.0
+"""Seconds at most that it may rest because it was faster before. A receiver whose buffer was full
+reports room only when a sixteenth of the buffer is free again, or a segment: 64 KiB on loopback,
+400 kB of a buffer of 6 MB. At `READ_RATE` that takes up to 100 s."""
 
 LINGER_S = 2.0
 """How long a client may go on sending after its last answer; closing at once could destroy it."""
@@ -80,6 +96,24 @@ class Pace:
         if self._moved >= PACE_BYTES:
             self._moved = 0
             self.deadline = now + PACE_S
+
+
+class ReadingPace:
+    """The minimum rate of a reader: `READ_RATE` on average since it began to keep us waiting.
+
+    What counts is what its machine has acknowledged. What our kernel takes says nothing: it has
+    room for megabytes, and reports that it has room again only when a third of it is free.
+    """
+
+    def __init__(self, now: float, taken: int):
+        self.deadline = now + READ_GRACE_S
+        self._taken = taken
+
+    def note(self, taken: int, now: float) -> None:
+        """Note how many bytes the reader has taken altogether."""
+        moved = max(0, taken - self._taken)
+        self._taken += moved
+        self.deadline = min(self.deadline + moved / READ_RATE, now + READ_CREDIT_S)
 
 
 class _Request(Request):  # type: ignore[misc]
@@ -129,7 +163,9 @@ class Connection:
         self._expects_continue = False
         self._receive_pace = Pace(0.0)
         self._outbox: deque[memoryview] = deque()
-        self._send_pace: Pace | None = None
+        self._file: FileWrapper | None = None
+        self._sent = 0  # bytes that our kernel took
+        self._reading_pace: ReadingPace | None = None
         self._keep = True
         self._surplus = 0
         self._enter(Stage.HEAD, HEAD_S)
@@ -171,10 +207,10 @@ class Connection:
                 return
             self.stage = Stage.HEAD
         if self.stage is Stage.SENDING:
-            if self._flush():
+            if self._flush() and self._is_file_sent():
                 self._begin_next()
-            elif self._send_pace is not None:
-                self.deadline = self._send_pace.deadline
+            elif self._reading_pace is not None:
+                self.deadline = self._reading_pace.deadline
         while self.stage in (Stage.HEAD, Stage.BODY):
             if self._is_request_there(may_collect):
                 self._enter(Stage.ANSWERING, float("inf"))
@@ -196,12 +232,23 @@ class Connection:
             self._slots.release()
         self._in_thread = self._holds_slot = False
         self._keep = keep and not self.lacks_body and not self.broken
-        self._enter(Stage.SENDING, PACE_S)
+        self._enter(Stage.SENDING, READ_GRACE_S)
+
+    def is_read(self) -> bool:
+        """Whether the client reads its answer fast enough, though the deadline has passed: by what
+        its machine has acknowledged meanwhile."""
+        if self.stage is not Stage.SENDING:
+            return False
+        pace = self._note_reading()
+        self.deadline = pace.deadline
+        return self._clock() < self.deadline
 
     def close(self) -> None:
         """Close the socket (CLOSED alone does not); what is unsent is dropped."""
+        is_incomplete = bool(self._outbox) or self._file is not None or self.broken
         self.stage = Stage.CLOSED
-        if self._outbox or self.broken:  # a reset, or the kernel would go on sending
+        self._close_file()
+        if is_incomplete:  # a reset, or the kernel would go on sending
             with suppress(OSError):
                 self._socket.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
@@ -263,6 +310,27 @@ class Connection:
             self.deadline = self._receive_pace.deadline
         return True
 
+    def _is_file_sent(self) -> bool:
+        """Whether nothing is left of the file that is the answer's body. Of one that has more, the
+        next piece is put into the outbox: a piece each time, so that the loop serves others, too,
+        while a fast reader takes gigabytes."""
+        if self._file is None:
+            return True
+        piece = self._file.filelike.read(_CHUNK)
+        if not piece:
+            self._close_file()
+            return True
+        self._outbox.append(memoryview(piece))
+        self.unsent += len(piece)
+        self.interest = EVENT_WRITE
+        self._note_reading()
+        return False
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.filelike.close()
+            self._file = None
+
     def _begin_next(self) -> None:
         """The answer is sent: wait for the next request, or close."""
         if self._keep:
@@ -312,9 +380,8 @@ class Connection:
         Raises OSError when the client is gone or reads too slowly.
         """
         while self.unsent > HIGH_WATER and not self._flush():
-            assert self._send_pace is not None
             try:
-                self._wait(self._send_pace)
+                self._wait_for_reader()
             except TimeoutError:
                 self.broken = True
                 raise
@@ -323,6 +390,10 @@ class Connection:
         self._flush()
 
     send = sendall
+
+    def send_file(self, file: FileWrapper) -> None:
+        """Leave the rest of the answer to the loop: the content of `file`, which is closed then."""
+        self._file = file
 
     def _wait_for_body(self, size: int) -> bytes:
         if self._at_end:
@@ -333,7 +404,8 @@ class Connection:
             self.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             while (data := self._attempt(EVENT_READ, self._socket.recv, size)) is _BLOCKED:
-                self._wait(self._receive_pace)
+                if not self._wait_until(self._receive_pace.deadline):
+                    raise TimeoutError("the client is too slow")
         except TimeoutError as error:
             self._late = True
             raise _too_slow() from error
@@ -355,15 +427,21 @@ class Connection:
         self._holds_slot = True
         self._receive_pace = Pace(self._clock())
 
-    def _wait(self, pace: Pace) -> None:
-        """Until the client does what `interest` says. Raises TimeoutError past the deadline."""
+    def _wait_for_reader(self) -> None:
+        """Until there is room for more. Raises TimeoutError when the client reads too slowly."""
+        pace = self._note_reading()
+        while not self._wait_until(pace.deadline):
+            pace = self._note_reading()
+            if pace.deadline <= self._clock():
+                raise TimeoutError("the client is too slow")
+
+    def _wait_until(self, deadline: float) -> bool:
+        """Whether the client does what `interest` says before the deadline."""
         poller = select.poll()
         poller.register(
             self._socket, select.POLLIN if self.interest == EVENT_READ else select.POLLOUT
         )
-        remaining = pace.deadline - self._clock()
-        if remaining <= 0 or not poller.poll(remaining * 1000):
-            raise TimeoutError("the client is too slow")
+        return bool(poller.poll(max(0.0, deadline - self._clock()) * 1000))
 
     # -- both ------------------------------------------------------------------------------
 
@@ -374,20 +452,28 @@ class Connection:
                 part = self._outbox[0]
                 sent = self._attempt(EVENT_WRITE, self._socket.send, part[:_CHUNK])
                 if sent is _BLOCKED:
-                    self._send_pace = self._send_pace or Pace(self._clock())
+                    self._note_reading()
                     return False
                 self.unsent -= sent
+                self._sent += sent
                 if sent == len(part):
                     self._outbox.popleft()
                 else:
                     self._outbox[0] = part[sent:]
-                if self._send_pace is not None:
-                    self._send_pace.move(sent, self._clock())
         except OSError:
             self.broken = True
             raise
-        self._send_pace = None
+        if self._file is None:
+            self._reading_pace = None
         return True
+
+    def _note_reading(self) -> ReadingPace:
+        """What the client has read until now, and by when it must have read more."""
+        now, taken = self._clock(), self._sent - _count_unacknowledged(self._socket)
+        if self._reading_pace is None:
+            self._reading_pace = ReadingPace(now, taken)
+        self._reading_pace.note(taken, now)
+        return self._reading_pace
 
     def _attempt(self, interest: int, call: Callable[..., Any], *arguments: Any) -> Any:
         """What `call` returns, or _BLOCKED: it would have to wait for `interest`."""
@@ -400,6 +486,11 @@ class Connection:
         except ssl.SSLWantWriteError:
             self.interest = EVENT_WRITE
         return _BLOCKED
+
+
+def _count_unacknowledged(sock: socket.socket) -> int:
+    """How many bytes our kernel holds because the client's machine has not acknowledged them."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _too_slow() -> InvalidError:

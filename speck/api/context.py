@@ -8,13 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
-from flask import current_app
+from flask import current_app, g, request
 
 from speck.api.metrics import Metrics
-from speck.errors import TransientError
+from speck.api.places import Holder, Places
+from speck.errors import TransientError, UnauthorizedError
 from speck.service import Service
+from speck.service.tokens import Role
 
 EXTENSION = "speck"
+
+
+LOOK_PATIENCE_S = 2.0
+"""How long a call that looks at sites waits for its place: most take a few milliseconds."""
+
+
+def count_looks(threads: int) -> int:
+    """How many calls may look at sites at once, in addition to the other `threads`."""
+    return max(1, threads // 4)
 
 
 @dataclass(slots=True)
@@ -22,30 +33,32 @@ class Context:
     """The service, and the limits on what may hold its threads.
 
     Every open event stream, every waiting request, every agent that waits for a command, every
-    relayed piece of state, and every task that waits for a site or works on a large file holds a
-    thread. Each kind is limited, so that some threads are always
-    left for requests that are answered at once.
+    relayed piece of state, every call that looks at sites, and every task that waits for a site or
+    works on a large file holds a thread. Each kind is limited, so that some threads are always
+    left for requests that are answered at once. A file that is being sent holds no thread, but
+    room on the disk. Of each kind one token has a share (`Places`).
     """
 
     service: Service
     metrics: Metrics
     stopping: threading.Event = field(default_factory=threading.Event)
-    streams: threading.BoundedSemaphore = field(init=False)
-    waits: threading.BoundedSemaphore = field(init=False)
-    polls: threading.BoundedSemaphore = field(init=False)
-    relays: threading.BoundedSemaphore = field(init=False)
-    tasks: threading.BoundedSemaphore = field(init=False)
+    streams: Places = field(init=False)
+    waits: Places = field(init=False)
+    polls: Places = field(init=False)
+    relays: Places = field(init=False)
+    tasks: Places = field(init=False)
+    looks: Places = field(init=False)
+    downloads: Places = field(init=False)
 
     def __post_init__(self) -> None:
         threads = self.service.config.threads
         streams = polls = max(1, threads // 4)
         relays = tasks = max(1, threads // 8)
-        self.streams = threading.BoundedSemaphore(streams)
-        self.polls = threading.BoundedSemaphore(polls)
-        self.relays = threading.BoundedSemaphore(relays)
-        self.tasks = threading.BoundedSemaphore(tasks)
-        waits = threads - streams - polls - relays - tasks - 2
-        self.waits = threading.BoundedSemaphore(max(1, waits))
+        self.streams, self.polls = Places(streams), Places(polls)
+        self.relays, self.tasks = Places(relays), Places(tasks)
+        self.waits = Places(max(1, threads - streams - polls - relays - tasks - 2))
+        self.looks = Places(count_looks(threads))
+        self.downloads = Places(max(1, threads // 4))
 
 
 def context() -> Context:
@@ -56,6 +69,30 @@ def context() -> Context:
 def service() -> Service:
     """The use cases of the current application."""
     return context().service
+
+
+def holder() -> Holder:
+    """Who holds the places that this request takes."""
+    requester = g.get("caller")
+    if requester is None:
+        return Holder()
+    return Holder(requester.name, requester.role is Role.ADMIN)
+
+
+def is_over() -> bool:
+    """Whether a wait of this request must end at once: the service stops, or the token that it was
+    sent with has been removed or has expired meanwhile."""
+    return context().stopping.is_set() or not service().tokens.is_valid(holder().token)
+
+
+def refuse_if_over() -> None:
+    """Raises UnauthorizedError when the token of this request has been removed or has expired while
+    the request waited."""
+    if not service().tokens.is_valid(holder().token):
+        raise UnauthorizedError(
+            f"cannot {request.method} {request.path} any longer: this token has been removed or has"
+            " expired"
+        )
 
 
 @contextmanager
@@ -83,24 +120,51 @@ def relaying() -> Iterator[None]:
 
 
 @contextmanager
+def looking(what: str) -> Iterator[None]:
+    """Hold a place for a call that looks at sites, which takes as long as the slowest of them.
+    Raises TransientError, which names it, when none becomes free soon."""
+    with _hold(context().looks, 1.0, LOOK_PATIENCE_S) as allowed:
+        if not allowed:
+            raise TransientError(
+                f"cannot {what} now: as many calls as the service, or one token, may make at once"
+                " are waiting for sites; try again later"
+            )
+        yield
+
+
+@contextmanager
+def acting(what: str, seconds: float) -> Iterator[float]:
+    """Hold a place for a request that looks at sites and then waits for the outcome of a change:
+    one of those that wait, or, when it does not wait or too many do, one of those that look. Yields
+    how long it may wait. Raises TransientError, which names it."""
+    with waiting(seconds) as allowed:
+        if allowed:
+            yield allowed
+            return
+        with looking(what):
+            yield 0.0
+
+
+@contextmanager
 def occupying(what: str) -> Iterator[None]:
     """Hold a place for a task that takes long: a check, a calibration, an upload, an export, an
     import, a search for a placement. Raises TransientError, which names it, when none is free."""
     with _hold(context().tasks, 1.0) as allowed:
         if not allowed:
             raise TransientError(
-                f"cannot {what} now: as many tasks that take long as the service does at once are"
-                " under way; try again later"
+                f"cannot {what} now: as many tasks that take long are under way as the service, or"
+                " one token, may have at once; try again later"
             )
         yield
 
 
 @contextmanager
-def _hold(places: threading.BoundedSemaphore, seconds: float) -> Iterator[float]:
-    if seconds <= 0 or not places.acquire(blocking=False):
+def _hold(places: Places, seconds: float, patience_s: float = 0.0) -> Iterator[float]:
+    mine = holder()
+    if seconds <= 0 or not places.take(mine, patience_s):
         yield 0.0
         return
     try:
         yield seconds
     finally:
-        places.release()
+        places.give_back(mine)

@@ -7,6 +7,7 @@ from flask import Response, jsonify
 from speck.api import shapes
 from speck.api.access import reach
 from speck.api.context import occupying, service
+from speck.api.downloads import sending
 from speck.api.requests import Query, moment, stream, text
 from speck.api.routes import Routes
 from speck.errors import ForbiddenError
@@ -41,12 +42,12 @@ def export_metrics(query: Query) -> Response:
     table, form = query["table"] or TASKS.name, query["format"] or "parquet"
     if reach().limited:
         _refuse_others(table, query["composition"])
-    with occupying(f"export {table}"):
-        export = service().dataset.export(
-            table, form, query["since"], query["until"], query["composition"]
-        )
-    response = Response(export.content, content_type=_MEDIA[form])
-    response.content_length = export.size
+    with sending(f"the {table}") as send:
+        with occupying(f"export {table}"):
+            export = service().dataset.export(
+                table, form, query["since"], query["until"], query["composition"]
+            )
+        response = send(export.content, export.size, _MEDIA[form])
     response.headers["Content-Disposition"] = f'attachment; filename="{table}.{form}"'
     response.headers["X-Rows"] = str(export.rows)
     response.headers["X-Damaged"] = str(len(export.damaged))

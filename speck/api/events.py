@@ -10,7 +10,7 @@ from flask import Response
 
 from speck.api import shapes
 from speck.api.access import reach
-from speck.api.context import Context, context, service
+from speck.api.context import Context, context, holder, service
 from speck.api.requests import MAX_LIMIT, Query, text, whole
 from speck.api.routes import Routes, page
 from speck.errors import TransientError
@@ -56,15 +56,17 @@ def _matching(query: Query, after: int) -> Iterator[JsonObject]:
 def _stream(query: Query, last: str) -> Response:
     """Server-sent events. Every stream holds a thread, so only a few may be open at once."""
     shared = context()
-    if not shared.streams.acquire(blocking=False):
+    mine = holder()
+    if not shared.streams.take(mine):
         raise TransientError(
-            "cannot open another event stream: too many are open; read GET /events?after= instead"
+            "cannot open another event stream: the service, or this token, has too many open; read"
+            " GET /events?after= instead"
         )
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
     after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
     response = Response(_send(shared, wanted, after, reach()), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
-    response.call_on_close(shared.streams.release)
+    response.call_on_close(lambda: shared.streams.give_back(mine))
     return response
 
 

@@ -6,7 +6,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import service, waiting
+from speck.api.context import acting, looking, service
 from speck.api.hidden import show_job, show_jobs
 from speck.api.requests import Query, document, paging, refuse_other_name, text, wait
 from speck.api.routes import Routes, answer, listing
@@ -53,7 +53,7 @@ def add_job(query: Query) -> Response:
     body = document()
     description = job_from_data(body.data, body.line_of)
     _refuse_outside(description)
-    with waiting(query["wait"]) as seconds:
+    with acting(f"start {description.job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
         return answer(jobs.post(description, seconds, body.line_of, by=by, sees=sees))
 
@@ -85,7 +85,7 @@ def put_job(job_name: str, query: Query) -> Response:
     description = job_from_data(data, body.line_of)
     refuse_other_name("job_name", job_name, description.job_name)
     _refuse_outside(description)
-    with waiting(query["wait"]) as seconds:
+    with acting(f"change {job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
         return answer(jobs.put(job_name, description, seconds, body.line_of, by=by, sees=sees))
 
@@ -97,21 +97,23 @@ def put_job(job_name: str, query: Query) -> Response:
 )
 def delete_job(job_name: str, query: Query) -> Response:
     """Stop and remove a job that was posted alone."""
-    with waiting(query["wait"]) as seconds:
+    with acting(f"remove {job_name}", query["wait"]) as seconds:
         return answer(service().jobs.delete(job_name, seconds, by=caller().actor))
 
 
 @routes.get("/jobs/<job_name>/exceptions", answers={200: shapes.EXCEPTIONS})
 def list_exceptions(job_name: str) -> Response:
     """The job's exceptions as its engine reports them, newest first."""
-    return jsonify({"exceptions": service().jobs.exceptions(job_name)})
+    with looking(f"read the exceptions of {job_name}"):
+        return jsonify({"exceptions": service().jobs.exceptions(job_name)})
 
 
 @routes.get("/jobs/<job_name>/metrics", answers={200: shapes.JobMetricsShape})
 def get_job_metrics(job_name: str) -> Response:
     """The engine's current counters of the job, by operator-scoped name (none while the engine does
     not list it, e.g. during its start), and its rates between the collector's last two polls."""
-    return jsonify(service().jobs.metrics(job_name))
+    with looking(f"read the metrics of {job_name}"):
+        return jsonify(service().jobs.metrics(job_name))
 
 
 @routes.post(
@@ -121,5 +123,5 @@ def get_job_metrics(job_name: str) -> Response:
 )
 def take_savepoint(job_name: str, query: Query) -> Response:
     """Take a savepoint of a running job, which continues to run."""
-    with waiting(query["wait"]) as seconds:
+    with acting(f"take a savepoint of {job_name}", query["wait"]) as seconds:
         return answer(service().jobs.savepoint(job_name, seconds))

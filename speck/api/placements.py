@@ -9,7 +9,7 @@ from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import occupying, service, waiting
+from speck.api.context import acting, occupying, service
 from speck.api.hidden import show_placement
 from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
 from speck.api.routes import Routes, answer, listing
@@ -82,7 +82,8 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
     if reach().limited:
         stored = service().placements.get(placement_id)["description"]
         reach().refuse_composition(composition_as_stored(stored))
-    with waiting(query["wait"]) as seconds:
+    wait_s = 0 if query["dry_run"] else query["wait"]
+    with acting(f"apply placement {placement_id}", wait_s) as seconds:
         options = Request(
             wait_s=seconds,
             dry_run=query["dry_run"],

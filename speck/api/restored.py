@@ -6,7 +6,7 @@ from flask import Response, jsonify, request
 
 from speck.api import shapes
 from speck.api.access import caller, name_object
-from speck.api.context import service
+from speck.api.context import looking, service
 from speck.api.requests import Query, flag
 from speck.api.routes import Routes
 
@@ -18,7 +18,8 @@ def get_restored() -> Response:
     """What runs under the names of this installation but is not in the store, what the store
     believes but does not run, and sessions that it does not know. The state `restored` lasts until
     this has been adopted; no change starts until then."""
-    return jsonify(service().restored.report())
+    with looking("list what runs"):
+        return jsonify(service().restored.report())
 
 
 @routes.post(
@@ -34,4 +35,5 @@ def adopt(query: Query) -> Response:
     """Take over what runs, and end the state `restored`."""
     options = "&".join(f"{name}=true" for name, value in query.items() if value)
     name_object(f"{request.path}?{options}" if options else request.path)
-    return jsonify(service().restored.adopt(**query, by=caller().actor))
+    with looking("adopt what runs"):
+        return jsonify(service().restored.adopt(**query, by=caller().actor))

@@ -50,7 +50,11 @@ IN_FLIGHT_S = 5.0
 STOP_S = 60.0
 """How long the worker may take to stop before it is killed. A running operation may take 30 s."""
 
+ARENAS = 2
+"""Heaps that the threads share: one thread at a time holds the interpreter anyway."""
+
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8
 
 _log = logging.getLogger("speck.api.server")
 
@@ -59,6 +63,7 @@ _T = TypeVar("_T")
 
 def serve(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Ends the process: status 0, or 1 with one sentence."""
+    limit_idle_memory()
     try:
         # Check in a separate process: this one will be forked and must not open the store.
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as aside:
@@ -234,6 +239,15 @@ def _prepare_worker(server: Any, worker: Any) -> None:
     if os.getppid() != worker.ppid:
         os._exit(1)  # the master ended before prctl took effect
     worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
+
+
+def limit_idle_memory() -> None:
+    """Let this process and those that it forks give memory back that they no longer use. By default
+    glibc keeps eight arenas for each core, one for every few threads: after half a minute of
+    exports by eight clients they held 60 MB that nothing used, and 100 MB with the pools of pyarrow
+    (`speck.metrics.dataset`)."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def end_with_parent(number: signal.Signals) -> None:

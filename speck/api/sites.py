@@ -8,7 +8,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach, refuse_foreign_site
-from speck.api.context import occupying, service
+from speck.api.context import looking, occupying, service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
@@ -53,7 +53,8 @@ def add_site() -> Response:
     """Register a site; 200 when the same site is registered already."""
     site = _site(None)
     by_itself, by = caller().role is Role.SITE, caller().actor
-    view, created = service().sites.add(site, by_itself=by_itself, by=by)
+    with looking(f"register {site.name}"):  # names are resolved, as slowly as their servers answer
+        view, created = service().sites.add(site, by_itself=by_itself, by=by)
     return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
 
 
@@ -70,7 +71,8 @@ def put_site(name: str) -> Response:
     """Register or change a site; its addresses can change only while no job uses them."""
     site = _site(name)
     by_itself, by = caller().role is Role.SITE, caller().actor
-    view, created = service().sites.put(site, by_itself=by_itself, by=by)
+    with looking(f"register {name}"):
+        view, created = service().sites.put(site, by_itself=by_itself, by=by)
     return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
 
 

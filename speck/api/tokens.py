@@ -9,7 +9,8 @@ from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
 from speck.api.access import caller, name_object
-from speck.api.context import service
+from speck.api.context import occupying, service
+from speck.api.downloads import sending, spool
 from speck.api.requests import MAX_LIMIT, Query, document, flag, mapping, paging, whole
 from speck.api.routes import Routes, answer, listing, no_content, page
 from speck.clock import rfc3339
@@ -109,9 +110,12 @@ def download_backup() -> Response:
     """The whole state as one file for `speck restore`, without the artifacts. Changes may go on
     meanwhile: the file names those that were under way."""
     now = service().clock.now()
-    pieces = write_backup(service().records.store, now)
+    with sending("a backup") as send:
+        with occupying("take a backup"):
+            pieces = write_backup(service().records.store, now)
+            file, size = spool(pieces, service().config.home)
+        response = send(file, size, "application/gzip")
     at = rfc3339(now)[:19].replace(":", "")
-    response = Response(pieces, content_type="application/gzip")
     response.headers["Content-Disposition"] = f'attachment; filename="speck-{at}.backup.gz"'
     return response
 

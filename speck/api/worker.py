@@ -1,9 +1,10 @@
 """gunicorn's worker: one loop for all connections, threads for requests only.
 
 A connection takes a thread when its request has arrived, and gives it back when its answer is
-made: a client that sends or reads slowly costs memory, but no thread. Threads wait for clients in
-two cases only, each with a minimum rate: for a body too large to collect (a few at once), and for
-the reader of a long answer. Health and heartbeats have threads of their own.
+made: a client that sends or reads slowly costs memory, but no thread; a file is sent by the loop.
+Threads wait for clients in two cases only, each with a minimum rate and a few at once: for a body
+too large to collect, and for the reader of an event stream. Health and heartbeats have threads of
+their own.
 
 The number of connections is limited, in total and for each address. At the limit the connection
 that has kept the loop waiting longest makes room, so that idle and slow ones lock nobody out; one
@@ -36,6 +37,7 @@ from gunicorn.workers.base import Worker  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import PollableMethodQueue  # type: ignore[import-untyped]
 
 from speck.api.connection import Connection, Stage
+from speck.api.context import count_looks
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.api.tls import ServerTls
 from speck.api.unavailable_app import UnavailableApp
@@ -139,10 +141,12 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         sys.setswitchinterval(SWITCH_S)
         gc.set_threshold(*GC_THRESHOLDS)
         gc.callbacks.append(freeze_survivors)
-        # those that wait for bodies come on top: the application shares out its own threads
+        # those that wait for bodies, and those that look at sites or wait for their turn, come on
+        # top: the application shares out its own threads
         slow_bodies = max(1, self.cfg.threads // 4)
+        looks = 2 * count_looks(self.cfg.threads)
         self._slots = BoundedSemaphore(slow_bodies)
-        self._pool = ThreadPoolExecutor(self.cfg.threads + slow_bodies, "request")
+        self._pool = ThreadPoolExecutor(self.cfg.threads + slow_bodies + looks, "request")
         self._vital_pool = ThreadPoolExecutor(VITAL_THREADS, "vital")
         self._poller = selectors.DefaultSelector()
         self._wakeups.init()
@@ -310,7 +314,7 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         elif connection.stage is Stage.HEAD and not connection.idle:
             self._refuse(connection, TimeoutError("its headers did not arrive in time"))
             self._follow(connection)
-        else:
+        elif not connection.is_read():
             self._close(connection)
 
     def _finish(self, connection: Connection, keep: bool) -> None:
@@ -371,6 +375,10 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
             items = self.wsgi(environ, response.start_response)
             if not self.alive:
                 response.force_close()
+            if isinstance(items, wsgi.FileWrapper):
+                response.send_headers()
+                connection.send_file(items)
+                return not response.should_close()
             try:
                 for item in items:
                     response.write(item)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from speck.clock import Clock, rfc3339
 from speck.config import Config
@@ -20,16 +21,15 @@ from speck.model.values import JsonObject
 
 LOG = logging.getLogger(__name__)
 
-_CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
     """A file that is ready: its bytes, how many rows it has, and which files of the dataset are
-    damaged and not in it."""
+    damaged and not in it. It has no name any more, and is gone once it is closed."""
 
-    content: Iterator[bytes]
+    content: BinaryIO
     size: int
     rows: int
     damaged: tuple[str, ...]
@@ -70,12 +70,7 @@ class Dataset:
         for damaged in exported.damaged:
             LOG.warning("%s", damaged)
         size = os.fstat(content.fileno()).st_size
-
-        def chunks() -> Iterator[bytes]:
-            with content:
-                yield from iter(lambda: content.read(_CHUNK), b"")
-
-        return Export(chunks(), size, exported.rows, tuple(one.path for one in exported.damaged))
+        return Export(content, size, exported.rows, tuple(one.path for one in exported.damaged))
 
     def import_chunks(
         self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ import psutil
 import pytest
 import requests
 
+from bench.sample_spec import Spec
+from bench.samples import generate
 from speck.clock import SystemClock
 from speck.service.tokens import Tokens
 from speck.store.records import Records
@@ -87,13 +90,19 @@ class Service:
 
 @contextmanager
 def start_service(
-    home: Path, prepare: Callable[[], None] | None = None, **env: str
+    home: Path,
+    prepare: Callable[[], None] | None = None,
+    add: Callable[[], None] | None = None,
+    **env: str,
 ) -> Iterator[Service]:
+    """`prepare` is called in the server's process first, `add` before it starts."""
     clock = SystemClock()
     home.mkdir(parents=True)
     records = Records.at(home / "store", clock)
     token = Tokens(records, clock).add("root", "admin")
     records.store.close()
+    if add is not None:
+        add()
     with serving(home, prepare, **env) as server:
         service = Service(server, token)
         answer = service.session.post(f"{server.url}/sites", json=SITE, timeout=60)
@@ -189,6 +198,28 @@ def test_slow_and_idle_connections_lock_nobody_out(service: Service) -> None:
                     connection.sendall(b"x")
             service.check_health()
             assert service.get("/sites").status_code == 200
+
+
+EXPORT = b"GET /metrics/export?format=jsonl HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n"
+
+
+def test_readers_of_long_exports_hold_no_thread_and_one_token_has_a_share(tmp_path: Path) -> None:
+    def add_samples() -> None:
+        start = datetime.now(UTC) - timedelta(hours=2)
+        generate(tmp_path / "home" / "metrics", Spec(jobs=30, hours=1.0, start=start))
+
+    with start_service(tmp_path / "home", add=add_samples) as service:
+        with service.crowd(45) as connections:
+            heads = []
+            for connection in connections:
+                connection.sendall(EXPORT % service.token.encode())
+                heads.append(connection.recv(500))
+                assert service.get("/sites").status_code == 200
+            statuses = [head.split()[1] for head in heads]
+            assert statuses == [b"200"] * 4 + [b"503"] * 41
+            assert b"Retry-After: " in heads[-1]
+            service.check_health()
+        wait_for(lambda: service.get("/metrics/export").status_code == 200)
 
 
 def test_running_out_of_descriptors_ends_nothing(tmp_path: Path) -> None:

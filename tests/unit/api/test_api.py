@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from speck.api.context import EXTENSION, Context
+from speck.api.places import Holder
 from speck.api.problems import status_of
 from speck.deploy.operations import Patience
 from speck.errors import (
@@ -307,13 +308,13 @@ def test_waiting_requests_never_take_all_threads(bench: Bench) -> None:
     bench.world.engine("http://edge-a:8081").hold_starts = True
     waits = _context(bench).waits
     count = 0
-    while waits.acquire(blocking=False):
+    while waits.take(Holder()):
         count += 1
     assert count == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
     answer = bench.client.post("/jobs?wait=3000", json=job("new"))
     assert answer.status_code == 202
     for _ in range(count):
-        waits.release()
+        waits.give_back(Holder())
 
 
 @pytest.mark.parametrize(

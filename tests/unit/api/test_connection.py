@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import select
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from selectors import EVENT_WRITE
 from threading import BoundedSemaphore
 
 import pytest
 from gunicorn.config import Config  # type: ignore[import-untyped]
 from gunicorn.http.errors import LimitRequestHeaders  # type: ignore[import-untyped]
+from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
 from speck.api import connection as module
 from speck.api.connection import (
@@ -22,8 +27,12 @@ from speck.api.connection import (
     MAX_HEAD,
     PACE_BYTES,
     PACE_S,
+    READ_CREDIT_S,
+    READ_GRACE_S,
+    READ_RATE,
     Connection,
     Pace,
+    ReadingPace,
     Stage,
 )
 from speck.errors import InvalidError, TransientError
@@ -64,7 +73,24 @@ class Ends:
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    server, client = socket.socketpair()
+    with _connect(*socket.socketpair()) as pair:
+        yield pair
+
+
+@pytest.fixture
+def tcp() -> Iterator[Ends]:
+    """The same over TCP, where both kernels have much room, and the client's a little less."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+    with _connect(server, client) as pair:
+        yield pair
+
+
+@contextmanager
+def _connect(server: socket.socket, client: socket.socket) -> Iterator[Ends]:
     client.settimeout(60)
     slots = BoundedSemaphore(1)
     pair: list[Ends] = []
@@ -219,7 +245,7 @@ def test_what_the_client_does_not_read_is_left_to_the_loop(ends: Ends) -> None:
     ends.connection.sendall(answer)  # returns: the thread is free
     ends.connection.finish(keep=True)
     ends.connection.advance()
-    assert (ends.connection.stage, ends.remaining) == (Stage.SENDING, PACE_S)
+    assert (ends.connection.stage, ends.remaining) == (Stage.SENDING, READ_GRACE_S)
     read = b""
     while len(read) < len(answer):
         read += ends.receive()
@@ -230,7 +256,7 @@ def test_what_the_client_does_not_read_is_left_to_the_loop(ends: Ends) -> None:
 def test_a_thread_waits_for_the_reader_of_a_long_answer_and_drops_it(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PACE_S", 0.0)
+    monkeypatch.setattr(module, "READ_GRACE_S", 0.0)
     ends.send(GET)
     ends.connection.sendall(b"x" * 3 * HIGH_WATER)
     with pytest.raises(TimeoutError):
@@ -249,3 +275,118 @@ def test_a_pace_is_kept_by_steady_progress_only() -> None:
     assert pace.deadline == 1 + PACE_S, "what came is too little to begin anew"
     pace.move(1, 3.0)
     assert pace.deadline == 3 + PACE_S
+
+
+def read_for(tcp: Ends, seconds: float, rate: float) -> int:
+    """Let the client read at `rate` bytes a second, as long as the worker would let it."""
+    tcp.client.setblocking(False)
+    read, until, earned = 0, tcp.now + seconds, 0.0
+    while tcp.now < until:
+        tcp.now += 0.5
+        earned += rate / 2
+        with suppress(BlockingIOError):
+            read += len(data := tcp.client.recv(int(earned)))
+            earned -= len(data)
+            if not data:
+                break
+        ready = select.select([], [tcp.connection], [], 0)[1]
+        if ready and tcp.connection.stage is Stage.SENDING:
+            tcp.connection.advance()
+        if tcp.connection.deadline <= tcp.now and not tcp.connection.is_read():
+            break
+    return read
+
+
+@pytest.mark.parametrize("rate", [1.25 * READ_RATE, 10_000, 100_000])
+def test_a_reader_that_is_fast_enough_is_kept_however_much_the_kernels_hold(
+    rate: float, tcp: Ends
+) -> None:
+    tcp.send(GET)
+    tcp.connection.sendall(b"x" * 50_000_000)
+    tcp.connection.finish(keep=True)
+    tcp.connection.advance()
+    began = tcp.now
+    read_for(tcp, 400, rate)
+    assert tcp.now - began == 400
+
+
+@pytest.mark.parametrize("rate", [0, 1, READ_RATE / 8])
+def test_a_reader_that_is_too_slow_is_given_up(rate: float, tcp: Ends) -> None:
+    tcp.send(GET)
+    tcp.connection.sendall(b"x" * 50_000_000)
+    tcp.connection.finish(keep=True)
+    tcp.connection.advance()
+    began = tcp.now
+    read_for(tcp, 1000, rate)
+    assert tcp.now - began < READ_GRACE_S + READ_CREDIT_S + 200_000 / READ_RATE
+
+
+def test_a_fast_reader_may_rest_for_a_limited_time() -> None:
+    pace = ReadingPace(0.0, 0)
+    assert pace.deadline == READ_GRACE_S
+    pace.note(10 * READ_RATE, 5.0)
+    assert pace.deadline == READ_GRACE_S + 10
+    pace.note(1 << 40, 6.0)
+    assert pace.deadline == 6 + READ_CREDIT_S
+    pace.note(0, 7.0)
+    assert pace.deadline == 6 + READ_CREDIT_S, "less can have been acknowledged when TLS adds bytes"
+
+
+class Content(io.BytesIO):
+    """A file that fails, or not, when a reader has read so much."""
+
+    def __init__(self, content: bytes, fails_at: int | None = None):
+        super().__init__(content)
+        self.fails_at = fails_at
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.fails_at is not None and self.tell() >= self.fails_at:
+            raise PermissionError("no more")
+        return super().read(size)
+
+
+def begin_file(ends: Ends, content: Content, keep: bool = True) -> None:
+    ends.send(GET)
+    ends.connection.sendall(b"head ")
+    ends.connection.send_file(FileWrapper(content))
+    ends.connection.finish(keep)
+    ends.connection.advance()
+
+
+def test_a_file_is_sent_by_the_loop_piece_by_piece_and_then_closed(ends: Ends) -> None:
+    content = Content(b"x" * 5_000_000)
+    begin_file(ends, content)
+    read = b""
+    while ends.connection.stage is Stage.SENDING:
+        assert ends.connection.unsent <= 300_000, "the rest stays in the file"
+        assert not content.closed
+        read += ends.receive()
+        ends.connection.advance()
+    while len(read) < 5 + 5_000_000:
+        read += ends.receive()
+    assert read == b"head " + content_of(5_000_000)
+    assert content.closed
+    assert (ends.connection.stage, ends.connection.idle) == (Stage.HEAD, True)
+    assert ends.send(GET) is Stage.ANSWERING, "another request may follow"
+
+
+def content_of(size: int) -> bytes:
+    return b"x" * size
+
+
+def test_a_fast_reader_of_a_file_leaves_the_loop_time_for_others(tcp: Ends) -> None:
+    content = Content(b"x" * 5_000_000)
+    begin_file(tcp, content)
+    assert content.tell() < 1_000_000, "one piece for each turn"
+    assert tcp.connection.interest == EVENT_WRITE
+
+
+def test_a_file_whose_reader_leaves_or_may_have_no_more_is_closed(ends: Ends) -> None:
+    content = Content(b"x" * 5_000_000, fails_at=1)
+    with pytest.raises(PermissionError):
+        begin_file(ends, content)
+        while True:
+            ends.receive()
+            ends.connection.advance()
+    ends.connection.close()
+    assert content.closed

@@ -1,0 +1,280 @@
+"""Shares of places, and that routes take them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from speck.api.context import EXTENSION, Context
+from speck.api.places import Holder, Places
+from speck.errors import TransientError
+from speck.service.answer import Answer
+from tests.unit.api.conftest import Bench, composition, job, site
+from tests.waiting import wait_for
+
+VIEWER, OTHER = Holder("viewer", is_admin=False), Holder("other", is_admin=False)
+ADMIN = Holder("root", is_admin=True)
+
+
+def take_all(places: Places, holder: Holder) -> int:
+    """How many places the holder gets."""
+    count = 0
+    while places.take(holder):
+        count += 1
+    return count
+
+
+def test_a_token_gets_half_of_the_places_and_others_leave_one_for_administrators() -> None:
+    places = Places(8)
+    assert take_all(places, VIEWER) == 4
+    assert take_all(places, OTHER) == 3
+    assert take_all(places, ADMIN) == 1
+    places.give_back(VIEWER)
+    assert take_all(places, OTHER) == 1
+    assert take_all(places, VIEWER) == 0, "the last one is for administrators"
+    assert take_all(places, ADMIN) == 0
+    places.give_back(OTHER)
+    places.give_back(OTHER)
+    assert take_all(places, VIEWER) == 1
+    assert take_all(places, ADMIN) == 1
+
+
+def test_without_tokens_everybody_is_one_administrator() -> None:
+    assert take_all(Places(8), Holder()) == 8
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_few_places_can_be_used_by_anybody(most: int) -> None:
+    assert take_all(Places(most), VIEWER) == 1
+
+
+def test_a_place_that_becomes_free_goes_to_one_who_waits() -> None:
+    places = Places(1)
+    places.take(VIEWER)
+    results: list[bool] = []
+    waiting = threading.Thread(target=lambda: results.append(places.take(OTHER, 60.0)))
+    waiting.start()
+    wait_for(lambda: places._waiting)
+    assert not places.take(ADMIN, 60.0), "as many may wait as there are places"
+    places.give_back(VIEWER)
+    waiting.join(60)
+    assert results == [True]
+    assert places.free == 0
+
+
+# -- over HTTP ----------------------------------------------------------------------------
+
+
+class Guests:
+    """Clients with tokens of their own."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        tokens = bench.service.tokens
+        self.secrets = {"root": tokens.add("root", "admin")}
+        for name, role in (("viewer", "viewer"), ("other", "viewer"), ("deployer", "deployer")):
+            self.secrets[name] = tokens.add(name, role)
+        self.secrets["edge-a"] = tokens.add("edge-a", "site", "edge-a")
+
+    def call(self, name: str, method: str, path: str, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.secrets[name]}", **more.pop("headers", {})}
+        client: FlaskClient = self.bench.client.application.test_client()
+        return client.open(path, method=method, headers=headers, **more)
+
+    @property
+    def context(self) -> Context:
+        context: Context = self.bench.client.application.extensions[EXTENSION]
+        return context
+
+
+@pytest.fixture
+def guests(bench: Bench) -> Guests:
+    bench.add_sites()
+    bench.client.post("/compositions?wait=60", json=composition(job("a")))
+    return Guests(bench)
+
+
+@pytest.mark.parametrize("kind", ["streams", "downloads", "looks", "polls"])
+def test_a_viewer_cannot_take_the_places_of_an_administrator(kind: str, guests: Guests) -> None:
+    places: Places = getattr(guests.context, kind)
+    assert take_all(places, VIEWER) >= 1
+    take_all(places, OTHER)
+    assert places.take(ADMIN)
+
+
+def test_streams_of_a_viewer_leave_one_for_the_administrator(guests: Guests) -> None:
+    stream = {"headers": {"Accept": "text/event-stream"}}
+    with ExitStack() as stack:
+        statuses = []
+        for name in ("viewer", "viewer", "other", "root"):
+            answer = guests.call(name, "GET", "/events", **stream)
+            stack.callback(answer.close)
+            statuses.append(answer.status_code)
+    assert statuses == [200, 503, 503, 200]
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics/export", "/metrics/export?format=csv", "/metrics/export?format=jsonl"]
+)
+def test_an_export_holds_its_place_until_it_is_sent(path: str, guests: Guests) -> None:
+    downloads = guests.context.downloads
+    first = guests.call("viewer", "GET", path, buffered=False)
+    assert first.status_code == 200
+    refusal = guests.call("viewer", "GET", path)
+    assert (refusal.status_code, refusal.headers["Retry-After"]) == (503, "5")
+    assert refusal.json["detail"].startswith("cannot send the tasks now")
+    assert downloads.free == 1
+    first.close()
+    assert downloads.free == 2
+    assert guests.call("viewer", "GET", path, buffered=True).status_code == 200
+    assert guests.call("viewer", "HEAD", path).status_code == 200
+    assert downloads.free == 2
+
+
+def test_a_backup_is_a_download_too(guests: Guests) -> None:
+    answer = guests.call("root", "GET", "/backup", buffered=False)
+    assert guests.context.downloads.free == 1
+    assert guests.context.tasks.free == 1, "it is made"
+    assert len(answer.data) == answer.content_length
+    answer.close()
+    assert guests.context.downloads.free == 2
+
+
+def test_an_export_that_fails_gives_its_place_back(
+    guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert guests.call("viewer", "GET", "/metrics/export?table=none").status_code == 400
+
+    def fail(*_: object) -> None:
+        raise TransientError("cannot export")
+
+    monkeypatch.setattr(guests.bench.service.dataset, "export", fail)
+    assert guests.call("viewer", "GET", "/metrics/export").status_code == 503
+    assert guests.context.downloads.free == 2
+
+
+def test_a_download_ends_when_its_token_is_removed(guests: Guests) -> None:
+    answer = guests.call("viewer", "GET", "/metrics/export", buffered=False)
+    guests.bench.service.tokens.remove("viewer")
+    with pytest.raises(PermissionError):
+        answer.data  # noqa: B018
+    answer.close()
+    assert guests.context.downloads.free == 2
+
+
+# -- calls that look at sites -------------------------------------------------------------
+
+LOOKS = [
+    ("GET", "/compositions/demo/plan", None),
+    ("POST", "/compositions?dry_run=true", composition(job("a"))),
+    ("POST", "/compositions", composition(job("a"), job("b"))),
+    ("POST", "/compositions/demo/rollback?dry_run=true", {"revision": 1}),
+    ("DELETE", "/compositions/demo", None),
+    ("GET", "/jobs/a/exceptions", None),
+    ("GET", "/jobs/a/metrics", None),
+    ("POST", "/jobs/a/savepoints?wait=0", None),
+    ("POST", "/jobs?wait=0", job("c")),
+    ("PUT", "/jobs/c?wait=0", job("c")),
+    ("DELETE", "/jobs/a?wait=0", None),
+    ("PUT", "/sites/edge-b", site("edge-b")),
+    ("GET", "/restored", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), LOOKS)
+def test_what_looks_at_sites_has_a_place_or_is_told_to_come_later(
+    method: str, path: str, body: Any, guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.api.context.LOOK_PATIENCE_S", 0.0)
+    places = guests.context.looks
+    while places.take(Holder()):
+        pass
+    refusal = guests.call("root", method, path, json=body)
+    assert (refusal.status_code, refusal.headers["Retry-After"]) == (503, "5")
+    assert "try again later" in refusal.json["detail"]
+    assert guests.call("viewer", "GET", "/jobs").status_code == 200
+    places.give_back(Holder())
+    places.give_back(Holder())
+    assert guests.call("root", method, path, json=body).status_code < 500
+    assert places.free == 2
+
+
+def test_plans_of_a_hanging_engine_hold_a_few_threads(
+    guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, release = [], threading.Event()
+
+    def plan(name: str) -> Any:
+        held.append(name)
+        assert release.wait(60)
+        return {}
+
+    monkeypatch.setattr(guests.bench.service.compositions, "plan", plan)
+    monkeypatch.setattr("speck.api.context.LOOK_PATIENCE_S", 0.1)
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(guests.call("viewer", "GET", "/compositions/demo/plan").status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(statuses) == 19, "the refusals")
+    assert set(statuses) == {503}
+    assert held == ["demo"], "the viewer's share of two"
+    dry_run = guests.call("deployer", "POST", "/compositions?dry_run=true", json=composition())
+    assert dry_run.status_code == 503, "the last place is for administrators"
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert statuses.count(200) == 1
+
+
+def test_a_request_that_waits_for_a_change_has_the_place_of_one_that_waits(
+    guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: list[tuple[int, int]] = []
+
+    def apply(*_: object) -> Answer:
+        free.append((guests.context.waits.free, guests.context.looks.free))
+        return Answer(200, {})
+
+    monkeypatch.setattr(guests.bench.service.compositions, "apply", apply)
+    waits = guests.context.waits.free
+    for query in ("?wait=5", "", "?wait=5&dry_run=true"):
+        guests.call("deployer", "POST", f"/compositions{query}", json=composition(job("a")))
+    assert free == [(waits - 1, 2), (waits, 1), (waits, 1)]
+
+
+# -- tokens that are removed --------------------------------------------------------------
+
+
+def call_meanwhile(call: Callable[[], Any]) -> tuple[list[Any], threading.Thread]:
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(call()))
+    thread.start()
+    return answers, thread
+
+
+@pytest.mark.parametrize("end", ["remove", "expire"])
+def test_the_poll_of_a_removed_token_ends_at_once(
+    end: str, guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = guests.bench.service.tokens
+    answers, thread = call_meanwhile(
+        lambda: guests.call("edge-a", "GET", "/sites/edge-a/commands?wait=30")
+    )
+    wait_for(lambda: guests.context.polls.free == 1)
+    if end == "remove":
+        tokens.remove("edge-a")
+    else:
+        monkeypatch.setattr(type(tokens), "is_valid", lambda self, name: name != "edge-a")
+    thread.join(20)
+    assert [answer.status_code for answer in answers] == [401]
+    assert "removed or has expired" in answers[0].json["detail"]
+    assert guests.context.polls.free == 2
