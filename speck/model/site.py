@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 from speck.model.hosts import normalise_host
 
 
+STATE_URI = "state_uri"
+"""The label that says where a site keeps savepoints."""
+
+
 class Tier(StrEnum):
     EDGE = "edge"
     CLOUD = "cloud"
@@ -67,4 +71,4 @@ class Site:
     @property
     def state_uri(self) -> str | None:
         """Where this site keeps savepoints (label `state_uri`); equal URIs are shared storage."""
-        return self.labels.get("state_uri")
+        return self.labels.get(STATE_URI)

@@ -1,7 +1,9 @@
 """What a site may register about itself, with its own token of role `site`.
 
 Such a token lies at the site. Whoever has it must not make speck, which reaches every site, call a
-host of its choice, send it another site's secret, or take another site's state for its own.
+host of its choice, send it another site's secret, or take another site's state for its own. Nor may
+it attract the jobs of others: what placements and calibrations believe of a site (its tier, its
+uplink, its labels) is for administrators to say.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from speck.errors import ForbiddenError
-from speck.model.site import Site
+from speck.model.site import STATE_URI, Site, Tier
 from speck.sites.networks import SiteNetworks, is_below
 
 
@@ -30,6 +32,7 @@ class OwnSite:
         """Raises ForbiddenError unless the site keeps what is registered (`known`), or says what
         its token may say; `allowed` is the result of `find_allowed`."""
         _refuse_other_kinds(site, known)
+        _refuse_attractions(site, known)
         _refuse_others_secrets(site, known)
         for part in ("spe", "broker"):
             address = getattr(site, part).address
@@ -80,6 +83,23 @@ def _refuse_other_kinds(site: Site, known: Site | None) -> None:
     ):
         raise ForbiddenError(
             f"cannot change the kind of site {site.name!r} with its own token; ask an admin"
+        )
+
+
+def _refuse_attractions(site: Site, known: Site | None) -> None:
+    """A site that registers itself is an edge with nothing known of its uplink; afterwards it keeps
+    what an administrator said. The label `state_uri` has rules of its own."""
+    before = known or Site(site.name, Tier.EDGE, site.spe, site.broker)
+    changes = [
+        field for field in ("tier", "uplink_mbps") if getattr(site, field) != getattr(before, field)
+    ]
+    labels = {key for key, _ in site.labels.items() ^ before.labels.items()} - {STATE_URI}
+    changes += [f"labels.{key}" for key in sorted(labels)]
+    if changes:
+        raise ForbiddenError(
+            f"cannot change {', '.join(changes)} of site {site.name!r} with its own token: jobs are"
+            " placed by them; leave them as they are registered (a new site: tier edge, no uplink,"
+            " no labels), or have an administrator set them (speck site add --replace)"
         )
 
 

@@ -201,11 +201,18 @@ class Whole(fields.Integer):
 
 
 class Amount(fields.Float):
-    """A number greater than 0; text is refused even if it looks like a number."""
+    """A number greater than 0 and at most `most`, which no real quantity exceeds: sums and products
+    of such numbers stay finite. Text is refused even if it looks like a number."""
+
+    def __init__(self, most: float = 1e9, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._most = most
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValidationError("must be a number greater than 0")
+        if value > self._most:
+            raise ValidationError(f"must be at most {self._most:,.0f}")
         return float(super()._deserialize(value, attr, data, **kwargs) or value)
 
 

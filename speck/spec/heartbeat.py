@@ -49,7 +49,7 @@ class HeartbeatSchema(StrictSchema):
     state_folder = Text(validate=_FOLDER)
     listen = EngineAddress(allow_none=True, validate=Length(max=300))
     free_bytes = _Number()
-    vars()["load"] = _Number()  # not by its name, which is that of a method
+    vars()["load"] = _Number(1e6)  # not by its name, which is that of a method
     cpu = _Number()
     cores = _Number(1e6)
     versions = fields.Dict(

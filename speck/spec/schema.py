@@ -57,6 +57,13 @@ MAX_JOBS = 10_000
 """The most jobs of a composition, unless the service is configured otherwise."""
 _BYTES_A_JOB, _NODES_A_JOB = 512, 40
 """A job with its fields has about 300 bytes and 20 values."""
+MOST_MBPS = 1e6
+MOST_LATENCY_MS = 60_000.0
+"""No link of a site is faster than a terabit a second, or a minute long."""
+
+_QUEUE = re.compile(r"\d{1,12}")
+"""The label `max_queued_messages` of a site: how many its broker keeps for one reader."""
+
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
 
@@ -295,14 +302,21 @@ class SiteSchema(StrictSchema):
     tier = Choice(Tier, required=True)
     spe = fields.Nested(EngineSchema, required=True)
     broker = fields.Nested(BrokerSchema, required=True)
-    uplink_mbps = Amount(allow_none=True)
+    uplink_mbps = Amount(MOST_MBPS, allow_none=True)
     labels = Labels(keys=fields.String(), values=fields.String())
 
     @validates_schema
-    def _check_latency(self, data: dict[str, Any], **kwargs: Any) -> None:
-        latency = data.get("labels", {}).get("latency_ms", "0")
-        if not _LATENCY.fullmatch(latency):
-            fault = f"{show(latency)} is no number of milliseconds like '18.6'"
+    def _check_labels(self, data: dict[str, Any], **kwargs: Any) -> None:
+        labels = data.get("labels", {})
+        latency, queue = labels.get("latency_ms", "0"), labels.get("max_queued_messages", "0")
+        if not _QUEUE.fullmatch(queue):
+            fault = f"{show(queue)} is no whole number of messages like '1000'"
+            raise ValidationError({"labels": {"max_queued_messages": [fault]}})
+        if not _LATENCY.fullmatch(latency) or float(latency) > MOST_LATENCY_MS:
+            fault = (
+                f"{show(latency)} is no number of milliseconds like '18.6',"
+                f" at most {MOST_LATENCY_MS:g}"
+            )
             raise ValidationError({"labels": {"latency_ms": [fault]}})
 
     @post_load

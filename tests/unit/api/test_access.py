@@ -282,6 +282,35 @@ def test_a_sites_token_names_no_credentials_of_another_site(
     assert bench.client.open(path, method=method, json=own, headers=headers).status_code == 201
 
 
+ATTRACTIONS = [
+    {"tier": "cloud"},
+    {"uplink_mbps": 1e5},
+    {"labels": {"latency_ms": "0"}},
+    {"labels": {"region": "north"}},
+    {"labels": {"max_queued_messages": "1000000"}},
+]
+
+
+@pytest.mark.parametrize("attraction", ATTRACTIONS, ids=str)
+def test_a_sites_token_says_nothing_that_attracts_jobs(
+    attraction: dict[str, Any], bench: Bench, tokens: dict[Role, str]
+) -> None:
+    _allow(bench, "10.0.0.0/8", names={"edge-a": "10.0.0.1"})
+    admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    put = bench.client.put
+    lure, plain = site("edge-a", **attraction), site("edge-a")
+    for known in (None, plain, lure):
+        if known is not None:
+            assert put("/sites/edge-a", json=known, headers=admin).status_code < 300
+            assert put("/sites/edge-a", json=known, headers=headers).status_code == 200
+        described = plain if known is lure else lure
+        for method, path in (("PUT", "/sites/edge-a"), ("POST", "/sites")):
+            answer = bench.client.open(path, method=method, json=described, headers=headers)
+            assert answer.status_code == 403
+            assert "jobs are placed by them" in answer.json["detail"]
+
+
 def test_a_sites_token_keeps_what_an_admin_gave_its_site(
     bench: Bench, tokens: dict[Role, str]
 ) -> None:
@@ -290,7 +319,7 @@ def test_a_sites_token_keeps_what_an_admin_gave_its_site(
     put = bench.client.put
     broker = _broker("edge-a", "shared")
     assert put("/sites/edge-a", json=site("edge-a", **broker), headers=admin).status_code == 201
-    expected = site("edge-a", **broker, uplink_mbps=5)
+    expected = site("edge-a", **broker)
     assert put("/sites/edge-a", json=expected, headers=headers).status_code == 200
     lured = site("edge-a", **_broker("attacker", "shared"))
     answer = put("/sites/edge-a", json=lured, headers=headers)

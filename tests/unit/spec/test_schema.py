@@ -325,6 +325,14 @@ def test_a_site_needs_little() -> None:
         ),
         ({"uplink_mbps": 0}, ["uplink_mbps: must be a number greater than 0"]),
         ({"uplink_mbps": "10"}, ["uplink_mbps: must be a number greater than 0"]),
+        ({"uplink_mbps": -1}, ["uplink_mbps: must be a number greater than 0"]),
+        ({"uplink_mbps": 1e308}, ["uplink_mbps: must be at most 1,000,000"]),
+        ({"uplink_mbps": float("inf")}, ["uplink_mbps: must be at most 1,000,000"]),
+        ({"uplink_mbps": 10**400}, ["uplink_mbps: must be at most 1,000,000"]),
+        (
+            {"labels": {"max_queued_messages": "-1"}},
+            ["labels.max_queued_messages: '-1' is no whole number of messages like '1000'"],
+        ),
         ({"uplink_mbps": float("nan")}, ["uplink_mbps: must be a number greater than 0"]),
         ({"labels": []}, ["labels: must be a mapping of names to text"]),
         (
@@ -528,7 +536,7 @@ def test_drift_is_repaired_unless_the_composition_says_otherwise() -> None:
         composition_from_data({"name": "c", "drift": "ignore", "jobs": jobs})
 
 
-@pytest.mark.parametrize("value", ["fast", "-1", "1e3", "", "18,6", "nan"])
+@pytest.mark.parametrize("value", ["fast", "-1", "1e3", "", "18,6", "nan", "60001", "999999999"])
 def test_a_sites_latency_is_a_number(value: str) -> None:
     body = {
         "name": "edge-a",
