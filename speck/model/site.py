@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from speck.model.hosts import normalise_host
 
-
 STATE_URI = "state_uri"
 """The label that says where a site keeps savepoints."""
 
