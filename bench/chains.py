@@ -2,18 +2,21 @@
 
 Every way ends when every job has all its tasks running, or is gone. `Bare` knows two: the floor
 (as many calls at once as speck makes, connections kept, a jar uploaded once to each site, as speck
-does) and one job after another, with an upload for each, as the prototype of 2020 posted them.
+does; `release` ends the sessions that the deleted jobs leave at the brokers) and one job after
+another, with an upload for each, as the prototype of 2020 posted them.
 """
 
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from secrets import token_hex
+from urllib.parse import urlsplit
 
 import requests
 
@@ -124,6 +127,8 @@ class Bare:
         )
         self.http.mount("http://", adapter)
         self.running: dict[str, tuple[str, JsonObject]] = {}
+        self.sessions: list[tuple[str, str]] = []
+        """Broker and client id of the readers of the jobs that were deleted last."""
         self.jars: dict[str, str] = {}
 
     def upload(self, site: str) -> str:
@@ -224,6 +229,20 @@ class Bare:
         )
         self.await_over()
 
+    def release(self) -> None:
+        """End the sessions of the deleted jobs' readers, `AT_ONCE` at a time for each broker."""
+        by_broker: dict[str, list[str]] = {}
+        for broker, client_id in self.sessions:
+            by_broker.setdefault(broker, []).append(client_id)
+
+        def at_broker(broker: str) -> None:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda client_id: end_session(broker, client_id), by_broker[broker]))
+
+        with ThreadPoolExecutor(len(by_broker) or 1) as pool:
+            list(pool.map(at_broker, by_broker))
+        self.sessions.clear()
+
     def _everywhere(
         self, jobs: Sequence[JsonObject], act: Callable[[str, JsonObject], object]
     ) -> None:
@@ -289,6 +308,10 @@ class Bare:
     def await_over(self) -> None:
         """Until nothing runs any more."""
         self._await(lambda jobs: all(job["state"] in _OVER for job in jobs))
+        self.sessions = [
+            (self.brokers[job["source_site"]], f"bench-{name}")
+            for name, (_, job) in self.running.items()
+        ]
         self.running.clear()
 
     def _await(self, ready: Callable[[list[JsonObject]], bool]) -> None:
@@ -303,3 +326,17 @@ class Bare:
                     return
                 time.sleep(_LOOK_S)
         raise RuntimeError(f"cannot see all jobs run, or be gone, in {MOST_S:g} s")
+
+
+def end_session(broker: str, client_id: str) -> None:
+    """End a session with the fewest bytes of MQTT 5: a connection with Clean Start, whose session
+    expires with it. Raises RuntimeError when the broker refuses."""
+    address = urlsplit(broker)
+    name = client_id.encode()
+    body = b"\x00\x04MQTT\x05\x02\x00\x00\x00" + len(name).to_bytes(2, "big") + name
+    with socket.create_connection((address.hostname or "", address.port or 1883), 30) as connection:
+        connection.sendall(bytes([0x10, len(body)]) + body)
+        answer = connection.recv(4, socket.MSG_WAITALL)  # CONNACK: type, length, flags, reason
+        if len(answer) < 4 or answer[0] != 0x20 or answer[3] != 0:
+            raise RuntimeError(f"cannot end the session {client_id} at {broker}: {answer.hex()}")
+        connection.sendall(b"\xe0\x00")

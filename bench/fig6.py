@@ -12,6 +12,9 @@ of the others writes to a new one. `savepoint` changes an argument of jobs that 
 The floor of the first two cancels a job and starts it once it is gone; that of the others stops it
 with a savepoint and starts it from there.
 
+A deletion has two floors: bare cancellations leave the session of each reader at its broker, where
+messages are queued for nobody; speck ends it. The honest floor ends the sessions, too.
+
 Two series: over a WAN, as the paper had it (three clusters of two sites, the control plane at the
 first), and with all sites side by side, where on few cores the CPU decides. Flink lists all jobs
 that ever ended, so that looks at it become dearer: each few rounds have a fresh fog.
@@ -53,6 +56,8 @@ ACTIONS = ("deploy", "modify", "argument", "savepoint", "move", "insert", "delet
 WANTED_RATIO = 1.1
 WANTED_CHANGE = 1.2
 """A change of stateless jobs, times their deployment; and a deletion, times its floor."""
+WANTED_LEAD = 2.0
+"""A deletion one by one, times speck's."""
 WANTED_OF_FEW = 1.25
 """A composition of a few jobs, times its floor."""
 QUIET_CORES = 0.4
@@ -124,6 +129,10 @@ class Floor:
     def delete(self) -> None:
         self._bare.delete()
 
+    def release(self) -> None:
+        """End the sessions that the deleted jobs have left."""
+        self._bare.release()
+
     def _changed(self, chain: Chain) -> list[JsonObject]:
         running = {name: job for name, (_, job) in self._bare.running.items()}
         return [
@@ -179,6 +188,8 @@ class Cycle:
                 for kind in ("argument", "savepoint", "move"):
                     self._change(kind, chain, jobs)
             self._time("delete", jobs, self._way.delete)
+            if isinstance(self._way, Floor):
+                self._time("release", jobs, self._way.release)
             if jobs in CHANGED and not isinstance(self._way, OneByOne):
                 self._insert(jobs)
         return {
@@ -286,6 +297,8 @@ def _summary(rows: list[JsonObject], sizes: Sequence[int]) -> JsonObject:
             }
             for jobs in of
         ]
+    for point in result["delete"]:
+        point |= _deletion(rows, point["jobs"])
     for action in ("deploy", "modify"):
         result[f"{action}_linear_r2"] = _linear(rows, action, sizes)
     result["of_a_deployment"] = {kind: _of_a_deployment(rows, kind) for kind in KINDS}
@@ -301,12 +314,11 @@ def checks(result: JsonObject) -> list[Check]:
     judged."""
     verdicts = []
     for where, series in (("over the WAN", result), ("side by side", result["near"])):
-        wanted = {"deploy": WANTED_RATIO, "delete": WANTED_CHANGE}
-        for action, limit in wanted.items():
-            ratio = _at(series, action, MOST)["ratio"]["median"]
-            verdicts.append(
-                _at_most(f"{action} {MOST} jobs {where}, {TIMES}", limit, ratio, series)
-            )
+        ratio = _at(series, "deploy", MOST)["ratio"]["median"]
+        verdicts.append(
+            _at_most(f"deploy {MOST} jobs {where}, {TIMES}", WANTED_RATIO, ratio, series)
+        )
+        verdicts += _judge_deletion(where, series)
         for kind in KINDS:
             ratio = series["of_a_deployment"][kind]["median"]
             name = f"{WORDS[kind]} of {MOST} jobs {where}, times their deployment, {MEDIAN}"
@@ -314,7 +326,7 @@ def checks(result: JsonObject) -> list[Check]:
         ratio = series["of_a_restart"]["median"]
         name = f"another argument of {MOST} jobs {where}, times deleting and deploying, {MEDIAN}"
         verdicts.append(_at_most(name, 1.0, ratio, series))
-        for action in ("deploy", *KINDS, "delete"):
+        for action in ("deploy", *KINDS):
             ratio = _at(series, action, CHANGED[0])["ratio"]["median"]
             name = f"{WORDS.get(action, action)}: {CHANGED[0]} jobs {where}, {TIMES}"
             verdicts.append(_at_most(name, WANTED_OF_FEW, ratio, series))
@@ -323,6 +335,17 @@ def checks(result: JsonObject) -> list[Check]:
         name = f"{action}: time grows with the jobs as a line, R2 over the WAN"
         verdicts.append(_judge(name, ">= 0.95", r2, r2 >= 0.95, result))
     return verdicts
+
+
+def _judge_deletion(where: str, series: JsonObject) -> Iterable[Check]:
+    for jobs, limit in ((MOST, WANTED_CHANGE), (CHANGED[0], WANTED_OF_FEW)):
+        ratio = _at(series, "delete", jobs)["ratio_released"]["median"]
+        name = f"delete {jobs} jobs and their sessions {where}, {TIMES}"
+        yield _at_most(name, limit, ratio, series)
+    lead = _at(series, "delete", MOST)["lead"]["median"]
+    if lead is not None:
+        name = f"delete {MOST} jobs one by one {where}, times speck's time, {MEDIAN}"
+        yield _judge(name, f">= {WANTED_LEAD}", lead, lead >= WANTED_LEAD, series)
 
 
 def _at(series: JsonObject, action: str, jobs: int) -> JsonObject:
@@ -361,6 +384,23 @@ def _ratio(rows: list[JsonObject], action: str, jobs: int) -> JsonObject:
     another reason makes no figure."""
     ours, floor = (_by_round(rows, way, action, jobs) for way in ("speck", "floor"))
     return _with_median([ours[n] / floor[n] for n in sorted(ours.keys() & floor.keys())])
+
+
+def _deletion(rows: list[JsonObject], jobs: int) -> JsonObject:
+    """The floor that ends the sessions, too: its seconds, and speck's by them; and the seconds one
+    by one by speck's."""
+    ours, one_by_one = (_by_round(rows, way, "delete", jobs) for way in ("speck", "one_by_one"))
+    cancelled, released = (_by_round(rows, "floor", of, jobs) for of in ("delete", "release"))
+    floor = {n: cancelled[n] + released[n] for n in cancelled.keys() & released.keys()}
+    return {
+        "floor_released_s": interval([floor[n] for n in sorted(floor)]),
+        "ratio_released": _with_median(
+            [ours[n] / floor[n] for n in sorted(ours.keys() & floor.keys())]
+        ),
+        "lead": _with_median(
+            [one_by_one[n] / ours[n] for n in sorted(ours.keys() & one_by_one.keys())]
+        ),
+    }
 
 
 def _of_a_deployment(rows: list[JsonObject], kind: str) -> JsonObject:

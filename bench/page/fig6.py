@@ -35,7 +35,8 @@ def _figures(result: Result) -> str:
     return (
         "Means, with the least and the most of the runs; one by one takes so long that it was run"
         " less often. To delete, the floor and the calls one by one cancel the jobs; speck ends"
-        f" their readers' sessions and clears their numbers at the brokers, too. {how} Nothing"
+        " their readers' sessions and clears their numbers at the brokers, too, and so does the"
+        f" floor of the row `delete, sessions too` with the sessions. {how} Nothing"
         " flows through these chains: what a change loses and how long it is silent is measured"
         ' under "Moves under load" and "Rewired under load".\n\nOver the WAN:'
         f"\n\n{_table(summary)}\n\nAll sites side by side, no WAN between them:"
@@ -50,6 +51,10 @@ def _table(summary: Result) -> str:
             cells = [_runs(point[way]) for way in reversed(_WAYS)]
             ratio = point["ratio"]["median"] if "ratio" in point else None
             rows.append((words, point["jobs"], *cells, number(ratio)))
+            if point.get("floor_released_s", {}).get("n"):
+                cells[1] = _runs(point["floor_released_s"])
+                ratio = point["ratio_released"]["median"]
+                rows.append(("delete, sessions too", point["jobs"], *cells, number(ratio)))
     heads = ["action", ">jobs", ">speck, s", ">floor, s", ">one by one, s", ">speck to floor"]
     of = summary.get("of_a_deployment", {})
     ratios = ", ".join(f"{_KINDS[kind]} {number(of[kind]['median'])}" for kind in of)
