@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
+from speck.model.batches import Record
 from speck.model.measurement import BrokerMeasures, EngineMeasures
 from speck.model.observation import BrokerView, EngineJob, EngineView, RunState
 
@@ -262,6 +263,17 @@ class MessageBroker(Protocol):
         in it. The reader reports it (`mark` of its taken numbers) with the checkpoint that covers
         these messages. Returns False if the session takes no marks: it belongs to an outside
         reader, or its reader was never connected."""
+
+    def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
+        """Publish records that carry no numbers, in this order, at least once; returns how many of
+        them found no reader, as far as the broker reports it: nobody will receive those."""
+
+    def tap(
+        self, topic: str, on_record: Callable[[Record], None], go_on: Callable[[], bool]
+    ) -> None:
+        """Hand over each record that is published on a link from now on, beside its readers, who
+        notice nothing. Returns soon after `go_on`, which is asked at least twice a second, has
+        returned False. Nothing stays at the broker."""
 
     def view(self) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -183,6 +184,17 @@ class Client:
     def rates(self, composition: str | None = None) -> list[JsonObject]:
         """The rates of jobs between the last two samples."""
         return self._list("/rates", "jobs", "job_name", composition=composition)
+
+    def publish(self, site: str, topic: str, records: Sequence[bytes]) -> JsonObject:
+        """Publish records to a link: how many were `sent`, and found no reader (`unread`)."""
+        encoded = [{"base64": b64encode(record).decode()} for record in records]
+        body = {"site": site, "topic": topic, "records": encoded}
+        return self._json("POST", "/links/records", json=body)
+
+    def tap(self, site: str, topic: str, most: int, seconds: float) -> JsonObject:
+        """The records that are published to a link within `seconds`, up to `most`."""
+        query = {"site": site, "topic": topic, "max": most, "seconds": seconds}
+        return self._json("GET", "/links/tap", query=query, answer_s=seconds + ANSWER_S)
 
     def job_metrics(self, name: str) -> JsonObject:
         """The rates of one job between the last two samples."""

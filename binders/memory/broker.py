@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from threading import Event
 
+from binders.memory.messages import Message
 from binders.memory.world import World
 from speck.binding import BrokerCapability, Finding, Target
+from speck.model.batches import Record
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 
@@ -67,6 +71,29 @@ class MemoryBroker:
         """Put the mark into the session, if an incarnation has ever held the session."""
         with self._call("mark", client_id):
             return self._broker.mark(client_id, mark)
+
+    def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
+        """Publish messages without numbers."""
+        with self._call("publish", topic):
+            has_reader = self._broker.has_session(topic)
+            for payload in payloads:
+                self._broker.publish(topic, Message(payload))
+            return 0 if has_reader else len(payloads)
+
+    def tap(
+        self, topic: str, on_record: Callable[[Record], None], go_on: Callable[[], bool]
+    ) -> None:
+        """Look at what has been published 50 times a second."""
+        with self._call("tap", topic):
+            first = len(self._broker.published[topic])
+        pause = Event()
+        while go_on():
+            pause.wait(0.02)
+            messages = self._broker.published[topic][first:]
+            first += len(messages)
+            for each in messages:
+                stamp = each.producer and f"{each.producer}/{each.epoch}/{each.number}"
+                on_record(Record(stamp, each.payload))
 
     def view(self) -> BrokerView:
         """Let the jobs work (unless `World.auto_pump` is off), and return their numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,8 @@ from binders.mqtt.connection import (
 )
 from binders.mqtt.poll import KeptConnection, Poll
 from speck.binding import BrokerCapability, Finding, Target
-from speck.errors import BrokerRefusedError, SpeckError
+from speck.errors import BrokerRefusedError, PermanentError, SpeckError
+from speck.model.batches import Record, read_records
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
@@ -36,6 +37,7 @@ _LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
 _SKIPPED_KEPT = 1000
+_TAP_S = 0.2
 
 
 class MqttBroker:
@@ -141,6 +143,31 @@ class MqttBroker:
         MQTT 3.1.1, whose PUBACK does not report subscribers, this always returns True."""
         with self._open(_visitor()) as connection:
             return connection.publish(bookkeeping.MARKS + client_id, mark.encode())
+
+    def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
+        """Publish at QoS 1. With MQTT 3.1.1, whose PUBACK does not report subscribers, each record
+        counts as one that found a reader."""
+        _check_topic(topic)
+        with self._open(_visitor()) as connection:
+            read = connection.publish_each([(topic, payload) for payload in payloads])
+            return read.count(False)
+
+    def tap(
+        self, topic: str, on_record: Callable[[Record], None], go_on: Callable[[], bool]
+    ) -> None:
+        """Subscribe in a session that ends with the connection, without retained messages. A
+        damaged batch is handed over as one record."""
+        _check_topic(topic)
+
+        def hand_over(message: MQTTMessage) -> None:
+            for record in _records_of(message):
+                on_record(record)
+
+        session = Session("speck-tap-" + secrets.token_hex(8), lingers=False)
+        with self._open(session, hand_over) as connection:
+            connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
+            while go_on():
+                connection.listen(_TAP_S)
 
     def view(self) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers, which links are announced to have
@@ -268,6 +295,13 @@ class MqttBroker:
         self._version = V311
         self.capabilities = _capabilities(V311)
         return connection
+
+
+def _records_of(message: MQTTMessage) -> list[Record]:
+    try:
+        return read_records(message)
+    except PermanentError:
+        return [Record(None, bytes(message.payload))]
 
 
 def _clearing_messages(*client_ids: str) -> dict[str, bytes]:

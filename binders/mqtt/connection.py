@@ -15,8 +15,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -226,18 +226,32 @@ class Connection:
         return self.await_puback(self.send(topic, payload, retain=retain), topic)
 
     def publish_all(self, messages: Mapping[str, bytes], *, retain: bool = False) -> None:
-        """Publish messages by topic at QoS 1, in this order, and wait for all acknowledgements at
-        the end: one round trip, or more if the broker's Receive Maximum is lower."""
+        """Publish messages by topic, as `publish_each` does."""
+        self.publish_each(list(messages.items()), retain=retain)
+
+    def publish_each(
+        self, messages: Sequence[tuple[str, bytes]], *, retain: bool = False
+    ) -> list[bool]:
+        """Publish messages, each with its topic, at QoS 1 in this order, and wait for all
+        acknowledgements at the end: one round trip, or more if the broker's Receive Maximum is
+        lower. Returns for each what `publish` returns."""
         if len(messages) > _FEW:
             self._accept()  # it tells the Receive Maximum
         limit = self.connack.get("ReceiveMaximum", len(messages))
         in_flight: deque[tuple[int, str]] = deque()
-        for topic, payload in messages.items():
+        read = []
+        for topic, payload in messages:
             if len(in_flight) >= limit:
-                self.await_puback(*in_flight.popleft())
+                read.append(self.await_puback(*in_flight.popleft()))
             in_flight.append((self.send(topic, payload, retain=retain), topic))
-        for mid, topic in in_flight:
-            self.await_puback(mid, topic)
+        return read + [self.await_puback(mid, topic) for mid, topic in in_flight]
+
+    def listen(self, seconds: float) -> None:
+        """Hand over what comes within `seconds`, which become the connection's deadline. Raises
+        LostError when the connection ends."""
+        self.deadline = time.monotonic() + seconds
+        with suppress(NoAnswerError):
+            self.wait(lambda: False, "read")
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""

@@ -55,7 +55,8 @@ class Access(NamedTuple):
 
     With `own_site`, a token of role `site` may use it too, for the site that it is bound to. A
     GET that `acts` on something is refused to pages of other origins. A `quiet` route changes
-    nothing that anybody asked for, and is in the audit log only when it is refused.
+    nothing that anybody asked for, and is in the audit log only when it is refused. A GET that is
+    `logged` is in it, though it changes nothing: it shows the data of users.
     """
 
     role: Role | None
@@ -63,6 +64,7 @@ class Access(NamedTuple):
     own_site: bool = False
     acts: bool = False
     quiet: bool = False
+    logged: bool = False
 
 
 def _public(**more: bool) -> Access:
@@ -115,6 +117,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/jobs/<job_name>/exceptions"): _view(_JOB),
     ("GET", "/jobs/<job_name>/metrics"): _view(_JOB),
     ("GET", "/rates"): _view(_JUDGED),
+    ("POST", "/links/records"): _deploy(_JUDGED),
+    ("GET", "/links/tap"): _view(_JUDGED, acts=True, logged=True),
     ("POST", "/jobs/<job_name>/savepoints"): _deploy(_JOB),
     ("POST", "/jobs/<job_name>/forget"): _admin(),
     ("GET", "/compositions"): _view(_JUDGED),

@@ -42,8 +42,10 @@ def _is_recorded(status: int, outside: bool) -> bool:
     if status in _REFUSALS_OF_READS or outside:
         return True
     access = ACCESS.get((request.method, request.url_rule.rule))
-    if request.method in READ_METHODS or access is None or access.quiet:
+    if access is None or access.quiet:
         return False
+    if request.method in READ_METHODS:
+        return access.logged
     is_dry_run = request.args.get("dry_run", "").lower() in ("true", "1")
     return not is_dry_run or status >= 400
 

@@ -84,6 +84,17 @@ def wait(default: float = 0.0) -> Param:
     )
 
 
+def seconds(name: str, description: str, most: float, default: float) -> Param:
+    """A time span: more than 0 s, `most` at most."""
+    fault = f"must be seconds above 0, and {most:g} at most"
+    return name, fields.Float(
+        validate=Range(0, most, min_inclusive=False, error=fault),
+        load_default=default,
+        error_messages=dict.fromkeys(("invalid", "special", "too_large"), fault),
+        metadata={"description": f"{description}, in seconds"},
+    )
+
+
 def moment(name: str, description: str) -> Param:
     """A time with its zone (RFC 3339)."""
     fault = "must be a time with its zone, like 2026-03-01T12:00:00Z"

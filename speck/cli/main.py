@@ -92,6 +92,8 @@ _LAZY = {
     "agent": f"{_COMMANDS}.agent:agent",
     "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
+    "pub": f"{_COMMANDS}.pub:pub",
+    "sub": f"{_COMMANDS}.sub:sub",
     "replay": f"{_COMMANDS}.replay:replay",
     "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",

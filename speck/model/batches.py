@@ -9,11 +9,13 @@ Any other message is one record. See edge_jobs/README.md, "Links".
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from speck.errors import PermanentError
+from speck.model.values import JsonObject
 
 STAMP = "speck"
 """The MQTT user property that holds the stamp."""
@@ -33,6 +35,16 @@ class Record:
 
     stamp: str | None
     payload: bytes
+
+
+def render_record(record: Record) -> JsonObject:
+    """`{text}`, or `{base64}` when the payload is no UTF-8; with the `stamp` that speck's sinks
+    give their records (`<producer>/<epoch>/<number>`), or null."""
+    try:
+        payload = {"text": record.payload.decode()}
+    except UnicodeDecodeError:
+        payload = {"base64": b64encode(record.payload).decode()}
+    return {**payload, "stamp": record.stamp}
 
 
 def read_records(message: Any) -> list[Record]:

@@ -94,6 +94,14 @@ class Reach:
         """Whether every registered site lies inside."""
         return all(map(self.has_site, self._records.sites()))
 
+    def has_link(self, site: str, topic: str) -> bool:
+        """Whether a link lies inside. A topic says nothing of a composition, so that a token which
+        is limited to compositions, but not in its topics, has no links."""
+        scopes = self.scopes
+        if scopes.compositions is not None and scopes.topics is None:
+            return False
+        return scopes.has_site(site) and scopes.has_topic(topic)
+
     def has_composition(self, scope: str) -> bool:
         """Whether a composition is there and lies inside. `scope` may be the hidden name of a job
         posted alone."""

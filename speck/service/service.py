@@ -41,6 +41,7 @@ from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.legs import Legs
+from speck.service.links import Links
 from speck.service.own_site import OwnSite
 from speck.service.placements import Placements
 from speck.service.policy import Policy
@@ -121,6 +122,7 @@ class Service:
             legs,
             simulated=config.simulated,
         )
+        self.links = Links(self.connections, self.closing)
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock)
         self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])

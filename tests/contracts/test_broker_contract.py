@@ -23,6 +23,7 @@ from binders.mqtt.connection import Connection, Session
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
+from speck.model.batches import Record
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
 from speck.sites.credentials import Credentials
@@ -550,7 +551,19 @@ def test_calls_may_overlap(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["reach", "reserve", "release", "ask_again", "mark", "view", "forget", "measure", "check"],
+    [
+        "reach",
+        "reserve",
+        "release",
+        "ask_again",
+        "mark",
+        "publish",
+        "tap",
+        "view",
+        "forget",
+        "measure",
+        "check",
+    ],
 )
 def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
     broker = bench.open_absent()
@@ -560,6 +573,8 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "release": lambda: broker.release("one", "traffic/a", last_reader=True),
         "ask_again": lambda: broker.ask_again("traffic/a"),
         "mark": lambda: broker.mark("one", "0af9"),
+        "publish": lambda: broker.publish("traffic/a", [b"x"]),
+        "tap": lambda: broker.tap("traffic/a", lambda _: None, lambda: False),
         "view": broker.view,
         "forget": lambda: broker.forget("one"),
         "measure": broker.measure,
@@ -568,6 +583,42 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
 
     with pytest.raises(UnreachableError, match=r"^cannot reach"):
         calls[call]()
+
+
+def test_published_records_reach_readers_in_order_and_those_without_one_are_counted(
+    bench: Bench,
+) -> None:
+    broker = bench.open()
+    payloads = [b"%d" % number for number in range(100)]
+    assert broker.publish("traffic/a", payloads) == 100
+    broker.reserve("one", "traffic/a")
+    assert broker.publish("traffic/a", payloads) == 0
+    assert bench.drain("one") == payloads
+
+
+def test_a_tap_sees_what_is_published_and_leaves_the_readers_alone(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    payloads = [b"\x00\xff", b"", "\u00e9".encode()]
+    seen: list[Record] = []
+    until = time.monotonic() + 30
+
+    def go_on() -> bool:  # published again and again: the tap says not when it has begun
+        bench.publish("traffic/a", payloads)
+        return len(seen) < 6 and time.monotonic() < until
+
+    bench.open().tap("traffic/a", seen.append, go_on)
+    assert [record.payload for record in seen[:6]] == payloads * 2
+    assert {record.stamp for record in seen} == {None}
+    waiting = bench.drain("one")
+    assert waiting == payloads * (len(waiting) // 3)
+    assert broker.publish("traffic/b", [b"x"]) == 1, "something of the tap is left"
+
+
+def test_a_tap_ends_when_it_is_told_to(bench: Bench) -> None:
+    asked = iter([True, True, False])
+    bench.open().tap("traffic/a", lambda _: None, lambda: next(asked))
+    assert next(asked, None) is None
 
 
 def test_close_may_come_twice(bench: Bench) -> None:

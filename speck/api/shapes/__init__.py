@@ -30,6 +30,7 @@ from speck.api.shapes.jobs import (
     JobShape,
     SavepointShape,
 )
+from speck.api.shapes.links import PublishedShape, RecordsShape, TapShape
 from speck.api.shapes.metrics import ImportedShape, JobMetricsShape, RatesListShape
 from speck.api.shapes.placements import PLACEMENTS, PlacementRequestShape, PlacementShape
 from speck.api.shapes.restored import AdoptedShape, RestoredShape
@@ -103,13 +104,16 @@ __all__ = [
     "PlacementShape",
     "PlanShape",
     "ProblemShape",
+    "PublishedShape",
     "RatesListShape",
+    "RecordsShape",
     "RestoredShape",
     "RollbackShape",
     "RotationShape",
     "SavepointShape",
     "SiteCheckShape",
     "SiteShape",
+    "TapShape",
     "TokenMadeShape",
     "TokenShape",
 ]

@@ -71,6 +71,14 @@ def _away(bench: Bench) -> None:
     _engine(bench).unreachable = True
 
 
+def _broker_away(bench: Bench) -> None:
+    bench.world.broker("tcp://edge-b:1883").unreachable = True
+
+
+def _records(*records: Any, **more: Any) -> dict[str, Any]:
+    return {"site": "edge-a", "topic": "a", "records": list(records), **more}
+
+
 def _artifact(bench: Bench) -> None:
     bench.client.put(f"/artifacts/{SHA256}", data=JAR)
 
@@ -270,6 +278,26 @@ CASES = [
     Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
     Case("GET", "/rates", 200, shapes.RatesListShape),
     Case("GET", "/rates?composition=demo&limit=1", 200, shapes.RatesListShape),
+    Case("POST", "/links/records", 200, shapes.PublishedShape, json=_records("a", {"text": "b"})),
+    Case("POST", "/links/records", 200, shapes.PublishedShape, json=_records({"base64": "/w=="})),
+    Case("POST", "/links/records", 422, json=_records(), says="a list of 1 to 1000 records"),
+    Case("POST", "/links/records", 422, json=_records("a", 1), says="records[1] must be a text"),
+    Case("POST", "/links/records", 422, json=_records({"base64": "?"}), says="records[0] must"),
+    Case("POST", "/links/records", 422, json=_records({"text": "a", "base64": ""}), says="[0]"),
+    Case("POST", "/links/records", 422, json=_records("a", topic="a/#"), says="a wildcard"),
+    Case("POST", "/links/records", 422, json=_records("a", topic="speck/x"), says="below speck/"),
+    Case("POST", "/links/records", 422, json=_records("a", qos=2), says="unknown field; known"),
+    Case("POST", "/links/records", 422, json={"topic": "a"}, says="site is missing"),
+    Case("POST", "/links/records", 404, json=_records("a", site="no"), says="cannot find site"),
+    Case("POST", "/links/records", 503, json=_records("a", site="edge-b"), before=_broker_away),
+    Case("GET", "/links/tap?site=edge-a&topic=a&seconds=0.1", 200, shapes.TapShape),
+    Case("GET", "/links/tap?site=edge-a", 422, says="?topic is missing"),
+    Case("GET", "/links/tap?site=edge-a&topic=a/%2B", 422, says="a wildcard"),
+    Case("GET", "/links/tap?site=edge-a&topic=a&seconds=61", 400, says="60 at most"),
+    Case("GET", "/links/tap?site=edge-a&topic=a&seconds=0", 400, says="above 0"),
+    Case("GET", "/links/tap?site=edge-a&topic=a&max=1001", 400, says="from 1 to 1000"),
+    Case("GET", "/links/tap?site=no&topic=a", 404, says="cannot find site"),
+    Case("GET", "/links/tap?site=edge-b&topic=a", 503, before=_broker_away),
     Case("GET", "/jobs/A/metrics", 503, before=_away, says="(site edge-a)"),
     Case("POST", "/jobs/A/savepoints", 201, shapes.SavepointShape),
     Case("POST", "/jobs/A/savepoints?wait=0", 202, shapes.SavepointShape, before=_hold_savepoints),

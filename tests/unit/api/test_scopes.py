@@ -124,8 +124,18 @@ BODIES: dict[tuple[str, str], tuple[Any, Any]] = {
     ("POST", "/analyses"): ({"composition": "alpha"}, {"composition": "beta", "window_s": -1}),
     ("POST", "/placements"): ({"composition": "alpha"}, {"composition": "beta"}),
     ("POST", "/placements/<placement_id>/apply"): (None, None),
+    ("POST", "/links/records"): (
+        {"site": "edge-b", "topic": "alpha/in", "records": ["x"]},
+        {"site": "edge-a", "topic": "beta/in", "records": ["x"]},
+    ),
 }
 """What bodies of A and of B are for each route that judges its body."""
+
+QUERIES = {
+    "/metrics/export": "?composition=beta",
+    "/links/tap": "?site=edge-a&topic=beta/in&seconds=0.1",
+}
+"""What a query of B has to name."""
 
 _REFUSED = (403, 404, 409)
 
@@ -208,9 +218,9 @@ def test_ones_own_things_are_seen(kind: str, role: str, field: Field) -> None:
             continue
         if About.PLACEMENT in access.about and KINDS[kind].sites is not None:
             continue  # it names every site
-        path = field.path(rule, "beta")
-        if rule == "/metrics/export":
-            path += "?composition=beta"
+        if rule == "/links/tap" and kind == "compositions":
+            continue  # a topic says nothing of a composition
+        path = field.path(rule, "beta") + QUERIES.get(rule, "")
         answer = field.ask(method, path, kind, role)
         assert answer.status_code == 200, f"{method} {path}: {answer.text}"
 
@@ -221,7 +231,9 @@ LISTS = sorted(r for m, r in ACCESS if m == "GET" and About.JUDGED in ACCESS[m, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lists_hold_only_what_lies_inside(kind: str, field: Field) -> None:
     for rule in LISTS:
-        path = f"{rule}?composition=beta" if rule == "/metrics/export" else rule
+        if rule == "/links/tap" and kind == "compositions":
+            continue
+        path = rule + QUERIES.get(rule, "")
         answer = field.ask("GET", path, kind)
         assert answer.status_code == 200
         assert b"alpha" not in answer.data, rule
@@ -310,6 +322,28 @@ def test_the_log_of_an_autopilot_is_for_those_who_may_see_all_sites(field: Field
     for kind, count in (("topics", 1), ("compositions", 1), ("sites", 0), ("all", 0)):
         assert len(field.ask("GET", path, kind, "viewer").json["log"]) == count, kind
     assert field.ask("PUT", path, "sites", json={"on": False}).json["log"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "site", "topic", "status"),
+    [
+        ("all", "edge-a", "beta/in", 200),
+        ("all", "edge-a", "alpha/in", 403),
+        ("all", "edge-b", "beta/in", 403),
+        ("all", "nowhere", "beta/in", 403),
+        ("topics", "edge-b", "beta/in", 200),
+        ("sites", "edge-a", "alpha/in", 200),
+        ("compositions", "edge-a", "beta/in", 403),  # a topic says nothing of a composition
+    ],
+)
+def test_links_are_read_and_written_within_topics_and_sites(
+    kind: str, site: str, topic: str, status: int, field: Field
+) -> None:
+    query = f"?site={site}&topic={topic}&seconds=0.1"
+    assert field.ask("GET", f"/links/tap{query}", kind, "viewer").status_code == status
+    body = {"site": site, "topic": topic, "records": ["x"]}
+    assert field.ask("POST", "/links/records", kind, json=body).status_code == status
+    assert field.ask("POST", "/links/records", kind, "viewer", json=body).status_code == 403
 
 
 def test_a_calibration_names_no_site_outside(field: Field) -> None:

@@ -1,0 +1,93 @@
+"""`speck pub` and `speck sub`: records are sent to links and seen there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import Message, World
+from tests.unit.cli.conftest import Run
+
+
+def published(topic: str) -> list[bytes]:
+    broker = World.current().broker("tcp://edge-a.test:1883")
+    return [message.payload for message in broker.published[topic]]
+
+
+@pytest.mark.parametrize("direct", [(), ("--direct",)])
+def test_given_records_are_sent_in_order(speck: Run, direct: tuple[str, ...]) -> None:
+    done = speck("pub", "edge-a", "in", "one", "two", "--repeat", "2", *direct)
+    assert done.exit_code == 0, done.output
+    assert published("in") == [b"one", b"two", b"one", b"two"]
+    assert "sent 4 records to edge-a/in" in done.stderr
+    assert "4 of them found no reader on in at edge-a, and are lost" in done.stderr
+
+
+def test_each_line_is_a_record(speck: Run, tmp_path: Path) -> None:
+    lines = [b"%d" % number for number in range(1200)] + [b"", b"\xff"]
+    file = tmp_path / "lines"
+    file.write_bytes(b"\r\n".join(lines))
+    assert speck("pub", "edge-a", "in", "-f", str(file)).exit_code == 0
+    assert published("in") == lines
+    done = speck("pub", "edge-a", "other", "-o", "json", "--rate", "10000", stdin="a\nb\n")
+    assert json.loads(done.stdout) == {"site": "edge-a", "topic": "other", "sent": 2, "unread": 2}
+    assert published("other") == [b"a", b"b"]
+
+
+def test_what_cannot_be_sent_is_said(speck: Run, tmp_path: Path) -> None:
+    for arguments, says in (
+        (("nowhere", "in", "x"), "cannot find site 'nowhere'"),
+        (("edge-a", "a/#", "x"), "holds a wildcard"),
+        (("edge-a", "in", "x", "--credentials", "file"), "--credentials is for --direct"),
+        (("edge-a", "in", "x", "-f", __file__), "give RECORDs or --file, not both"),
+    ):
+        done = speck("pub", *arguments)
+        assert done.exit_code == 1
+        assert says in done.stderr
+
+
+@pytest.mark.parametrize("direct", [(), ("--direct",)])
+def test_records_of_a_link_are_shown(speck: Run, direct: tuple[str, ...]) -> None:
+    broker = World.current().broker("tcp://edge-a.test:1883")
+    ended = threading.Event()
+
+    def publish() -> None:
+        number = 0
+        while not ended.wait(0.02):
+            number += 1
+            broker.publish("out", Message(b"\x1b[2J", "sink", 1, number))
+            broker.publish("out", Message(b"\xff"))
+
+    sender = threading.Thread(target=publish)
+    sender.start()
+    try:
+        shown = speck("sub", "edge-a", "out", "--max", "2", "--seconds", "30", "--stamps", *direct)
+        assert shown.exit_code == 0, shown.output
+        lines = shown.stdout.splitlines()
+        assert len(lines) == 2
+        assert any(line.startswith("sink/1/") for line in lines)
+        assert any(line == "-  base64:/w==" for line in lines)
+        assert "\x1b" not in shown.stdout
+    finally:
+        ended.set()
+        sender.join()
+
+
+def test_a_quiet_link_shows_nothing(speck: Run) -> None:
+    done = speck("sub", "edge-a", "out", "--seconds", "0.1", "-o", "json")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert answer == {"site": "edge-a", "topic": "out", "complete": True, "records": []}
+    refused = speck("sub", "edge-a", "out", "--seconds", "61")
+    assert "use --direct to follow" in refused.stderr
+
+
+def test_both_are_in_the_audit_log(speck: Run) -> None:
+    speck("pub", "edge-a", "in", "x")
+    speck("sub", "edge-a", "in", "--seconds", "0.1")
+    logged = speck("audit", "tail").stdout
+    assert "POST /links/edge-a/in  200" in logged
+    assert "GET /links/edge-a/in  200" in logged
