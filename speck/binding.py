@@ -7,7 +7,7 @@ never imports `binders`. docs/binders.md shows how to add a binder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -238,10 +238,18 @@ class MessageBroker(Protocol):
     def reach(self) -> str:
         """Connect once and return what answered, e.g. `mqtt 5`."""
 
-    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
+    def reserve(
+        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
+    ) -> bool:
         """Create the reader's session with its subscription and disconnect; returns whether the
         session existed already. An existing session is kept with its messages, unless it is to be
         `fresh`: a broker that was killed may restore a session that had been released.
+
+        The broker keeps the session, with its messages, across a kill if it has saved anything
+        since. Otherwise the session's announcement (retained, `speck/sessions/<topic>/<client id>`)
+        is missing, too: the link's sinks then wait until the session is made again. With `lost`, or
+        if a session that is not to be fresh did not exist, they are asked to send their recent
+        messages again.
 
         Never call it for an id that an incarnation may hold: the broker would disconnect the
         holder. Also announces (retained, `speck/readers/<topic>`) that the link has readers.
@@ -254,9 +262,10 @@ class MessageBroker(Protocol):
     def announce(self, topic: str, *, readers: bool) -> None:
         """Announce to sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
 
-    def ask_again(self, topic: str) -> None:
-        """Have the sinks of a link send their recent messages again (`again`, not retained, on
-        `speck/readers/<topic>`), since one of its readers has lost its session."""
+    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+        """Tell the sinks of a link that it has no other sessions than these (`complete`, not
+        retained, on `speck/readers/<topic>`), if all of them exist; returns whether they do. For a
+        sink that misses a session which was released while it was not connected."""
 
     def mark(self, client_id: str, mark: str) -> bool:
         """Send a mark (up to 32 hex digits) through a reader's session, behind all messages queued

@@ -46,7 +46,7 @@ POINTS = (
 REQUESTS = frozenset(
     {
         *("upload", "try_main", "submit", "fence", "stop", "savepoint", "cancel"),
-        *("reserve", "release", "forget", "ask_again"),
+        *("reserve", "release", "forget", "confirm_sessions"),
         *("carry", "drop"),
     }
 )

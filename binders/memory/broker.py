@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from threading import Event
 
@@ -31,8 +31,12 @@ class MemoryBroker:
         with self._call("reach"):
             return "memory"
 
-    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
-        """Create the session; a live holder is disconnected, which is recorded as a fault."""
+    def reserve(
+        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
+    ) -> bool:
+        """Create the session; a live holder is disconnected, which is recorded as a fault. If it
+        should have existed, all sessions on the topic get what the jobs that write to it have
+        published."""
         with self._call("reserve", client_id):
             existed = client_id in self._broker.sessions
             if fresh and existed:
@@ -42,13 +46,17 @@ class MemoryBroker:
             session = self._broker.subscribe(client_id, topic)
             if session.holder is not None:
                 self._broker.thrown_out.append(client_id)
+            if lost or not (existed or fresh):
+                self._world.send_again(self._broker, topic)
             self._broker.readers[topic] = "some"
+            self._broker.announced.add((client_id, topic))
             return existed
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; its messages go to `abandoned`."""
         with self._call("release", client_id):
             session = self._broker.sessions.pop(client_id, None)
+            self._broker.announced.discard((client_id, topic))
             if session is not None and session.holder is not None:
                 self._broker.thrown_out.append(client_id)
             if session is not None and session.waiting:
@@ -62,10 +70,10 @@ class MemoryBroker:
         with self._call("announce"):
             self._broker.readers[topic] = "some" if readers else "none"
 
-    def ask_again(self, topic: str) -> None:
-        """Deliver to all sessions on the topic what the jobs that write to it have published."""
-        with self._call("ask_again"):
-            self._world.send_again(self._broker, topic)
+    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+        """Return whether all of them exist; the jobs of this binder wait for no session."""
+        with self._call("confirm_sessions", topic):
+            return {(client_id, topic) for client_id in client_ids} <= self._broker.announced
 
     def mark(self, client_id: str, mark: str) -> bool:
         """Put the mark into the session, if an incarnation has ever held the session."""
@@ -106,6 +114,7 @@ class MemoryBroker:
                 uptime_s=self._broker.uptime_s,
                 dropped=len(self._broker.dropped),
                 readers={topic: some == "some" for topic, some in self._broker.readers.items()},
+                sessions=frozenset(self._broker.announced),
             )
 
     def forget(self, *client_ids: str) -> None:

@@ -14,7 +14,7 @@ from speck.errors import SpeckError, UnreachableError
 CHANGING = frozenset(
     {
         *("upload", "try_main", "submit", "fence", "stop", "savepoint", "cancel"),
-        *("reserve", "release", "forget", "ask_again"),
+        *("reserve", "release", "forget", "confirm_sessions"),
     }
 )
 """The methods of binders that may change something."""

@@ -13,7 +13,7 @@ from speck.binding import BrokerCapability, Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken
 
-_SAVED = ("sessions", "readers", "taken", "sent")
+_SAVED = ("sessions", "announced", "readers", "taken", "sent")
 """What a broker keeps in its file."""
 
 
@@ -47,6 +47,8 @@ class Queues(Faults):
     uptime_s: int = 1000
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)
+    announced: set[tuple[str, str]] = field(default_factory=set)
+    """(client id, topic) of the sessions that were made for readers."""
     readers: dict[str, str] = field(default_factory=dict)
     taken: dict[str, Taken] = field(default_factory=dict)
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Queues(Faults):
         if session.holder not in (None, holder):
             self.thrown_out.append(client_id)
         session.holder = holder
+        self.announced.add((client_id, topic))
         session.marks = True
         return session
 
@@ -90,7 +93,7 @@ class Queues(Faults):
             self.dropped.clear()
             for name in _SAVED:
                 getattr(self, name).clear()
-                getattr(self, name).update(deepcopy(self._file.get(name, {})))
+                getattr(self, name).update(deepcopy(self._file.get(name, ())))
             for session in self.sessions.values():
                 session.holder = None
 

@@ -13,11 +13,15 @@ from speck.model.observation import BrokerView, Ranges, Sent, Taken
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"
 READERS = "speck/readers/"
+SESSIONS = "speck/sessions/"
+"""Below it, by topic and client id: the session was made. The broker saves it with the session."""
+MADE = b"made"
 MARKS = "speck/marks/"
 AGAIN = b"again"
+COMPLETE = b"complete"
 MARKER = "speck/marker/"
 PROBE = "speck/probe/"
-NUMBERS = (TAKEN, SENT, READERS)
+RETAINED = (TAKEN, SENT, READERS, SESSIONS)
 UPTIME = "$SYS/broker/uptime"
 DROPPED = "$SYS/broker/publish/messages/dropped"
 
@@ -35,7 +39,7 @@ _SYS_S = 60.0
 """The greatest age of values in $SYS: `sys_interval` is 10 s by default."""
 
 STORED = f"{_BROKER}store/messages/count"
-RETAINED = f"{_BROKER}retained messages/count"
+RETAINED_COUNT = f"{_BROKER}retained messages/count"
 
 
 class Totals:
@@ -45,7 +49,7 @@ class Totals:
     values are those of `before`, unless the broker has restarted since: then its uptime is too low.
     """
 
-    topics = (*TOTALS, STORED, RETAINED)
+    topics = (*TOTALS, STORED, RETAINED_COUNT)
 
     def __init__(self, before: Mapping[str, int], elapsed_s: float = 0.0) -> None:
         """`before` are the values of `elapsed_s` seconds ago."""
@@ -69,7 +73,7 @@ class Totals:
         """The values as measures. The broker's store holds queued and retained messages, and for
         a moment those of a poll."""
         values = self.values()
-        stored, retained = values.get(STORED), values.get(RETAINED)
+        stored, retained = values.get(STORED), values.get(RETAINED_COUNT)
         queued = None if stored is None or retained is None else max(0, stored - retained)
         totals = {name: values.get(topic) for topic, name in TOTALS.items()}
         return BrokerMeasures(queued=queued, **totals)
@@ -82,6 +86,7 @@ class Retained:
         self._taken: dict[str, Taken] = {}
         self._sent: dict[str, Sent] = {}
         self._readers: dict[str, bool] = {}
+        self._sessions: dict[tuple[str, str], bool] = {}
         self._uptime_s: int | None = None
         self._dropped: int | None = None
 
@@ -91,7 +96,10 @@ class Retained:
             _put(self._taken, topic.removeprefix(TAKEN), parse_taken(payload) if payload else None)
         elif topic.startswith(SENT):
             _put(self._sent, topic.removeprefix(SENT), parse_sent(payload) if payload else None)
-        elif topic.startswith(READERS) and payload != AGAIN:
+        elif topic.startswith(SESSIONS):
+            link_topic, _, client_id = topic.removeprefix(SESSIONS).rpartition("/")
+            _put(self._sessions, (client_id, link_topic), bool(payload) or None)
+        elif topic.startswith(READERS) and payload not in (AGAIN, COMPLETE):
             _put(
                 self._readers, topic.removeprefix(READERS), payload == b"some" if payload else None
             )
@@ -102,13 +110,26 @@ class Retained:
 
     def view(self) -> BrokerView:
         """The collected numbers."""
-        return BrokerView(self._taken, self._sent, self._uptime_s, self._dropped, self._readers)
+        return BrokerView(
+            self._taken,
+            self._sent,
+            self._uptime_s,
+            self._dropped,
+            self._readers,
+            frozenset(self._sessions),
+        )
 
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
-def _put(values: dict[str, T], key: str, value: T | None) -> None:
+def session_topic(topic: str, client_id: str) -> str:
+    """Where a reader's session on a link is announced."""
+    return f"{SESSIONS}{topic}/{client_id}"
+
+
+def _put(values: dict[K, T], key: K, value: T | None) -> None:
     if value is None:
         values.pop(key, None)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +32,7 @@ from speck.sites.credentials import Credentials, read_credentials
 log = logging.getLogger(__name__)
 
 SESSION_EXPIRY_S = 30 * 24 * 3600
-_LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
+_LONGEST_TOPIC = 65535 - 256  # a session is announced below a prefix, with its client id behind it
 
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
@@ -71,15 +71,19 @@ class MqttBroker:
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
-    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
-        """Create the session and its subscription, and announce that the link has readers; returns
-        whether the session existed. With `fresh` the messages of an existing one are dropped.
+    def reserve(
+        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
+    ) -> bool:
+        """Create the session and its subscription, and announce it and that the link has readers;
+        returns whether the session existed. With `fresh` the messages of an existing one are
+        dropped.
 
         No message is taken from the session: acknowledgements are manual and none is sent, and
         Receive Maximum 1 limits the messages that are sent in vain to one.
 
         The session is always made with Clean Start 0: Mosquitto does not write a session to its
         file that began with Clean Start 1, whatever its expiry, and loses it when it is killed.
+        The announcement follows the session, so that a file with the one has the other, too.
         """
         _check_topic(topic)
         if fresh:
@@ -94,7 +98,12 @@ class MqttBroker:
         )
         with self._open(session) as connection:
             connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
-            connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
+            if lost or not (connection.session_present or fresh):
+                # before the announcement, at which sinks that miss this session send everything
+                connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
+            made = bookkeeping.session_topic(topic, client_id)
+            messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
+            connection.publish_all(messages, retain=True)
             return connection.session_present
 
     def _end_session(self, client_id: str) -> None:
@@ -113,6 +122,7 @@ class MqttBroker:
         """
         _check_topic(topic)
         messages = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
+        messages |= {bookkeeping.session_topic(topic, client_id): b""}
         messages |= _clearing_messages(client_id)
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
         with self._open(Session(client_id, lingers=self._version == V311)) as connection:
@@ -131,12 +141,26 @@ class MqttBroker:
             payload = b"some" if readers else b"none"
             connection.publish(bookkeeping.READERS + topic, payload, retain=True)
 
-    def ask_again(self, topic: str) -> None:
-        """Send the request to the connected sinks; the others do so by themselves after a restart
-        of the broker."""
+    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+        """Read which sessions are announced and tell the sinks on one connection, that is, of one
+        life of the broker."""
         _check_topic(topic)
-        with self._open(_visitor()) as connection:
-            connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
+        found: set[str] = set()
+        marker = bookkeeping.MARKER + secrets.token_hex(8)
+
+        def collect(message: MQTTMessage) -> None:
+            found.add(message.topic)
+
+        with self._open(_visitor(), collect) as connection:
+            own = (bookkeeping.session_topic(topic, "+"), marker)
+            connection.subscribe(*own)
+            connection.publish(marker, b"")
+            connection.wait(lambda: marker in found, "read the sessions of a link")
+            expected = {bookkeeping.session_topic(topic, client_id) for client_id in client_ids}
+            if not expected <= found:
+                return False
+            connection.publish(bookkeeping.READERS + topic, bookkeeping.COMPLETE)
+            return True
 
     def mark(self, client_id: str, mark: str) -> bool:
         """Publish the mark on a topic of the reader's own, to which its session subscribes. With

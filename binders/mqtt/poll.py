@@ -57,7 +57,7 @@ class Poll:
         self._values = 0
         self._marker = bookkeeping.MARKER + secrets.token_hex(8)
         self._is_complete = False
-        self._own = (*(topic + "#" for topic in bookkeeping.NUMBERS), self._marker)
+        self._own = (*(topic + "#" for topic in bookkeeping.RETAINED), self._marker)
         system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
         self._topics = (*self._own, *system)
         self._publication = 0

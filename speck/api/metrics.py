@@ -180,6 +180,15 @@ class _State(Collector):
             for site, count in sorted(by_site.items()):
                 family.add_metric([site], count)
             yield family
+        family = CounterMetricFamily(
+            "speck_sessions_lost",
+            "Readers' sessions that brokers lost; messages of publishers that do not send them"
+            " again may be lost",
+            labels=["site", "topic", "reader"],
+        )
+        for lost, count in sorted(self._service.watch.sessions.lost_sessions.counts.items()):
+            family.add_metric([lost.site, lost.topic, lost.reader], count)
+        yield family
 
     def _operations(self, changes: list[JsonObject]) -> Counter[tuple[str, ...]]:
         total: Counter[tuple[str, ...]] = Counter()

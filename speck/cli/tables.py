@@ -100,11 +100,14 @@ def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
             job["attempt"],
             job["source_topic"],
             job["sink_topic"],
+            job["sessions_lost"],
             job["error"],
         )
         for job in records
     ]
     headings = ["name", "composition", "site", "state", "attempt", "source", "sink"]
-    if any(row[-1] for row in rows):
-        return Grid((*headings, "error"), rows, title)
-    return Grid(headings, [row[:-1] for row in rows], title, "no jobs")
+    headings += ["lost sessions", "error"]
+    # the last two only where there is something to say
+    shown = [n for n in range(len(headings)) if n < 7 or any(row[n] for row in rows)]
+    cells = [tuple(row[n] for n in shown) for row in rows]
+    return Grid([headings[n] for n in shown], cells, title, "no jobs")

@@ -134,7 +134,9 @@ class BrokerView:
 
     `uptime_s` is how long the broker has been running, `dropped` how many messages it has dropped
     in that time because a queue was full. The broker publishes both every 10 s by default; None:
-    not published. `readers` holds for each announced topic whether it has readers.
+    not published. `readers` holds for each announced topic whether it has readers. `sessions` are
+    those that were made for readers, as (client id, topic): a broker that was killed has lost those
+    that are missing.
     """
 
     taken: Mapping[str, Taken]
@@ -142,6 +144,7 @@ class BrokerView:
     uptime_s: int | None = None
     dropped: int | None = None
     readers: Mapping[str, bool] = field(default_factory=dict)
+    sessions: frozenset[tuple[str, str]] = frozenset()
 
     def find_sent(self, topic: str, sink: str) -> Sent | None:
         """The last number that `sink` delivered to `topic`; None unless it reports one."""

@@ -24,10 +24,18 @@ class HealthBoard:
     def __init__(self) -> None:
         self._jobs: Mapping[Key, JobHealth] = {}
         self._messages_lost: Mapping[str, int] = {}
+        self._sessions_lost: Mapping[Key, int] = {}
 
-    def publish(self, jobs: Mapping[Key, JobHealth], messages_lost: Mapping[str, int]) -> None:
-        """Replace the findings: jobs by (scope, name), and messages lost at brokers by site."""
+    def publish(
+        self,
+        jobs: Mapping[Key, JobHealth],
+        messages_lost: Mapping[str, int],
+        sessions_lost: Mapping[Key, int],
+    ) -> None:
+        """Replace the findings: jobs by (scope, name), messages lost at brokers by site, and how
+        many sessions of a reader brokers have lost, by (scope, reader)."""
         self._jobs, self._messages_lost = jobs, messages_lost
+        self._sessions_lost = sessions_lost
 
     def job(self, scope: str, incarnation: Incarnation) -> JobHealth | None:
         """The health of an incarnation; None if unknown."""
@@ -39,6 +47,11 @@ class HealthBoard:
     def messages_lost(self, site: str) -> int:
         """Messages lost at the site's broker since the service started, as far as is known."""
         return self._messages_lost.get(site, 0)
+
+    def sessions_lost(self, scope: str, reader: str) -> int:
+        """How many sessions of a job, or of an outside reader, brokers have lost since the service
+        started."""
+        return self._sessions_lost.get((scope, reader), 0)
 
     def count_stalled(self) -> int:
         """How many jobs are stalled."""

@@ -41,9 +41,8 @@ class ReaderOf:
 class News:
     """Something that happened at a site's broker, and its amount.
 
-    `kind`: silent, back (`count` seconds), restarted, seen (for the first time), dropped (`count`
-    messages), lost (`count` numbers of `producer`), filling (`count` messages wait), unread
-    (`count` messages are held back, since the broker knows no reader).
+    `kind`: silent, back (`count` seconds), restarted, dropped (`count` messages), lost (`count`
+    numbers of `producer`), filling (`count` messages wait).
     """
 
     kind: str
@@ -97,13 +96,11 @@ class _BrokerPoll:
     first: bool
     news: list[News]
 
-    def compare(self, old: _Broker | None, *, was_silent: bool) -> _Broker:
+    def compare(self, old: _Broker | None) -> _Broker:
         """Detect restarts and dropped messages. The first drop is reported at once, later ones once
         a minute."""
         view, now = self.view, self.now
         has_restarted = old is not None and _has_restarted(old, view.uptime_s, now)
-        if old is None and not was_silent:
-            self.news.append(News("seen", self.site))
         if has_restarted:
             self.news.append(News("restarted", self.site))
         dropped = view.dropped
@@ -145,14 +142,6 @@ class _BrokerPoll:
             return True
         return before and lag > EMPTIER * limit
 
-    def report_unread(self, readers: list[ReaderOf]) -> None:
-        """Report messages that a sink holds back, for each of the link's readers."""
-        for reader in readers:
-            sinks = self.view.sinks_of(reader.topic, reader.sinks)
-            count = sum(self.view.sent[sink].unread for sink in sinks)
-            if count:
-                self.news.append(News("unread", self.site, count, reader))
-
 
 def judge(
     now: float,
@@ -181,9 +170,8 @@ def judge(
         if since is not None:
             news.append(News("back", site, round(now - since)))
         poll = _BrokerPoll(site, now, view, site not in brokers, news)
-        brokers[site] = poll.compare(brokers.get(site), was_silent=since is not None)
+        brokers[site] = poll.compare(brokers.get(site))
         ours = readers.get(site, [])
-        poll.report_unread(ours)
         for reader in ours:
             holes |= poll.update_holes(reader, before.holes)
             key = site, reader.client_id

@@ -349,16 +349,36 @@ def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> N
     assert broker.view().readers == {"traffic/a": True, "traffic/b/c": False}
 
 
-def test_asking_sinks_to_send_again_changes_nothing_that_is_announced(bench: Bench) -> None:
+def test_view_tells_which_sessions_were_made(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a", fresh=True)
+    broker.reserve("two", "traffic/b/c")
+    broker.reserve("three", "traffic/a")
+    broker.release("three", "traffic/a", last_reader=False)
+    assert broker.view().sessions == {("one", "traffic/a"), ("two", "traffic/b/c")}
+
+
+def test_a_session_that_is_made_again_changes_nothing_that_is_announced(bench: Bench) -> None:
     broker = bench.open()
     broker.reserve("one", "traffic/a")
-    broker.reserve("two", "traffic/b")
-    broker.release("two", "traffic/b", last_reader=True)
+    before = broker.view()
+    bench.publish("traffic/a", [b"1"])
 
-    for topic in ("traffic/a", "traffic/b", "traffic/c"):
-        broker.ask_again(topic)
+    assert broker.reserve("one", "traffic/a", lost=True)
 
-    assert broker.view().readers == {"traffic/a": True, "traffic/b": False}
+    after = broker.view()
+    assert (after.readers, after.sessions) == (before.readers, before.sessions)
+    assert bench.readers("traffic/a") == "some"
+    assert bench.drain("one") == [b"1"]
+
+
+def test_the_sessions_of_a_link_are_confirmed_if_all_are_there(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    broker.reserve("two", "traffic/a/b")
+    assert broker.confirm_sessions("traffic/a", ["one"])
+    assert not broker.confirm_sessions("traffic/a", ["one", "two"])
+    assert broker.confirm_sessions("traffic/c", [])
     assert bench.readers("traffic/a") == "some"
     assert bench.readers("traffic/c") is None
 
@@ -555,7 +575,7 @@ def test_calls_may_overlap(bench: Bench) -> None:
         "reach",
         "reserve",
         "release",
-        "ask_again",
+        "confirm_sessions",
         "mark",
         "publish",
         "tap",
@@ -571,7 +591,7 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "reach": broker.reach,
         "reserve": lambda: broker.reserve("one", "traffic/a"),
         "release": lambda: broker.release("one", "traffic/a", last_reader=True),
-        "ask_again": lambda: broker.ask_again("traffic/a"),
+        "confirm_sessions": lambda: broker.confirm_sessions("traffic/a", ["one"]),
         "mark": lambda: broker.mark("one", "0af9"),
         "publish": lambda: broker.publish("traffic/a", [b"x"]),
         "tap": lambda: broker.tap("traffic/a", lambda _: None, lambda: False),

@@ -218,3 +218,24 @@ def test_a_fresh_session_stays_fresh(server: MortalBroker) -> None:
     server.kill()
 
     assert server.drain(READER) == [b"new"]
+
+
+def test_what_is_announced_tells_which_sessions_a_killed_broker_has_lost(
+    server: MortalBroker,
+) -> None:
+    broker = server.open()
+    broker.reserve("speck-abc-saved-1", TOPIC, fresh=True)
+    server.save()
+    for way in WAYS:
+        way(broker, f"speck-abc-{way.__name__}-1")
+    server.publish(PAYLOADS)
+    lost = {(f"speck-abc-{way.__name__}-1", TOPIC) for way in WAYS}
+    assert server.open().view().sessions == {("speck-abc-saved-1", TOPIC), *lost}
+
+    server.kill()
+
+    assert server.open().view().sessions == {("speck-abc-saved-1", TOPIC)}
+    assert not broker.confirm_sessions(TOPIC, ["speck-abc-saved-1", "speck-abc-make-1"])
+    assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1"])
+    assert not broker.reserve("speck-abc-make-1", TOPIC, lost=True)
+    assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1", "speck-abc-make-1"])

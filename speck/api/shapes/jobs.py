@@ -62,6 +62,10 @@ class JobShape(Shape):
     engine_job_id = nullable_text()
     attempt = integer("numbers the incarnations", allow_none=True)
     error = nullable_text()
+    sessions_lost = integer(
+        "how many sessions of its source brokers have lost since the service started: messages of"
+        " publishers that do not send them again may be lost"
+    )
 
 
 class JobAcceptedShape(Shape):

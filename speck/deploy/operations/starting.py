@@ -50,10 +50,10 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     """Check, before its first use, that a reader's reserved session still exists.
 
     A broker that is killed soon after a reservation forgets it. If no other reader is on the link,
-    its sinks wait for this reader. Otherwise the others' sessions get the messages, and the sinks
-    are asked to send again what they sent since. If the reader is to continue where another one
-    ended, the other reader, whose session is older, first has to take what came since.
-    PermanentError is raised then, and the next plan lets it do so.
+    its sinks wait for this reader. Otherwise the others' sessions get the messages, and with the
+    reservation the sinks are asked to send again what they sent since. If the reader is to
+    continue where another one ended, the other reader, whose session is older, first has to take
+    what came since. PermanentError is raised then, and the next plan lets it do so.
     """
     job, records, scope = operation.job, context.records, context.scope
     client_id = source_client_id(records.installation, job.job_name, job.source)
@@ -70,7 +70,6 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
         return
     former = next((s for s in others if s.client_id == session.former), None)
     if former is None:
-        broker.ask_again(job.source.topic)
         return
     lost = replace(session, reserved=False, follows=former.client_id, former=None)
     records.write(

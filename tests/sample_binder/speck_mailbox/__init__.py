@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import UnreachableError
 from speck.model.measurement import BrokerMeasures
@@ -25,7 +27,9 @@ class MailboxBroker:
         self._sessions()
         return "mailbox 1.0"
 
-    def reserve(self, client_id: str, topic: str) -> bool:
+    def reserve(
+        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
+    ) -> bool:
         there = client_id in self._sessions()
         self._sessions().setdefault(client_id, set()).add(topic)
         return there
@@ -34,8 +38,8 @@ class MailboxBroker:
         self._sessions().pop(client_id, None)
         self.forget(client_id)
 
-    def ask_again(self, topic: str) -> None:
-        pass
+    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+        return all(topic in self._sessions().get(client_id, ()) for client_id in client_ids)
 
     def mark(self, client_id: str, mark: str) -> bool:
         return False  # its readers know of none
@@ -44,8 +48,9 @@ class MailboxBroker:
         self._sessions()
 
     def view(self) -> BrokerView:
-        self._sessions()
-        return BrokerView(taken=self._taken, sent=self._sent)
+        boxes = self._sessions().items()
+        sessions = frozenset((client_id, topic) for client_id, topics in boxes for topic in topics)
+        return BrokerView(taken=self._taken, sent=self._sent, sessions=sessions)
 
     def forget(self, *client_ids: str) -> None:
         for client_id in client_ids:

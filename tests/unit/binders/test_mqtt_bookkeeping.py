@@ -140,7 +140,7 @@ def make_totals(
     before: dict[str, int], elapsed_s: float = 0.0, **values: int
 ) -> bookkeeping.Totals:
     topics = {name: topic for topic, name in bookkeeping.TOTALS.items()}
-    topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED}
+    topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED_COUNT}
     totals = bookkeeping.Totals(before, elapsed_s)
     for name, value in values.items():
         totals.add(topics[name], f"{value} seconds".encode())

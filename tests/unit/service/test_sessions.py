@@ -64,6 +64,9 @@ def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> Non
     first, second = list_messages(watched)
     assert first == "the broker of site edge-a was restarted"
     assert second.startswith("the session of A at edge-a/A-in was lost and is reserved again")
+    look(watched)
+    [job] = watched.service.jobs.all()
+    assert job["sessions_lost"] == 1
 
 
 def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) -> None:
@@ -117,7 +120,10 @@ def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Wat
     engine("edge-a").let_go()
 
 
-def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Watched) -> None:
+def test_a_session_is_reserved_again_while_a_change_of_another_job_is_under_way(
+    watched: Watched,
+) -> None:
+    """A change may be blocked for days, and may itself wait for sinks that miss the session."""
     other = job_body("B", "cloud")
     apply(watched, job_body("A"))
     apply(watched, STOPPED)
@@ -126,16 +132,34 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
     engine("cloud").hold_starts = True
     change = watched.service.compositions.apply(composition(STOPPED, other), Request())
     wait_for(lambda: engine("cloud").count("submit") == 1)
-    restart(watched, AT_ONCE)
-    assert set(broker("edge-a").sessions) == set()
+
+    broker("edge-a").restart()
+
+    for _ in range(20):  # a poll may be a second old
+        look(watched, AT_ONCE)
+    assert set(broker("edge-a").sessions) == before
     engine("cloud").let_go()
     assert watched.service.changes.await_end(change.body["change"], 20)
 
-    def reserved() -> bool:
-        look(watched)
-        return set(broker("edge-a").sessions) == before
 
-    wait_for(reserved)  # the change may be at its very end still
+def test_a_session_that_is_released_meanwhile_stays_released(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").restart()
+    records = watched.service.records
+    [(scope, session)] = records.all_sessions()
+
+    def release(kind: str, _: str) -> None:
+        if kind == "reserve":
+            broker("edge-a").before = None
+            records.write(records.drop_session(scope, session.client_id, session.site))
+
+    broker("edge-a").before = release
+    look(watched)
+    assert broker("edge-a").count("reserve") > 0
+    assert broker("edge-a").sessions == {}
+    assert broker("edge-a").readers == {"A-in": "none"}
 
 
 def test_a_broker_that_refuses_for_a_while_is_asked_again(watched: Watched) -> None:
@@ -154,34 +178,74 @@ def test_a_broker_that_refuses_for_a_while_is_asked_again(watched: Watched) -> N
 def test_the_service_begins_with_a_look_at_all_sessions(watched: Watched) -> None:
     apply(watched, job_body("A"))
     apply(watched, STOPPED)
-    broker("edge-a").sessions.clear()
+    broker("edge-a").restart()
 
     look(watched)
 
     assert len(broker("edge-a").sessions) == 1
 
 
-def test_an_output_is_reserved_again_only_when_nobody_reads_its_link(watched: Watched) -> None:
+def test_the_session_of_an_outside_reader_is_reserved_again_beside_other_readers(
+    watched: Watched,
+) -> None:
+    """Of a broker that acknowledges everything, since another reader's session was saved."""
     outputs = [{"site": "edge-a", "topic": "A-out", "client_id": "dashboard"}]
-    apply(watched, job_body("A"), outputs=outputs)
+    apply(watched, job_body("A"))
+    apply(watched, job_body("A"), job_body("B", source_topic="A-out", state="stopped"))
     look(watched)
-    restart(watched)
-    assert "dashboard" not in broker("edge-a").sessions
-    [sink] = [
-        reader.sinks for reader in watched.watch.sessions._list_readers()["edge-a"] if reader.sinks
-    ]
-    broker("edge-a").sent[sink[0]] = Sent("A", 1, 7)
-    look(watched)
+    broker("edge-a").autosave()
+    apply(
+        watched,
+        job_body("A"),
+        job_body("B", source_topic="A-out", state="stopped"),
+        outputs=outputs,
+    )
+    broker("edge-a").kill()
     assert "dashboard" not in broker("edge-a").sessions
 
-    report = broker("edge-a").sent[sink[0]]
-    broker("edge-a").sent[sink[0]] = replace(report, unread=3)
     look(watched)
 
     assert "dashboard" in broker("edge-a").sessions
     assert list_messages(watched)[-1].startswith(
         "the session of dashboard at edge-a/A-out was lost"
     )
+    [(lost, count)] = watched.watch.sessions.lost_sessions.counts.items()
+    assert (lost.site, lost.topic, lost.reader, count) == ("edge-a", "A-out", "dashboard", 1)
+    calls = broker("edge-a").count("reserve")
+    look(watched)
+    assert broker("edge-a").count("reserve") == calls
+
+
+def test_a_reader_that_does_not_come_back_has_its_session_reserved_after_a_while(
+    watched: Watched,
+) -> None:
+    """Its site is cut off, and the sinks of its link wait for it."""
+    apply(watched, job_body("A"))
+    look(watched)
+    World.current().auto_pump = False
+    restart(watched)
+    assert broker("edge-a").sessions == {}
+    look(watched, 20)
+    assert broker("edge-a").sessions == {}
+    look(watched, 20)
+    assert len(broker("edge-a").sessions) == 1
+    assert broker("edge-a").thrown_out == []
+
+
+def test_sinks_that_wait_for_a_session_that_was_released_are_told(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    look(watched)
+    [(client_id, report)] = [
+        (client_id, report)
+        for client_id, report in broker("edge-a").sent.items()
+        if report.topic == "A-out"
+    ] or [(f"speck-{watched.service.records.installation[:8]}-A-0-out", Sent("A", 1, 7))]
+    broker("edge-a").sent[client_id] = replace(report, unread=3, topic="A-out")
+    look(watched)
+    look(watched)
+    assert broker("edge-a").calls.count(("confirm_sessions", "A-out")) == 1
+    look(watched, 30)
+    assert broker("edge-a").calls.count(("confirm_sessions", "A-out")) == 2
 
 
 def test_a_broker_that_is_silent_is_told_and_its_sessions_are_seen_to_later(
@@ -194,7 +258,7 @@ def test_a_broker_that_is_silent_is_told_and_its_sessions_are_seen_to_later(
     look(watched)
     assert watched.events("site")[-1].startswith("the broker of site edge-a is unreachable: ")
     broker("edge-a").unreachable = False
-    broker("edge-a").sessions.clear()
+    broker("edge-a").restart()
     look(watched)
 
     assert len(broker("edge-a").sessions) == 1

@@ -194,6 +194,7 @@ class BatchedLinkTest extends JobTest {
                     () -> counter("Source: mqtt-source.*numRecordsIn$") > (exactly ? 0 : 500));
             there.kill();
             there.with("max_packet_size 400").start();
+            reserve(there, "reader", "out"); // the sink waits for it
             try (TestClient reader = new TestClient(there, "reader").listen("out")) {
                 client.publishNumbered("in", 1, 1001, 2000);
                 Wait.until(

@@ -9,6 +9,7 @@ import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
 import io.speck.mqtt.testing.Wait;
 import java.util.List;
+import java.util.Set;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -27,6 +28,8 @@ class BrokerKillTest extends JobTest {
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final String NEXT = "speck-0a1b2c3d-next-89abcdef";
+
+    private static final String LATE = "speck-0a1b2c3d-late-89abcdef";
 
     private Mosquitto middle;
     private TestJob next;
@@ -133,6 +136,71 @@ class BrokerKillTest extends JobTest {
             awaitAcknowledged();
             startNext(delivery);
             awaitRecords(200);
+        }
+    }
+
+    /** The other reader has its session on disk, and the acknowledgements speak of it alone. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void nothingIsSentToABrokerThatHasLostOneOfTwoSessions(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        reserve(middle, LATE, "mid");
+        killWhenItHas(200);
+        client.publishNumbered("in", 1, 201, 210);
+        awaitHeld();
+        reserve(middle, LATE, "mid");
+        TestClient late = new TestClient(middle, LATE);
+        TestClient saved = new TestClient(middle, NEXT);
+        for (TestClient reader : List.of(late, saved)) {
+            Wait.until("all is there", () -> reader.payloads().contains("r210"), reader::payloads);
+            List<String> distinct = reader.distinct();
+            distinct.removeIf(text -> text.equals("hello"));
+            assertEquals(records(1, 210), distinct);
+            reader.close();
+        }
+    }
+
+    /** As after a release of which the sink heard nothing. */
+    @Test
+    void aSessionThatIsMissedForNothingIsNotWaitedFor() throws Exception {
+        startFirst("at_least_once", "15s");
+        reserve(middle, LATE, "mid");
+        killWhenItHas(200);
+        awaitHeld();
+        client.publishNumbered("in", 1, 201, 210);
+        try (TestClient control = new TestClient(middle)) {
+            control.publish("speck/readers/mid", "complete", null).join();
+        }
+        startNext("at_least_once");
+        awaitRecords(210);
+    }
+
+    @Test
+    void aReaderThatComesBackMakesItsSessionAgain() throws Exception {
+        startFirst("at_least_once", "15s");
+        reserve(middle, LATE, "mid");
+        next = new TestJob(middle, "mid", broker, "out").with("client-id", LATE);
+        next.with("job-name", "next").with("delivery", "at_least_once").start();
+        killWhenItHas(200);
+        client.publishNumbered("in", 1, 201, 210);
+        awaitRecords(210);
+        try (TestClient heard = new TestClient(middle).listen("speck/sessions/#")) {
+            heard.await(2);
+            assertEquals(
+                    Set.of("speck/sessions/mid/" + LATE, "speck/sessions/mid/" + NEXT),
+                    heard.lastByTopic().keySet());
+        }
+    }
+
+    /** A reader's session is missing, and the sink says how much it holds. */
+    private void awaitHeld() throws Exception {
+        try (TestClient observer = new TestClient(middle).listen("speck/sent/#")) {
+            Wait.until(
+                    "the sink holds what it has",
+                    () ->
+                            observer.lastByTopic().values().stream()
+                                    .anyMatch(sent -> !sent.contains("\"unread\":0,")),
+                    observer::payloads);
         }
     }
 

@@ -160,6 +160,10 @@ final class Mqtt5Connection extends MqttConnection {
                         .topicFilter(Topics.SENT + link.clientId())
                         .qos(MqttQos.AT_MOST_ONCE)
                         .applySubscription()
+                        .addSubscription()
+                        .topicFilter(Topics.ofSession(link.topic(), "+"))
+                        .qos(MqttQos.AT_LEAST_ONCE)
+                        .applySubscription()
                         .build();
         Mqtt5Subscribe second =
                 Mqtt5Subscribe.builder()

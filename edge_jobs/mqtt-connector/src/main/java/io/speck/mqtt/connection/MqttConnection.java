@@ -18,6 +18,9 @@ import org.slf4j.LoggerFactory;
  * and one reader (the task's thread).
  */
 public abstract class MqttConnection {
+    /** Seconds after which a broker that says nothing is asked whether it lives. */
+    public static final int KEEP_ALIVE_S = ClientSettings.KEEP_ALIVE_S;
+
     private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
 
     final LinkConfig link;

@@ -36,7 +36,9 @@ final class LinkStatus {
         /** The link has no readers any more: what is held may go. */
         RETRY,
         /** A reader has lost its session. */
-        RESEND
+        RESEND,
+        /** What waited for the readers' sessions may go. */
+        ADVANCE
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(LinkStatus.class);
@@ -54,6 +56,8 @@ final class LinkStatus {
 
     private volatile Confirmed confirmed;
 
+    private final ReaderSessions sessions = new ReaderSessions();
+
     private SinkMessage lastAnnounced; // the last one over this connection
     private SinkMessage lastAcknowledged; // the last one whose announcement a broker has taken
     private int heldRecords; // records that are announced to be held back
@@ -69,6 +73,11 @@ final class LinkStatus {
 
     Readers readers() {
         return readers;
+    }
+
+    /** Whether what is published over this connection reaches all readers, or none is known of. */
+    boolean reachesAllReaders(MqttConnection connection) {
+        return !link.delivery().isAcknowledged() || sessions.areComplete(connection);
     }
 
     /** Returns the last number that this connection's broker has; null: it said nothing. */
@@ -97,7 +106,8 @@ final class LinkStatus {
     }
 
     /**
-     * Announces that records are held back since nobody reads the link; not twice the same.
+     * Announces that records are held back since nobody reads the link, or a reader's session is
+     * missing; not twice the same.
      *
      * @param first of them; the broker has what comes before
      */
@@ -158,6 +168,11 @@ final class LinkStatus {
 
     /** Receives an announcement of somebody; on the network thread. */
     Request receive(MqttConnection connection, String topic, byte[] payload) {
+        if (topic.startsWith(Topics.SESSIONS)) {
+            String clientId = topic.substring(topic.lastIndexOf('/') + 1);
+            sessions.hear(connection, clientId, payload.length > 0);
+            return Request.ADVANCE;
+        }
         if (!topic.startsWith(Topics.READERS)) {
             SentNumber number = SentNumber.parse(payload, link.topic());
             if (number != null) {
@@ -174,6 +189,10 @@ final class LinkStatus {
             }
             case Topics.AGAIN -> {
                 return Request.RESEND;
+            }
+            case Topics.COMPLETE -> {
+                sessions.confirm(connection);
+                return Request.ADVANCE;
             }
             default -> LOG.warn("cannot read the announcement on {}: {}", topic, text);
         }

@@ -20,7 +20,8 @@ import org.slf4j.LoggerFactory;
  * After a loss of the connection all that are left are sent again, in order and under the same
  * numbers, and before them those that were acknowledged not long ago, see {@link ResendWindow}; but
  * not what the broker says that it has, see {@link LinkStatus#confirmedNumber}. What the broker
- * refuses is tried again, see {@link RefusalRetry}.
+ * refuses is tried again, see {@link RefusalRetry}. Nothing is sent to a broker that has lost the
+ * session of a reader, see {@link ReaderSessions}.
  *
  * <p>All but {@link Events} and {@link #close} is run by the owner: a task, or one network thread.
  */
@@ -51,6 +52,7 @@ final class Publisher {
 
     private MqttConnection connection; // the one over which `queue` was sent; null: none yet
     private MqttConnection splitOver; // reported to take one record at a time only
+    private MqttConnection heldOver; // announced to lack a reader's session
     private long settledCount; // messages of this connection whose outcome was handled
     private SinkMessage newest;
 
@@ -154,6 +156,7 @@ final class Publisher {
         outcomes.rethrowFault();
         catchUp();
         resendIfDue();
+        announceMissingSession();
         if (retry.needsTrial(queue.sentCount() > 0)) {
             scheduleTrial();
         }
@@ -224,16 +227,20 @@ final class Publisher {
     // ---- sending
 
     private boolean canSendNew() {
-        return !retry.isHolding()
+        return connection != null
+                && !isHeld()
                 && !resend.isDue()
                 && !queue.hasWaiting()
-                && connection != null
                 && connection.isReady()
                 && queue.sentCount() < window;
     }
 
+    private boolean isHeld() {
+        return retry.isHolding() || !status.reachesAllReaders(connection);
+    }
+
     private void sendWaiting() {
-        if (retry.isHolding()) {
+        if (isHeld()) {
             return;
         }
         while (queue.hasWaiting() && connection.isReady() && queue.sentCount() < window) {
@@ -328,6 +335,21 @@ final class Publisher {
         onProgress.run();
     }
 
+    /** The control plane makes the session again, or says that it is not missing. */
+    private void announceMissingSession() {
+        SinkMessage first = queue.firstWaiting();
+        if (first == null
+                || resend.isDue() // it may begin before the first
+                || heldOver == connection
+                || !connection.isReady()
+                || status.reachesAllReaders(connection)) {
+            return;
+        }
+        heldOver = connection;
+        LOG.warn("{} has lost the session of a reader: holding until it is there again", link);
+        status.announceHeld(connection, first, (int) queue.countRecords());
+    }
+
     // ---- refused messages
 
     private void scheduleTrial() {
@@ -360,7 +382,8 @@ final class Publisher {
     private void tryFirst() {
         catchUp();
         resendIfDue();
-        if (retry.isHolding() && queue.sentCount() == 0 && connection.isReady()) {
+        boolean canTry = retry.isHolding() && status.reachesAllReaders(connection);
+        if (canTry && queue.sentCount() == 0 && connection.isReady()) {
             queue.requeueRefused();
             if (queue.hasWaiting()) {
                 wakeAt = settledCount + 1;
@@ -377,6 +400,7 @@ final class Publisher {
         public void onReady(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
             window = Math.min(link.window(), sendMaximum);
             lastReady = ready;
+            recent.setConnected(true);
             counters.connections().inc();
             runByOwner(onProgress);
         }
@@ -394,12 +418,14 @@ final class Publisher {
             switch (status.receive(from, topic, payload)) {
                 case RETRY -> runByOwner(Publisher.this::retryAtOnce);
                 case RESEND -> runByOwner(Publisher.this::resendOnRequest);
+                case ADVANCE -> runByOwner(onProgress);
                 case NOTHING -> {}
             }
         }
 
         @Override
         public void onEnd(MqttConnection from, Throwable cause) {
+            recent.setConnected(false);
             runByOwner(onProgress);
         }
     }

@@ -1,5 +1,6 @@
 package io.speck.mqtt.sink;
 
+import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.SentNumber;
 import java.time.Duration;
@@ -16,7 +17,9 @@ import org.apache.flink.metrics.Counter;
  * <p>Mosquitto acknowledges before it has anything on disk: a broker that is killed forgets what
  * came since its last autosave. So a sink sends these again after a loss of its connection, unless
  * the broker says that it has them; readers drop the repeats by their numbers. The time counts from
- * the last acknowledgement, since after a kill nothing of an earlier one is left.
+ * the last acknowledgement, since after a kill nothing of an earlier one is left. And it counts only
+ * while the broker is known to live: what it had not saved when it died is needed however much later
+ * it comes back.
  *
  * <p>The newest are kept in checkpoints, too: engine and broker of a site may fall together.
  *
@@ -26,12 +29,17 @@ final class ResendWindow {
     /** About what a message takes besides its payload. */
     public static final int OVERHEAD_BYTES = 100;
 
+    /** After so long a broker's silence has ended the connection. */
+    static final long LONGEST_SILENCE_NS = 2 * MqttConnection.KEEP_ALIVE_S * 1_000_000_000L;
+
     private final ArrayDeque<SinkMessage> messages = new ArrayDeque<>();
     private final long spanNs;
     private final long maxBytes;
     private final long maxStateBytes;
     private final Counter cut;
     private long bytes;
+    private long lastAcknowledgedNs = Long.MIN_VALUE;
+    private boolean connected;
     private volatile int leftOut;
 
     /**
@@ -52,6 +60,7 @@ final class ResendWindow {
             return;
         }
         message.acknowledgedNs = nowNs;
+        lastAcknowledgedNs = nowNs;
         message.resent = false;
         if (message.kept) {
             return; // in its place: what is sent again goes before what is new
@@ -65,11 +74,20 @@ final class ResendWindow {
         }
     }
 
+    /** Notes whether there is a connection to the broker. */
+    synchronized void setConnected(boolean connected) {
+        this.connected = connected;
+    }
+
     synchronized void prune(long nowNs) {
+        long aliveNs = lastAcknowledgedNs;
+        if (connected && nowNs - LONGEST_SILENCE_NS > aliveNs) {
+            aliveNs = nowNs - LONGEST_SILENCE_NS;
+        }
         SinkMessage oldest;
         while ((oldest = messages.peek()) != null
                 && !oldest.resent
-                && nowNs - oldest.acknowledgedNs > spanNs) {
+                && aliveNs - oldest.acknowledgedNs > spanNs) {
             forgetOldest();
         }
     }

@@ -58,6 +58,11 @@ final class SendQueue {
         }
     }
 
+    /** Returns the first that waits; null: there is none. */
+    SinkMessage firstWaiting() {
+        return waitingMessages.peek();
+    }
+
     /** Takes the first that waits; it is to be sent, or settled. Null when there is none. */
     SinkMessage takeFirst() {
         return waitingMessages.poll();

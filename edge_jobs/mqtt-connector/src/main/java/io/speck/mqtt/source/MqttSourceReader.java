@@ -261,14 +261,14 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
 
     /** What happens on the network thread. */
     private final class Events implements ConnectionListener {
-        private boolean sessionLost;
+        private boolean sessionMade;
 
         @Override
         public void onAdmitted(MqttConnection connection, boolean sessionPresent) {
             // also at the first start: the session is reserved before, and may be lost since then
-            if (!sessionPresent && link.delivery().isAcknowledged()) {
+            sessionMade = !sessionPresent;
+            if (sessionMade && link.delivery().isAcknowledged()) {
                 sessionsLost.inc();
-                sessionLost = true;
                 LOG.error(
                         "the session {} at {} is lost: of messages that waited in it, those come"
                                 + " again that their sinks still have",
@@ -280,14 +280,23 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
         @Override
         public void onReady(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
             connections.inc();
-            if (sessionLost) {
-                sessionLost = false;
+            if (sessionMade) {
+                sessionMade = false;
+                announceSession(connection);
+            }
+            wake(); // to announce over this connection what was announced over the last
+        }
+
+        /** A sink that waits for the session goes on at the second message, and so sends all once. */
+        private void announceSession(MqttConnection connection) {
+            if (link.delivery().isAcknowledged()) {
                 connection.publish(
                         Topics.READERS + link.topic(),
                         Topics.AGAIN.getBytes(StandardCharsets.UTF_8),
                         false);
             }
-            wake(); // to announce over this connection what was announced over the last
+            connection.publish(
+                    Topics.ofSession(link.topic(), link.clientId()), Topics.sessionMade(), true);
         }
 
         @Override

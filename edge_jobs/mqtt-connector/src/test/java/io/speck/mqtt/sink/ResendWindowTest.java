@@ -52,6 +52,25 @@ class ResendWindowTest {
     }
 
     @Test
+    void isKeptForAsLongAsTheBrokerIsAway() {
+        ResendWindow window = filled(5);
+        window.setConnected(false);
+        window.prune(5000 * SECOND);
+        assertEquals(List.of(4L, 5L), again(window, null));
+    }
+
+    /** A machine without power ends no connection. */
+    @Test
+    void isKeptUntilASilentBrokerMustBeAlive() {
+        ResendWindow window = filled(5);
+        window.setConnected(true);
+        window.prune(50 * SECOND + 15 * SECOND + ResendWindow.LONGEST_SILENCE_NS);
+        assertEquals(1, window.size());
+        window.prune(51 * SECOND + 15 * SECOND + ResendWindow.LONGEST_SILENCE_NS);
+        assertEquals(0, window.size());
+    }
+
+    @Test
     void aCheckpointHasRoomForFullMessagesToo() {
         SinkSettings usual =
                 new SinkSettings(
@@ -105,8 +124,9 @@ class ResendWindowTest {
         window.prune(1014 * SECOND);
         assertEquals(List.of(1L, 2L, 3L), again(window, null));
         again.forEach(record -> window.add(record, 1014 * SECOND));
+        window.add(record(4), 1030 * SECOND);
         window.prune(1030 * SECOND);
-        assertEquals(List.of(3L), again(window, null), "the third is on its way");
+        assertEquals(List.of(3L, 4L), again(window, null), "the third is on its way");
     }
 
     @Test

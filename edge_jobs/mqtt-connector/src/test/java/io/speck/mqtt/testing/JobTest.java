@@ -1,9 +1,12 @@
 package io.speck.mqtt.testing;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import com.hivemq.client.mqtt.MqttClient;
 import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
 import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
+import io.speck.mqtt.protocol.Topics;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -133,5 +136,8 @@ public abstract class JobTest {
         reserving.connectWith().cleanStart(false).sessionExpiryInterval(600).send();
         reserving.subscribeWith().topicFilter(topic).qos(MqttQos.AT_LEAST_ONCE).send();
         reserving.disconnect();
+        try (TestClient control = new TestClient(at)) { // sinks go on, and this one takes nothing
+            control.retain(Topics.ofSession(topic, clientId), new String(Topics.sessionMade(), UTF_8));
+        }
     }
 }

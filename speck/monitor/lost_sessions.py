@@ -1,0 +1,222 @@
+"""Restores the sessions that brokers have lost.
+
+A session is announced at its broker behind it, and saved with it: a session that is not announced
+is lost, whether or not other readers of its link have theirs. The link's sinks wait for it then.
+Connecting under a client id that is in use disconnects its holder, so the reader itself is given
+the time to come back where it may run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from speck.deploy.changes import Changes
+from speck.errors import SpeckError
+from speck.model.change import ChangeState
+from speck.model.composition import visible_name
+from speck.model.incarnation import Incarnation, Session
+from speck.model.observation import BrokerView
+from speck.sites.connections import Connections
+from speck.sites.poll_cache import Poll
+from speck.store.records import Records
+
+LOG = logging.getLogger(__name__)
+
+BACK_S = 30.0
+"""A job that may run makes its session again as it connects: after so long it is not connected."""
+
+_CONFIRM_AGAIN_S = 30.0
+_Key = tuple[str, str, str]
+"""(site, scope, client id) of a session."""
+
+
+class LostSession(NamedTuple):
+    """Whose session was lost: `reader` is the name of a job, or the client id of an outside
+    reader."""
+
+    site: str
+    topic: str
+    reader: str
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """What is to be done at the broker of a site: `missing` are lost sessions, `unannounced` topics
+    that have readers, `waited_for` topics whose sinks wait for a session."""
+
+    site: str
+    missing: tuple[_Key, ...]
+    unannounced: tuple[str, ...]
+    waited_for: tuple[str, ...]
+
+
+class LostSessions:
+    """Notices lost sessions, restores them in threads of its own, and counts them."""
+
+    def __init__(self, records: Records, connections: Connections, changes: Changes):
+        self._records = records
+        self._connections = connections
+        self._changes = changes
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
+        self._under_way: dict[str, Future[None]] = {}
+        self._reserved: tuple[tuple[int, int], dict[_Key, Session]] = ((-1, -1), {})
+        self._known_since: dict[_Key, float] | None = None
+        self._missing_since: dict[_Key, float] = {}
+        self._restored: set[_Key] = set()
+        self._confirmed_at: dict[tuple[str, str], float] = {}
+        self.counts: Counter[LostSession] = Counter()
+        """Since the start. Publishers that do not send again may have lost messages with each."""
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being restored."""
+        return all(future.done() for future in self._under_way.values())
+
+    def restore(
+        self, now: float, polls: Mapping[str, Poll[BrokerView]], anew: Collection[str]
+    ) -> None:
+        """Begin to restore what new polls of brokers show to be lost. What cannot be done now shows
+        again in later polls. Brokers of the sites `anew` may have been restarted since the poll
+        before."""
+        reserved = self._find_reserved(now)
+        self._restored = {key for key in self._restored & reserved.keys() if key[0] not in anew}
+        by_site: dict[str, list[_Key]] = {}
+        for key in reserved:
+            by_site.setdefault(key[0], []).append(key)
+        for site, poll in sorted(polls.items()):
+            under_way = self._under_way.get(site)
+            if poll.answer is None or not (under_way is None or under_way.done()):
+                continue
+            repair = self._compare(now, site, poll, {k: reserved[k] for k in by_site.get(site, ())})
+            if repair.missing or repair.unannounced or repair.waited_for:
+                self._under_way[site] = self._pool.submit(self._repair, repair, now)
+
+    def _find_reserved(self, now: float) -> dict[_Key, Session]:
+        """The sessions that exist as far as the store knows, and since when they are known. Those
+        of the first call existed before."""
+        writes = self._records.deployed.writes
+        if self._reserved[0] != writes:
+            sessions = {
+                (session.site, scope, session.client_id): session
+                for scope, session in self._records.all_sessions()
+                if session.reserved
+            }
+            self._reserved = writes, sessions
+        reserved = self._reserved[1]
+        known = self._known_since
+        first = float("-inf") if known is None else now
+        self._known_since = {key: (known or {}).get(key, first) for key in reserved}
+        return reserved
+
+    def _compare(
+        self,
+        now: float,
+        site: str,
+        poll: Poll[BrokerView],
+        reserved: Mapping[_Key, Session],
+    ) -> _Repair:
+        view = poll.answer
+        assert view is not None
+        since = self._known_since or {}
+        missing, unannounced = [], set()
+        for key, session in reserved.items():
+            if (session.client_id, session.link.topic) in view.sessions:
+                self._missing_since.pop(key, None)
+                self._restored.discard(key)
+                if not view.readers.get(session.link.topic, False):
+                    unannounced.add(session.link.topic)
+            elif poll.begun > since[key] and key not in self._restored:
+                self._missing_since.setdefault(key, now)
+                missing.append(key)
+        waited_for = tuple(self._find_waited_for(now, site, view))
+        return _Repair(site, tuple(sorted(missing)), tuple(sorted(unannounced)), waited_for)
+
+    def _find_waited_for(self, now: float, site: str, view: BrokerView) -> Iterable[str]:
+        """Topics whose sinks hold messages back. They may miss a session that was released, of
+        which they have not heard."""
+        own = f"speck-{self._records.installation[:8]}-"
+        for client_id, sent in view.sent.items():
+            if not (sent.unread and sent.topic and client_id.startswith(own)):
+                continue
+            key = site, sent.topic
+            if now - self._confirmed_at.get(key, float("-inf")) >= _CONFIRM_AGAIN_S:
+                self._confirmed_at[key] = now
+                yield sent.topic
+
+    # -- in a thread of the pool ----------------------------------------------------------
+
+    def _repair(self, repair: _Repair, now: float) -> None:
+        broker = self._connections.broker(repair.site)
+        try:
+            for key in repair.missing:
+                self._restore(key, now)
+            for topic in repair.unannounced:
+                broker.announce(topic, readers=True)
+            for topic in repair.waited_for:
+                own = self._records.sessions_on(repair.site)
+                ids = [session.client_id for _, session in own if session.link.topic == topic]
+                broker.confirm_sessions(topic, ids)
+        except SpeckError as error:
+            LOG.warning("cannot restore all sessions at %s: %s", repair.site, error)
+        except Exception:
+            LOG.exception("cannot restore all sessions at %s", repair.site)
+
+    def _restore(self, key: _Key, now: float) -> None:
+        """Reserve a lost session again, unless its reader is expected to do so."""
+        site, scope, client_id = key
+        session = self._records.session(scope, client_id, site)
+        if session is None or not session.reserved:
+            return
+        if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
+            return
+        broker, topic = self._connections.broker(site), session.link.topic
+        broker.reserve(client_id, topic, lost=True)
+        self._restored.add(key)
+        session_now = self._records.session(scope, client_id, site)
+        if session_now is None or not session_now.reserved:  # a change has just released it
+            others = self._records.sessions_on_link(scope, session.link)
+            broker.release(client_id, topic, last_reader=not others)
+            return
+        self.counts[LostSession(site, topic, session.reader, scope)] += 1
+        self._report_loss(scope, session)
+
+    def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
+        """Whether a job that may run makes the session again, or a start that is about to use it:
+        that start has to know, if another reader's session has what this one has lost."""
+        if session.job_name is None:
+            return False
+        if _may_run(self._records.incarnation(scope, session.job_name)):
+            return missing_s < BACK_S
+        running = self._changes.under_way(scope) if session.former else None
+        return running is not None and running.change.state is ChangeState.RUNNING
+
+    def _report_loss(self, scope: str, session: Session) -> None:
+        message = (
+            f"the session of {session.reader} at {session.site}/{session.link.topic} was lost and"
+            " is reserved again; messages that waited in it are sent again only by sinks that keep"
+            " what they sent"
+        )
+        self._records.write(
+            self._records.event(
+                "session",
+                message,
+                site=session.site,
+                job_name=session.job_name,
+                composition=visible_name(scope),
+            )
+        )
+
+
+def _may_run(incarnation: Incarnation | None) -> bool:
+    """Whether an incarnation may run or be on its way: all earlier ones have ended."""
+    return incarnation is not None and not incarnation.ended and not incarnation.void
