@@ -515,6 +515,12 @@ class Client:
         entries: list[JsonObject] = answer["entries"]
         return entries
 
+    def verify_audit(self, contains: str | None = None) -> JsonObject:
+        """Whether the audit log is as the service wrote it: `{ok, lines, first, last_hash,
+        faults}`."""
+        query = {"contains": contains}
+        return self._json("GET", "/audit/verdict", query=query, answer_s=_LONG_S)
+
     def backup(self) -> Iterator[bytes]:
         """A backup of the whole store, for `speck restore`."""
         answer = self._call("GET", "/backup", stream=True, headers={"Accept": "*/*"})

@@ -155,6 +155,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/tokens/<name>/rotate"): _admin(),
     ("DELETE", "/tokens/<name>"): _admin(),
     ("GET", "/audit"): _admin(),
+    ("GET", "/audit/verdict"): _admin(),
     ("GET", "/restored"): _view(_INSTALLATION),
     ("POST", "/restored/adopt"): _admin(),
     ("GET", "/backup"): _admin(),
@@ -209,6 +210,7 @@ def caller() -> Caller:
 def name_object(path: str) -> None:
     """Note, for the audit log, what this request is about when its body says so."""
     g.audit_object = path
+    service().audit.name(g.get("audit_intent"), path)
 
 
 def reach() -> Reach:

@@ -36,7 +36,9 @@ from speck.api import (
     tokens,
 )
 from speck.api.context import EXTENSION, Context, context
+from speck.api.masking import mask_url
 from speck.api.metrics import Metrics
+from speck.api.routes import DECLARED
 from speck.api.shapes import ProblemShape
 from speck.service import Service
 
@@ -114,6 +116,7 @@ def create_app(service: Service) -> Flask:
     app.extensions[system.OPENAPI] = system.complete_openapi(api.spec.to_dict())
     app.before_request(_begin)
     app.before_request(access.guard)
+    app.before_request(auditing.begin)
     app.after_request(_end)
     app.after_request(_refuse_unjudged)
     problems.register(app)
@@ -146,7 +149,7 @@ def _end(response: Response) -> Response:
         logging.DEBUG if quiet else logging.INFO,
         "%s %s %d %.0f ms %s %s",
         request.method,
-        _printable(request.full_path.rstrip("?")),
+        mask_url(request.path, request.query_string.decode("latin-1"), DECLARED),
         response.status_code,
         seconds * 1000,
         (caller.name if caller else None) or "-",
@@ -161,8 +164,3 @@ def _refuse_unjudged(response: Response) -> Response:
     except AssertionError as error:
         return problems.of_fault(error)
     return response
-
-
-def _printable(path: str) -> str:
-    """A path for the log, without control characters and of limited length."""
-    return path.encode("unicode_escape").decode()[:200]

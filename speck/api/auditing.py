@@ -6,11 +6,19 @@ from flask import Response, g, request
 
 from speck.api.access import ACCESS, READ_METHODS
 from speck.api.context import service
+from speck.api.masking import mask_text
 from speck.api.problems import request_id
 from speck.model.values import JsonObject
 from speck.service.audit import Entry
 
 _REFUSALS_OF_READS = (401, 403)
+
+
+def begin() -> None:
+    """Note an act before it happens: if the process is killed before `record`, the next start
+    records that its outcome is not known."""
+    if request.method not in READ_METHODS and _is_recorded(200, outside=False):
+        g.audit_intent = service().audit.begin(_entry(0, {"request": request_id()}))
 
 
 def record(response: Response) -> None:
@@ -24,16 +32,19 @@ def record(response: Response) -> None:
         detail["change"] = location.removeprefix("/changes/")
     if outside:  # the answer hides that the scopes were the reason
         detail["refused_by"] = "scope"
+    service().audit.record(_entry(response.status_code, detail), g.pop("audit_intent", None))
+
+
+def _entry(status: int, detail: JsonObject) -> Entry:
     caller = g.get("caller")
-    entry = Entry(
+    return Entry(
         request.method,
-        g.get("audit_object") or _printable(request.path),
-        response.status_code,
+        g.get("audit_object") or mask_text(request.path),
+        status,
         token=caller.name if caller else None,
         address=request.remote_addr,
         detail=detail,
     )
-    service().audit.record(entry)
 
 
 def _is_recorded(status: int, outside: bool) -> bool:
@@ -48,7 +59,3 @@ def _is_recorded(status: int, outside: bool) -> bool:
         return access.logged
     is_dry_run = request.args.get("dry_run", "").lower() in ("true", "1")
     return not is_dry_run or status >= 400
-
-
-def _printable(path: str) -> str:
-    return path.encode("unicode_escape").decode()

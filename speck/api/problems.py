@@ -13,6 +13,7 @@ from typing import Any
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from speck.api.masking import mask_text
 from speck.errors import (
     BrokerRefusedError,
     ConflictError,
@@ -150,7 +151,8 @@ def of_http(error: HTTPException) -> Response:
 
 def of_fault(error: Exception) -> Response:
     """A fault of speck's own; what it says is only in the log."""
-    _log.error("request %s: %s %s", request_id(), request.method, request.path, exc_info=error)
+    path = mask_text(request.path)
+    _log.error("request %s: %s %s", request_id(), request.method, path, exc_info=error)
     return problem(
         500,
         f"cannot {request.method} {request.path}: internal error in speck;"

@@ -19,6 +19,9 @@ View = Callable[..., Response]
 YAML_OR_JSON = ("application/yaml", "application/json")
 JSON = "application/json"
 
+DECLARED: set[str] = set()
+"""The names of all query parameters of all routes."""
+
 Body = type[Schema] | dict[str, Any]
 Answers = Mapping[int, Body | None]
 
@@ -78,6 +81,8 @@ class Routes:
         if body is not None:
             content = {media: {"schema": body} for media in body_types}
             docs["requestBody"] = {"required": body_required, "content": content}
+
+        DECLARED.update(name for name, _ in query)
 
         def declare(view: View) -> View:
             call = view

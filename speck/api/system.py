@@ -15,6 +15,7 @@ from speck.errors import StoreError
 
 OPENAPI = "speck-openapi"
 _OPENAPI_TEXT = "speck-openapi-text"
+_DOCS_TEXT = "speck-docs-text"
 _METHODS = ("get", "post", "put", "delete")
 
 routes = Routes("system", "Health, metrics and this description", template_folder="templates")
@@ -60,10 +61,8 @@ def openapi() -> Response:
 @routes.get("/docs", answers={200: {"type": "string"}}, answer_type="text/html")
 def docs() -> Response:
     """This API as a page without scripts or resources from other hosts."""
-    api = document()
-    response = Response(
-        render_template("docs.html", api=api, groups=_groups(api), shown=_summarize)
-    )
+    # rendered once, too
+    response = Response(current_app.extensions.get(_DOCS_TEXT) or _render_docs())
     response.headers["Content-Security-Policy"] = (
         "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
     )
@@ -73,6 +72,13 @@ def docs() -> Response:
 def document() -> dict[str, Any]:
     """The OpenAPI document of the current application."""
     return cast(dict[str, Any], current_app.extensions[OPENAPI])
+
+
+def _render_docs() -> bytes:
+    api = document()
+    page = render_template("docs.html", api=api, groups=_groups(api), shown=_summarize)
+    text = current_app.extensions[_DOCS_TEXT] = page.encode()
+    return text
 
 
 def _render_document() -> bytes:

@@ -11,13 +11,13 @@ from speck.api import shapes
 from speck.api.access import caller, name_object
 from speck.api.context import occupying, service
 from speck.api.downloads import sending, spool
-from speck.api.requests import MAX_LIMIT, Query, document, flag, mapping, paging, whole
+from speck.api.requests import MAX_LIMIT, Query, document, flag, mapping, paging, text, whole
 from speck.api.routes import Routes, answer, listing, no_content, page
 from speck.clock import rfc3339
 from speck.errors import InvalidError
 from speck.model.scopes import Scopes
 from speck.service.answer import Answer
-from speck.service.audit import read_entries, read_newest
+from speck.service.audit_log import read_entries, read_newest
 from speck.spec.schema import problems_of
 from speck.store.backup import write_backup
 
@@ -134,3 +134,14 @@ def read_audit(query: Query) -> Response:
     if after is None:
         return jsonify({"entries": read_newest(folder, limit)})
     return page("entries", read_entries(folder, after), "n", limit)
+
+
+@routes.get(
+    "/audit/verdict",
+    query=[text("contains", "a hash noted earlier: its line must be there")],
+    answers={200: shapes.AuditVerdictShape},
+)
+def verify_audit(query: Query) -> Response:
+    """Whether all lines of the audit log are there, as this service wrote them."""
+    with occupying("verify the audit log"):
+        return jsonify(service().audit.verify(query["contains"]).to_json())

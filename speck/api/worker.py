@@ -38,6 +38,7 @@ from gunicorn.workers.gthread import PollableMethodQueue  # type: ignore[import-
 
 from speck.api.connection import Connection, Stage
 from speck.api.context import count_looks
+from speck.api.masking import mask_text
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.api.tls import ServerTls
 from speck.api.unavailable_app import UnavailableApp
@@ -389,7 +390,7 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         except Exception as error:
             if connection.broken or response.headers_sent:
                 raise
-            self.log.error("cannot answer %s", request.uri, exc_info=error)
+            self.log.error("cannot answer %s", mask_text(request.path), exc_info=error)
             self.handle_error(request, connection, connection.client, error)
             return False
         return not response.should_close()
@@ -404,7 +405,8 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         if req is not None:
             status, detail = 500, "cannot answer: internal error in speck"
         level = self.log.debug if status == 408 else self.log.warning
-        level("request %s from %s: %r", identity, (addr or ["?"])[0], exc)
+        # not what the client sent: that may hold a secret
+        level("request %s from %s: %s", identity, (addr or ["?"])[0], type(exc).__name__)
         body = problem_body(status, detail, identity)
         text = json.dumps(body).encode() + b"\n"
         head = (

@@ -1,36 +1,49 @@
 """The audit log: who asked for what, from where, and how it ended.
 
-An append-only log of JSON lines in files beside the store. Each line holds the SHA-256 of the line
-before it, also from one file to the next, so that a line that was changed, removed or inserted
-shows (`speck audit verify`). What the chain cannot show is that its newest lines were cut off:
-note the last hash elsewhere, and `verify` says whether it is still there.
+An append-only log of JSON lines in files beside the store; `speck.service.audit_log` says what a
+line holds, reads and verifies them.
 
 A line is given to the system before its request is answered, and so outlives the process; it is
-synced within `SYNC_S`, and so a power failure loses the lines of that time at most.
+synced within `SYNC_S`, and so a power failure loses the lines of that time at most. The store then
+learns of it (`Seal`). What a process that was killed had begun, and has no line, is recorded at the
+next start (`speck.service.audit_intents`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from speck.clock import Clock, rfc3339
-from speck.errors import InvalidError
+from speck.errors import SpeckError
 from speck.model.values import JsonObject
+from speck.service.audit_intents import Intents
+from speck.service.audit_log import (
+    FILES,
+    FIRST,
+    SPOILT,
+    Seal,
+    Verdict,
+    hash_line,
+    list_files,
+    number_of,
+    path_of,
+    read_last_number,
+    read_newest,
+    verify,
+)
 
 FILE_BYTES = 16 << 20
 """A file that is larger is followed by another."""
-FILES = 64
-"""How many files are kept; the oldest is removed then."""
 SYNC_S = 1.0
 RESERVE_BYTES = 8 << 20
 """Room on the disk that is left to changes under way: below it lines are only counted."""
@@ -40,11 +53,9 @@ REFUSALS = 60
 UNAUTHORIZED = 5
 """The same for requests of one address without a valid token."""
 _SOURCES = 1000
-_SPOILT = (ValueError, KeyError, TypeError, RecursionError)
-"""What a line that somebody has spoilt raises when it is read."""
 _LONGEST = 500
-FIRST = "0" * 64
-"""What the first line of all names as the hash of the line before it."""
+_RECENT = 1000
+"""Lines among which that of an act is looked for that was under way at the end of a process."""
 
 LOG = logging.getLogger(__name__)
 
@@ -69,6 +80,14 @@ class Entry:
         return isinstance(self.outcome, int) and 400 <= self.outcome < 500
 
 
+class SealKeeper(Protocol):
+    """Keeps the seal of the log where whoever can write the log's files cannot: in the store."""
+
+    def load(self) -> Seal | None: ...
+
+    def save(self, seal: Seal) -> None: ...
+
+
 @dataclass(slots=True)
 class _Window:
     began: float
@@ -79,7 +98,16 @@ class _Window:
 class Audit:
     """Appends to the log in `folder`. One process does, that which holds the store."""
 
-    def __init__(self, folder: Path, clock: Clock, file_bytes: int = FILE_BYTES):
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock,
+        file_bytes: int = FILE_BYTES,
+        keeper: SealKeeper | None = None,
+    ):
+        self._keeper = keeper
+        self._seal: Seal | None = None
+        self._intents = Intents(folder / "under-way")
         self._folder = folder
         self._clock = clock
         self._file_bytes = file_bytes
@@ -94,15 +122,57 @@ class Audit:
         self._syncer: threading.Timer | None = None
         self._closed = False
 
-    def record(self, entry: Entry) -> None:
+    def begin(self, entry: Entry) -> int | None:
+        """Note that what `entry` says is about to happen; `record` is to be given what this
+        returns, together with the outcome."""
+        with self._lock:
+            with suppress(OSError, ValueError):
+                if self._descriptor is None and not self._closed:
+                    self._open()
+            number = self._number
+        return self._intents.add(
+            {"n": number, "began": rfc3339(self._clock.now()), **_fields(entry)}
+        )
+
+    def name(self, intent: int | None, about: str) -> None:
+        """Say what a noted act is about, once that is known."""
+        if intent is not None:
+            self._intents.rename(intent, about)
+
+    def record(self, entry: Entry, intent: int | None = None) -> None:
         """Append a line. Never raises for a disk that does not take it: the line is then counted,
         and the next one that can be written holds `missing`, the number of lines not written."""
         with self._lock:
             if self._closed:
                 return
             self._report_floods()
-            if not entry.refused or self._admit(entry):
-                self._append(_fields(entry))
+            is_noted = not entry.refused or self._admit(entry)
+            is_done = self._append(_fields(entry)) if is_noted else True
+        if intent is not None and is_done:
+            self._intents.remove(intent)
+
+    def verify(self, known_hash: str | None = None) -> Verdict:
+        """See `speck.service.audit_log.verify`; lines may be added meanwhile. Raises InvalidError
+        when there is no log."""
+        seal = self._keeper.load() if self._keeper is not None else None
+        return verify(self._folder, known_hash, seal)
+
+    def report_unfinished(self) -> None:
+        """Record what a process that was killed had begun: it may have happened or not."""
+        left = self._intents.read_left()
+        lines = read_newest(self._folder, _RECENT) if left else []
+        for fields in left:
+            with suppress(*SPOILT):
+                if any(_is_line_of(line, fields) for line in lines):
+                    continue
+                detail: JsonObject = {
+                    key: fields[key] for key in ("request", "began") if key in fields
+                }
+                who = {"token": fields["token"], "address": fields["address"]}
+                self.record(
+                    Entry(fields["verb"], fields["object"], "unknown", **who, detail=detail)
+                )
+        self._intents.clear()
 
     def close(self) -> None:
         """Record what was only counted so far, and sync."""
@@ -112,6 +182,9 @@ class Audit:
             if self._syncer is not None:
                 self._syncer.cancel()
             self._close_file()
+            seal = self._newest_seal()
+        self._save(seal)
+        self._intents.close()
 
     # -- floods ---------------------------------------------------------------------------
 
@@ -143,7 +216,8 @@ class Audit:
 
     # -- writing --------------------------------------------------------------------------
 
-    def _append(self, fields: JsonObject) -> None:
+    def _append(self, fields: JsonObject) -> bool:
+        """Whether it could be written."""
         try:
             if shutil.disk_usage(self._folder.parent).free < RESERVE_BYTES:
                 raise OSError("too little room on the disk")
@@ -155,6 +229,8 @@ class Audit:
                 LOG.error("cannot write the audit log in %s: %s", self._folder, error)
             self._missing += 1
             self._close_file()
+            return False
+        return True
 
     def _write(self, fields: JsonObject) -> None:
         if self._size >= self._file_bytes:
@@ -167,14 +243,15 @@ class Audit:
             **({"missing": self._missing} if self._missing else {}),
             "previous": self._previous,
         }
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        text = json.dumps(record, separators=(",", ":")).encode()
+        line = (text if self._seal is None else self._seal.add_code(text)) + b"\n"
         written = os.write(self._descriptor, line)
         if written < len(line):
             os.ftruncate(self._descriptor, self._size)
             raise OSError("the disk is full")
         self._size += written
         self._number += 1
-        self._previous = _hash(line)
+        self._previous = hash_line(line)
         self._missing = 0
         if self._syncer is None:
             self._syncer = threading.Timer(SYNC_S, self._sync)
@@ -186,8 +263,8 @@ class Audit:
         the chain goes on from the last whole one, and says so."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files = list_files(self._folder)
-        self._file_number = _number_of(files[-1]) if files else 1
-        path = _path_of(self._folder, self._file_number)
+        self._file_number = number_of(files[-1]) if files else 1
+        path = path_of(self._folder, self._file_number)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(descriptor).st_size
@@ -199,17 +276,43 @@ class Audit:
             lines = content[:whole].splitlines(keepends=True)
             if not lines and len(files) > 1:
                 lines = files[-2].read_bytes().splitlines(keepends=True)[-1:]
-            self._number = _read_last_number(lines)
-            self._previous = _hash(lines[-1]) if lines else FIRST
+            self._number = read_last_number(lines)
+            self._previous = hash_line(lines[-1]) if lines else FIRST
+            self._go_on_from_seal()
         except BaseException:
             os.close(descriptor)
             raise
         self._descriptor, self._size = descriptor, whole
 
+    def _go_on_from_seal(self) -> None:
+        """Go on behind the newest line that the store knows, also if it is not there any more or
+        has been changed: then the chain has a gap that stays."""
+        if self._keeper is None:
+            return
+        self._seal = self._seal or self._keeper.load()
+        if self._seal is None:
+            self._seal = Seal(secrets.token_hex(32), self._number + 1, 0, FIRST)
+            self._save(self._seal)
+        if self._seal.n >= self._number and self._seal.n:
+            if self._seal.hash != self._previous:
+                LOG.error("the newest lines of the audit log in %s are missing", self._folder)
+            self._number, self._previous = self._seal.n, self._seal.hash
+
+    def _newest_seal(self) -> Seal | None:
+        """The seal of the log as it is."""
+        if self._seal is not None:
+            self._seal = replace(self._seal, n=self._number, hash=self._previous)
+        return self._seal
+
+    def _save(self, seal: Seal | None) -> None:
+        if self._keeper is not None and seal is not None:
+            with suppress(SpeckError):  # the next line saves a newer one
+                self._keeper.save(seal)
+
     def _begin_file(self) -> None:
         """Close the file and begin the next; its first line names the last hash of this one."""
         self._close_file()
-        path = _path_of(self._folder, self._file_number + 1)
+        path = path_of(self._folder, self._file_number + 1)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         self._file_number += 1
@@ -229,121 +332,12 @@ class Audit:
         with self._lock:
             self._syncer = None
             descriptor = None if self._descriptor is None else os.dup(self._descriptor)
+            seal = self._newest_seal()
         if descriptor is not None:  # outside the lock: a slow disk holds up no request
             with suppress(OSError):
                 os.fsync(descriptor)
+                self._save(seal)
             os.close(descriptor)
-
-
-# -- reading ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What `verify` found: how many lines, from which number on, the last hash, and faults."""
-
-    lines: int
-    first: int
-    last_hash: str
-    faults: tuple[str, ...]
-
-    def to_json(self) -> JsonObject:
-        return {
-            "ok": not self.faults,
-            "lines": self.lines,
-            "first": self.first,
-            "last_hash": self.last_hash,
-            "faults": list(self.faults),
-        }
-
-
-def list_files(folder: Path) -> list[Path]:
-    """The files of a log, oldest first."""
-    return sorted(folder.glob("[0-9]" * 8 + ".jsonl"))
-
-
-def read_entries(folder: Path, after: int = 0) -> Iterator[JsonObject]:
-    """The lines with a number above `after`, oldest first; lines that cannot be read are left
-    out. What is appended meanwhile may be missing."""
-    files = list_files(folder)
-    while len(files) > 1 and _first_number(files[1]) <= after + 1:
-        del files[0]
-    for file in files:
-        with file.open("rb") as lines:
-            for line in lines:
-                with suppress(*_SPOILT):
-                    entry = json.loads(line)
-                    if entry["n"] > after:
-                        yield entry
-
-
-def read_newest(folder: Path, count: int) -> list[JsonObject]:
-    """The newest `count` lines, oldest first."""
-    newest: list[JsonObject] = []
-    for file in reversed(list_files(folder)):
-        lines = file.read_bytes().splitlines()
-        while lines and len(newest) < count:
-            with suppress(ValueError, RecursionError):
-                newest.append(json.loads(lines.pop()))
-        if len(newest) >= count:
-            break
-    return newest[::-1]
-
-
-def verify(folder: Path, known_hash: str | None = None) -> Verdict:
-    """Check the chain of hashes; `known_hash` must be the hash of one of its lines.
-
-    Faults name the file and the line. Raises InvalidError when there is no log.
-    """
-    files = list_files(folder)
-    if not files:
-        raise InvalidError(f"cannot verify the audit log: there is none in {folder}")
-    faults: list[str] = []
-    previous, number, count, first, known = None, 0, 0, 0, known_hash is None
-    for file in files:
-        for index, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
-            place = f"{file.name}, line {index}"
-            fault = _find_fault(line, previous, number)
-            if fault is not None:
-                faults.append(f"{place}: {fault}")
-            with suppress(*_SPOILT):
-                number = _read_number(line)
-            first = first or number
-            previous = _hash(line)
-            known = known or previous == known_hash
-            count += 1
-    if not known:
-        faults.append(f"no line has the hash {known_hash}: lines were cut off or changed")
-    if count and (missing := _find_missing_beginning(files)) is not None:
-        faults.append(missing)
-    return Verdict(count, first, previous or FIRST, tuple(faults))
-
-
-def _find_fault(line: bytes, previous: str | None, number: int) -> str | None:
-    try:
-        record = json.loads(line)
-        named, own = record["previous"], record["n"]
-    except _SPOILT:
-        return "is no line of an audit log"
-    if previous is not None and named != previous:
-        return "does not follow the line before it: that was changed, removed or inserted"
-    if previous is not None and own != number + 1:
-        return f"has number {own} after {number}"
-    return None
-
-
-def _find_missing_beginning(files: list[Path]) -> str | None:
-    """A fault when lines are missing before the first, though no rotation has removed them."""
-    oldest = files[0]
-    if _number_of(oldest) > 1:
-        if len(files) >= FILES:
-            return None
-        return f"{oldest.name}: the files before it are missing, though {FILES} are kept"
-    line = _read_first_line(oldest)
-    with suppress(*_SPOILT):
-        if _read_number(line) == 1 and json.loads(line)["previous"] == FIRST:
-            return None
-    return f"{oldest.name}, line 1: does not begin the chain"
 
 
 def _fields(entry: Entry) -> JsonObject:
@@ -357,38 +351,7 @@ def _fields(entry: Entry) -> JsonObject:
     }
 
 
-def _path_of(folder: Path, number: int) -> Path:
-    return folder / f"{number:08d}.jsonl"
-
-
-def _number_of(file: Path) -> int:
-    return int(file.stem)
-
-
-def _read_first_line(file: Path) -> bytes:
-    with file.open("rb") as lines:
-        return lines.readline()
-
-
-def _first_number(file: Path) -> int:
-    try:
-        return _read_number(_read_first_line(file))
-    except _SPOILT:
-        return 1 << 62
-
-
-def _read_number(line: bytes) -> int:
-    return int(json.loads(line)["n"])
-
-
-def _read_last_number(lines: list[bytes]) -> int:
-    """The number of the last line. One that somebody has spoilt is counted: it is a fault that
-    `verify` finds, and no reason to record nothing more."""
-    for spoilt, line in enumerate(reversed(lines)):
-        with suppress(*_SPOILT):
-            return _read_number(line) + spoilt
-    return len(lines)
-
-
-def _hash(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
+def _is_line_of(line: JsonObject, intent: JsonObject) -> bool:
+    """Whether a line is that of an act that was noted before."""
+    same = all(line.get(key) == intent.get(key) for key in ("token", "verb", "request"))
+    return bool(same and line["n"] > intent["n"])

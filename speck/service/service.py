@@ -33,6 +33,7 @@ from speck.periodic import PeriodicTask
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
 from speck.service.audit import Audit, Entry
+from speck.service.audit_seal import StoredSeal
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
@@ -124,7 +125,7 @@ class Service:
         )
         self.links = Links(self.connections, self.closing)
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
-        self.audit = Audit(config.audit, self.clock)
+        self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
         self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
@@ -263,6 +264,7 @@ class Service:
     def _take_up(self, recovery: ChangeRecovery) -> None:
         """Go on with the changes that a stop of the service cut short."""
         try:
+            self.audit.report_unfinished()
             self.restored.notice_rollback()
             if self.records.restored is not None:
                 reason = self.records.restored["reason"]

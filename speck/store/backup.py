@@ -28,7 +28,7 @@ from speck.spec.json_size import has_more_values
 from speck.store.codec import from_json
 from speck.store.generations import begin_generation
 from speck.store.leveldb import MIGRATIONS, VERSION, Store
-from speck.store.tables import CHANGES, INSTALLATION
+from speck.store.tables import AUDIT, CHANGES, INSTALLATION
 
 _KIND = "speck-backup"
 _GZIP = 16 + zlib.MAX_WBITS
@@ -75,6 +75,8 @@ def write_backup(store: Store, now: datetime) -> Iterator[bytes]:
         digest.update(header)
         yield packer.compress(header)
         for key, record in scan(""):
+            if key == AUDIT:
+                continue
             tables[_table_of(key)] += 1
             line = _line({"key": key, "record": record, "crc": _checksum(key, record)})
             digest.update(line)

@@ -18,6 +18,10 @@ INSTALLATION = "meta/installation"
 RESTORED = "meta/restored"
 """The key of the record that a restored or copied store has until its state has been adopted."""
 
+AUDIT = "meta/audit"
+"""The key of the record of the audit log's newest line, and of the key of its codes. No backup
+holds it."""
+
 PLACE = "meta/place"
 """The key of the record of where the store was served last."""
 
@@ -143,7 +147,7 @@ class Tables:
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
         """"installation": its UUID and generation; "restored": when and why the service became so;
-        "place": where the store was served last."""
+        "place": where the store was served last; "audit": the seal of the audit log."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.heads = KeptTable(store, "head")

@@ -113,6 +113,15 @@ class AuditEntryShape(Shape):
     object = text("a path")
     outcome = fields.Raw(required=True, metadata={"description": "an HTTP status, or a word"})
     previous = text("SHA-256 of the line before")
+    code = optional_text("what only this service can make of the line")
+
+
+class AuditVerdictShape(Shape):
+    ok = fields.Boolean(required=True)
+    lines = integer("how many there are")
+    first = integer("number of the first; those before have been rotated away")
+    last_hash = text("SHA-256 of the last")
+    faults = list_of(fields.String(metadata={"description": "a line, and what is wrong with it"}))
 
 
 class HealthShape(Shape):

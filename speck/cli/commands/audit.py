@@ -14,7 +14,7 @@ from speck.model.values import JsonObject
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KNOWN = ("n", "at", "token", "address", "verb", "object", "outcome", "previous", "request")
+_KNOWN = ("n", "at", "token", "address", "verb", "object", "outcome", "previous", "request", "code")
 
 _home = click.option(
     "--home",
@@ -40,7 +40,7 @@ def tail(lines: int, home: str | None) -> None:
 
     Asks the service, which requires the role admin; with --home reads the files.
     """
-    from speck.service.audit import read_newest
+    from speck.service.audit_log import read_newest
 
     entries = client().audit(lines) if home is None else read_newest(_folder(home), lines)
     output().show({"entries": entries}, *map(_line, entries))
@@ -49,19 +49,22 @@ def tail(lines: int, home: str | None) -> None:
 @audit.command()
 @click.option("--contains", metavar="HASH", help="A hash noted earlier: its line must be there.")
 @_home
+@add_connection_options
 @add_output_option
 def verify(contains: str | None, home: str | None) -> None:
-    """Check the chain of hashes in the files, and print the last one.
+    """Check that every line is there as the service wrote it, and print the last hash.
 
-    Note that elsewhere: only `--contains` finds out that the newest lines were cut off. The exit
-    status is 1 when anything is wrong.
+    Reads the files of a home and what its store knows of the newest line; a service that holds the
+    store is asked, which requires the role admin. The exit status is 1 when anything is wrong.
     """
-    from speck.service.audit import verify as check
+    from speck.cli.messages import clean
+    from speck.cli.offline import verify_audit
 
-    verdict = check(_folder(home), contains)
-    head = f"{verdict.lines} lines from number {verdict.first} on; last hash {verdict.last_hash}"
-    output().show(verdict.to_json(), *verdict.faults, head)
-    if verdict.faults:
+    verdict = verify_audit(home, contains) or client().verify_audit(contains)
+    head = f"{verdict['lines']} lines from number {verdict['first']} on;"
+    head += f" last hash {verdict['last_hash']}"
+    output().show(verdict, *map(clean, verdict["faults"]), clean(head))
+    if not verdict["ok"]:
         click.get_current_context().exit(1)
 
 

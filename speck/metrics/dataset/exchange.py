@@ -18,7 +18,7 @@ from speck.errors import InvalidError
 from speck.metrics.dataset.arrivals import Arrivals
 from speck.metrics.dataset.files import check_composition
 from speck.metrics.dataset.foreign import is_foreign, list_ignored, tasks_of
-from speck.metrics.dataset.parsing import BATCH, FORMATS, Source, parse_columns
+from speck.metrics.dataset.parsing import BATCH, FORMATS, FORMULA, Source, parse_columns
 from speck.metrics.dataset.reading import Damaged, make_empty, read_pieces
 from speck.metrics.dataset.schema import ALONE, TABLES, TASKS, Table
 from speck.metrics.dataset.storage import Storage
@@ -103,7 +103,17 @@ class _Sheet:
                 lines = (json.dumps(_to_plain(row)) + "\n" for row in batch.to_pylist())
                 self._out.write("".join(lines).encode())
         else:
-            self._writer.write(rows if self._form == "parquet" else _to_text(rows))
+            self._writer.write(rows if self._form == "parquet" else _neutralise(_to_text(rows)))
+
+
+def _neutralise(rows: pa.Table) -> pa.Table:
+    """Begin texts that a spreadsheet would compute with an apostrophe, which an import takes
+    away. Topics and client ids are what users of a broker choose."""
+    for number, column in enumerate(rows.schema):
+        if pa.types.is_string(column.type):
+            cells = pc.replace_substring_regex(rows[column.name], FORMULA, r"'\1")
+            rows = rows.set_column(number, column.name, cells)
+    return rows
 
 
 def _to_plain(row: dict[str, Any]) -> dict[str, Any]:

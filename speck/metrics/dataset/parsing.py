@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speck.errors import InvalidError, Problem
+
+FORMULA = r"^([=+\-@\t\r\n'])"
+"""How a text of a CSV file begins that a spreadsheet would compute or cut, or that an export has
+begun with an apostrophe."""
 
 FORMATS = ("parquet", "csv", "jsonl")
 MOST_FAULTS = 20
@@ -108,7 +113,7 @@ class Source:
                     fault = f"does not have as many values as the header ({len(row)} columns)"
                     self.note_fault(reader.line_num, "", fault)
                 else:
-                    yield reader.line_num, {k: v if v != "" else None for k, v in row.items()}
+                    yield reader.line_num, {k: _unquote_cell(v) for k, v in row.items()}
         except csv.Error as error:
             self.note_fault(reader.line_num, "", f"is not valid CSV: {error}")
 
@@ -122,6 +127,13 @@ class Source:
             self.note_fault(number, "", "must be a JSON object, one on each line")
             return None
         return parsed
+
+
+def _unquote_cell(cell: str) -> str | None:
+    """A cell of a CSV file as it was before its export; None for an empty one."""
+    if cell.startswith("'") and re.match(FORMULA, cell[1:]):
+        return cell[1:]
+    return cell or None
 
 
 def parse_columns(source: Source, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -457,6 +457,20 @@ def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
         assert not any(line.startswith(unknown) for line in lines)
 
 
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_what_anybody_may_ask_for_is_rendered_once(
+    path: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = bench.client.get(path).data
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("rendered again")
+
+    for name in ("render_template", "document"):
+        monkeypatch.setattr(f"speck.api.system.{name}", fail)
+    assert bench.client.get(path).data == page
+
+
 def test_the_docs_need_no_other_host(bench: Bench) -> None:
     page = bench.client.get("/docs")
     assert not re.search(r"(src|href)=\"?(https?:)?//", page.text)

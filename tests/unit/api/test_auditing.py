@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from speck.model.scopes import Scopes
-from speck.service.audit import read_entries, verify
+from speck.service.audit_log import read_entries, verify
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 

@@ -488,6 +488,8 @@ CASES = [
     Case("DELETE", "/tokens/nothing", 404),
     Case("GET", "/audit", 200, shapes.AUDIT),
     Case("GET", "/audit?after=1&limit=2", 200, shapes.AUDIT),
+    Case("GET", "/audit/verdict", 200, shapes.AuditVerdictShape),
+    Case("GET", "/audit/verdict?contains=0", 200, shapes.AuditVerdictShape),
     Case("GET", "/backup", 200, media="application/gzip"),
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),

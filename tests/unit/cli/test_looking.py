@@ -23,7 +23,7 @@ import yaml
 from speck.binding import JobException
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
-from speck.service.audit import read_entries
+from speck.service.audit_log import read_entries
 from speck.store.backup import write_backup
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar

@@ -15,7 +15,7 @@ from speck.config import Config
 from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
-from speck.service.audit import read_entries
+from speck.service.audit_log import read_entries
 from speck.service.compositions import Request
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -296,3 +297,35 @@ def test_a_trace_as_json_lines_names_composition_and_site(tmp_path: Path) -> Non
     assert task_row["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     with pytest.raises(InvalidError, match=r"line 1, column composition: is '\.\./x'"):
         import_text(tmp_path, "x.jsonl", json.dumps({**row, "composition": "../x"}))
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''", "'"]
+HARMLESS = ["plant/line", "a=b", "it's", "1"]
+
+
+def test_cells_of_a_csv_file_compute_nothing_and_are_imported_as_they_were(tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    writer = Writer(LocalStorage(folder), clock=HandClock())
+    names = [*FORMULAS, *HARMLESS]
+    writer.append(TASKS, [task(number, job_name=name) for number, name in enumerate(names)])
+    writer.flush()
+    path = exported(folder, TASKS, "csv", tmp_path / "tasks.csv")
+    with path.open(newline="") as lines:
+        cells = [row["job_name"] for row in csv.DictReader(lines)]
+    assert sorted(cells) == sorted([*(f"'{name}" for name in FORMULAS), *HARMLESS])
+    with path.open(newline="") as lines:
+        texts = [cell for row in csv.reader(lines) for cell in row if not _is_number(cell)]
+    assert not [cell for cell in texts if cell[:1] in tuple("=+-@\t\r\n")]
+    for form in FORMATS:
+        other = tmp_path / form
+        file = exported(folder, TASKS, form, tmp_path / f"again.{form}")
+        import_file(LocalStorage(other), file, "again", form)
+        assert list_rows(other, TASKS) == list_rows(folder, TASKS)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
