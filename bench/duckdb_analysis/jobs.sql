@@ -81,7 +81,9 @@ judged as (
   select *,
     list_filter([
       case when most_pairs < 3 then printf('%d usable pairs of samples', most_pairs) end,
-      case when in_rate is null then 'input records are not reported' end,
+      case when in_rate is null then 'input records are not reported' end
+    ], lambda text: text is not null) as rate_why,
+    rate_why || list_filter([
       case when in_rate * seconds < 20
         then printf('only %.0f input records', in_rate * seconds) end,
       case when busy is null and pairs > 0 then 'busy time is not reported' end,
@@ -145,6 +147,9 @@ select
       and coalesce(contended_share, 0) <= 0.3 then 'medium'
     else 'low'
   end as confidence,
+  case when len(rate_why) = 0 then 'sufficient' else 'insufficient' end as rate_evidence, rate_why,
+  case when len(rate_why) = 0 then coalesce(cpu, busy * cpu_share) * coalesce(pace, 1) end
+    as reference_cores,
   seconds, row_count - duplicates as samples, in_rate, out_rate, selectivity, core_s_per_record,
   core_s_per_record * coalesce(pace, 1) as reference_core_s_per_record,
   true_processing_rate, true_processing_rate * selectivity as true_output_rate,
