@@ -1,8 +1,10 @@
 """The analysis of speck.analyzer once more, in SQL of its own that DuckDB runs over the raw rows.
 
 It follows the definitions in docs/metrics.md and in the docstrings of speck.analyzer, and shares no
-code with it: `comparison.find_differences` compares the two figure by figure. Forecasts and the
-list of damaged files are not in it. Begin with `rates.sql`; the files run in the order of `_PARTS`.
+code with it: `comparison.find_differences` compares the two figure by figure. It has what comes of
+the rows themselves: samples, jobs, sites and ends of links; not what speck.analyzer computes of
+these without Spark (rates of links, origins, ranking, bottlenecks), nor forecasts and the list of
+damaged files. Begin with `rates.sql`; the files run in the order of `_PARTS`.
 
     python -m bench.duckdb_analysis DATASET --since TIME --until TIME --out FILE
 """
@@ -24,7 +26,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _TEN_MINUTES, _HOUR = 600_000_000, 3_600_000_000
 _LONG_S, _VERY_LONG_S = 7200.0, 28_800.0
 _PLANS_BEFORE = 2 * _HOUR
-_PARTS = ("macros", "rates", "sites", "ends", "jobs", "joined_links")
+_PARTS = ("macros", "rates", "sites", "ends", "jobs")
 _END = ("source_site", "source_topic", "sink_site", "sink_topic")
 _NOT_OF_JOBS = {"tier", "state_why", "bytes_in_rate", "bytes_out_rate", *_END}
 _OF_SITES = (
@@ -32,6 +34,19 @@ _OF_SITES = (
     *("uplink_mbps", "heap_bytes", "heap_max_bytes", "heap_bytes_per_subtask"),
     *("heap_per_state_byte", "load"),
 )
+
+
+_OF_ENDS = (
+    "composition, broker_site, topic, role, client_id, job_name, records_per_s as counted_per_s,"
+    " lag, lag_per_s, lag_fit"
+)
+
+_ONE_A_JOB = """
+    qualify row_number() over (
+      partition by composition, broker_site, topic, role, job_name,
+        case when job_name is null then client_id end
+      order by last_us desc, client_id) = 1"""
+"""A job that changed its id was seen under both."""
 
 
 def analyse(
@@ -48,9 +63,6 @@ def analyse(
     for table in (TASKS, SITES, LINKS, PLANS):
         _open(database, root, table)
     for part in _PARTS:
-        _run(database, part)
-    _find_origins(database)
-    for part in ("ranking", "bottlenecks"):
         _run(database, part)
     return _render(database)
 
@@ -98,35 +110,6 @@ def _run(database: duckdb.DuckDBPyConnection, part: str) -> None:
     database.execute(Path(__file__).with_name(f"{part}.sql").read_text())
 
 
-def _find_origins(database: duckdb.DuckDBPyConnection) -> None:
-    """Fill `origins` round by round. Raises ValueError for jobs in a circle."""
-    database.execute(
-        """
-        create temp table hops as
-        select {'site': source_site, 'topic': source_topic} as source,
-          {'site': sink_site, 'topic': sink_topic} as sink, bytes_out_rate as bytes
-        from jobs
-        where source_site is not null and source_topic is not null
-          and sink_site is not null and sink_topic is not null;
-        create temp table origins (
-          link struct(site varchar, topic varchar), edge varchar, share double, is_known boolean)
-        """
-    )
-    count = "select count(distinct link) from origins"
-    known = -1
-    while (now := _count(database, count)) > known:
-        known = now
-        _run(database, "origins")
-    links = "select count(*) from (select source from hops union select sink from hops)"
-    if _count(database, links) > known:
-        raise ValueError("cannot find the origins of data: some jobs feed each other in a circle")
-
-
-def _count(database: duckdb.DuckDBPyConnection, query: str) -> int:
-    (value,) = database.execute(query).fetchall()[0]
-    return int(value)
-
-
 def _render(database: duckdb.DuckDBPyConnection) -> JsonObject:
     ours = "getvariable('composition') is null or composition = getvariable('composition')"
     samples = "rows", "duplicates", "resets", "gaps", "nan", "contended"
@@ -143,12 +126,10 @@ def _render(database: duckdb.DuckDBPyConnection) -> JsonObject:
     return {
         "samples": next(_fetch(database, f"select {sums} from task_rates")),
         "jobs": jobs,
-        "links": list(_fetch(database, "select * from link_rates")),
+        "ends": list(_fetch(database, f"select {_OF_ENDS} from ends where ({ours}) {_ONE_A_JOB}")),
         "sites": list(
             _fetch(database, f"select site as name, {', '.join(_OF_SITES)} from site_loads")
         ),
-        "ranking": list(_fetch(database, "select * from ranking")),
-        "bottlenecks": list(_fetch(database, "select * from bottlenecks")),
     }
 
 

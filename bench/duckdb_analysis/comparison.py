@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from speck.model.values import JsonObject
 
 TOLERANCE = 1e-6
-_SECTIONS = ("samples", "jobs", "links", "sites", "ranking", "bottlenecks")
+_SECTIONS = ("samples", "jobs", "ends", "sites")
+_LAGS = ("lag", "lag_per_s", "lag_fit")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _IDENTITY = (
-    *("composition", "job_name", "broker_site", "topic", "client_id", "vertex", "subtask"),
-    *("kind", "name", "value"),
+    *("composition", "job_name", "broker_site", "topic", "role", "client_id", "vertex", "subtask"),
+    "name",
 )
 """What orders the rows of a list: the first ones that they have."""
 
@@ -24,13 +25,33 @@ def find_differences(one: JsonObject, other: JsonObject) -> tuple[int, list[str]
     sentences, which are rounded, by more than one of their last digit."""
     found: list[str] = []
     count = 0
-    for place, its, theirs in _pair(
-        {name: one.get(name) for name in _SECTIONS}, {name: other.get(name) for name in _SECTIONS}
-    ):
+    for place, its, theirs in _pair(_select(one), _select(other)):
         count += 1
         if not _equal(its, theirs):
             found.append(f"{place}: {its!r}, {theirs!r}")
     return count, found
+
+
+def _select(analysis: JsonObject) -> JsonObject:
+    """The sections that are compared."""
+    ends = analysis["ends"] if "ends" in analysis else list(_list_ends(analysis["links"]))
+    return {name: {**analysis, "ends": ends}.get(name) for name in _SECTIONS}
+
+
+def _list_ends(links: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """The ends of links for which numbers were published, as DuckDB's analysis has them."""
+    for link in links:
+        for role in ("producer", "reader"):
+            for end in link[f"{role}s"]:
+                if end["client_id"] is not None:
+                    place = {name: link[name] for name in ("composition", "broker_site", "topic")}
+                    names = {name: end[name] for name in ("client_id", "job_name", "counted_per_s")}
+                    yield {
+                        **place,
+                        "role": role,
+                        **names,
+                        **{name: end.get(name) for name in _LAGS},
+                    }
 
 
 def _pair(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,21 +1,5 @@
 -- What jobs cost: one row for each, of the incarnation that represents it.
 
-create temp table chosen as
-with located as (
-  select *,
-    site is not distinct from
-      arg_max_null(site, last_us) over (partition by composition, job_name) as is_here,
-    max(last_us) over (partition by composition, job_name) as newest_us,
-    coalesce(busy_s >= 1, false) or coalesce(seconds >= 60, false) as has_cost
-  from job_rates
-)
-select * exclude (last_us, newest_us), newest_us as last_us
-from located
-where is_here
-qualify row_number() over (
-  partition by composition, job_name
-  order by has_cost desc, last_us desc, attempt desc nulls last, engine_job_id) = 1;
-
 create temp table wires as
 with newest as (
   select *, epoch_us("at") as us
@@ -31,6 +15,49 @@ select engine_job_id,
   arg_max_null(sink_site, us) as sink_site, arg_max_null(sink_topic, us) as sink_topic
 from newest
 group by engine_job_id;
+
+create temp table chosen as
+with located as (
+  select job_rates.*, source_topic, sink_topic,
+    site is not distinct from
+      arg_max_null(site, last_us) over (partition by composition, job_name) as is_here,
+    max(last_us) over (partition by composition, job_name) as newest_us,
+    coalesce(busy_s >= 1, false) or coalesce(seconds >= 60, false) as has_cost,
+    count(*) over alike as incarnations,
+    (max(last_us) over alike - min(first_us) over alike) / 1e6 as present_s,
+    least(1, sum(seconds) over alike / nullif(present_s, 0)) as covered
+  from job_rates
+  left join wires using (engine_job_id)
+  window alike as (partition by composition, job_name, source_topic, sink_topic)
+),
+-- over all incarnations of the same topics; a pause counts as time without records
+averaged as (
+  select *,
+    case when covered >= 0.9 and incarnations = 1 then in_rate
+      else sum(in_rate * seconds) over alike / case when covered >= 0.9
+        then sum(seconds) filter (in_rate is not null) over alike else present_s end
+      end as mean_in_rate,
+    case when covered >= 0.9 and incarnations = 1 then out_rate
+      else sum(out_rate * seconds) over alike / case when covered >= 0.9
+        then sum(seconds) filter (out_rate is not null) over alike else present_s end
+      end as mean_out_rate,
+    case when covered >= 0.9 and incarnations = 1 then bytes_in_rate
+      else sum(bytes_in_rate * seconds) over alike / case when covered >= 0.9
+        then sum(seconds) filter (bytes_in_rate is not null) over alike else present_s end
+      end as mean_bytes_in_rate,
+    case when covered >= 0.9 and incarnations = 1 then bytes_out_rate
+      else sum(bytes_out_rate * seconds) over alike / case when covered >= 0.9
+        then sum(seconds) filter (bytes_out_rate is not null) over alike else present_s end
+      end as mean_bytes_out_rate
+  from located
+  window alike as (partition by composition, job_name, source_topic, sink_topic)
+)
+select * exclude (last_us, newest_us, source_topic, sink_topic), newest_us as last_us
+from averaged
+where is_here
+qualify row_number() over (
+  partition by composition, job_name
+  order by has_cost desc, last_us desc, attempt desc nulls last, engine_job_id) = 1;
 
 create temp table jobs as
 with lags as (
@@ -81,7 +108,9 @@ judged as (
   select *,
     list_filter([
       case when most_pairs < 3 then printf('%d usable pairs of samples', most_pairs) end,
-      case when in_rate is null then 'input records are not reported' end
+      case when in_rate is null then 'input records are not reported' end,
+      case when covered < 0.5
+        then printf('measured for %.0f %% of the time since it was first seen', covered * 100) end
     ], lambda text: text is not null) as rate_why,
     rate_why || list_filter([
       case when in_rate * seconds < 20
@@ -150,13 +179,14 @@ select
   case when len(rate_why) = 0 then 'sufficient' else 'insufficient' end as rate_evidence, rate_why,
   case when len(rate_why) = 0 then coalesce(cpu, busy * cpu_share) * coalesce(pace, 1) end
     as reference_cores,
-  seconds, row_count - duplicates as samples, in_rate, out_rate, selectivity, core_s_per_record,
+  seconds, covered, row_count - duplicates as samples,
+  mean_in_rate as in_rate, mean_out_rate as out_rate, selectivity, core_s_per_record,
   core_s_per_record * coalesce(pace, 1) as reference_core_s_per_record,
   true_processing_rate, true_processing_rate * selectivity as true_output_rate,
   per_useful_second(out_rate, busy, busy_s) as "trueOutputProcessingRate",
   rates as tasks, busiest as utilisation, back_pressured, lower_bound,
-  contended_share as contended, bytes_in_rate, bytes_out_rate, bytes_in_per_record,
-  bytes_out_per_record, restarts, stateful, state_why, checkpoint_bytes as state_bytes,
+  contended_share as contended, mean_bytes_in_rate as bytes_in_rate,
+  mean_bytes_out_rate as bytes_out_rate, bytes_in_per_record, bytes_out_per_record, restarts, stateful, state_why, checkpoint_bytes as state_bytes,
   state_bytes_per_s,
   subtasks * subtask_bytes + coalesce(checkpoint_bytes, 0) * state_factor as heap_bytes,
   state_bytes_per_s * state_factor as heap_bytes_per_s,

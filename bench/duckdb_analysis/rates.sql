@@ -182,7 +182,7 @@ with incarnations as (
     sum_of_some(is_source, in_rate) as in_rate, sum_of_some(is_sink, out_rate) as out_rate,
     sum_of_some(is_source, bytes_in_rate) as bytes_in_rate,
     sum_of_some(is_sink, bytes_out_rate) as bytes_out_rate,
-    max(last_us) as last_us, max(restarts) as restarts,
+    min(first_us) as first_us, max(last_us) as last_us, max(restarts) as restarts,
     newest_of(checkpoint_bytes, last_us) as checkpoint_bytes,
     newest_of(checkpoint_ms, last_us) as checkpoint_ms
   from task_rates

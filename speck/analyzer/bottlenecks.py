@@ -1,71 +1,80 @@
-"""Finds bottlenecks: busy and back-pressured jobs, lagging links, full sites."""
+"""Finds bottlenecks: busy and back-pressured jobs, lagging links, full sites. Pure."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Iterable, Iterator
 
-from speck.analyzer.contracts import Contract
-from speck.analyzer.features import JOBS
-from speck.analyzer.links import LINKS_RATED
 from speck.analyzer.ranking import FULL
-from speck.analyzer.sites import SITES_LOADED
+from speck.model.values import JsonObject
+from speck.placement.evidence import QUEUE_FIT
 
 BUSY = 0.8
 BACK_PRESSURED = 0.1
-LAG_FIT = 0.5
-"""A lag grows if a line fits it at least this well (r squared); most lags only fluctuate."""
 LAG_S = 10.0
-"""... and if it has grown by at least this many seconds of the reader's input."""
-
-BOTTLENECKS = Contract(
-    "bottlenecks", {"kind": "string", "name": "string", "value": "double", "why": "string"}
-)
+"""A lag grows if a line fits it (`QUEUE_FIT`; most lags only fluctuate) and it has grown by at
+least this many seconds of the reader's input."""
 
 
 def find_bottlenecks(
-    jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float
-) -> DataFrame:
-    """JOBS, LINKS_RATED and SITES_LOADED of a window of `seconds` -> BOTTLENECKS."""
-    step = "find bottlenecks"
-    return BOTTLENECKS.query(
-        step,
-        f"""
-        SELECT 'job' AS kind, job_name AS name, utilisation AS value,
-          format_string(
-            '%s at %s is busy for %.0f %% of the time: it receives %.0f records/s, its limit is %s',
-            job_name, site, utilisation * 100, coalesce(in_rate, 0D),
-            coalesce(format_string('%.0f', true_processing_rate), 'unknown')) AS why
-        FROM {{jobs}} WHERE NOT ended AND utilisation > {BUSY}
-        UNION ALL
-        SELECT 'job', job_name, back_pressured,
-          format_string(
-            '%s at %s is back-pressured for %.0f %% of the time: the broker of its sink'
-              ' (%s, at %s) or the network to it accepts less than the job sends',
-            job_name, site, back_pressured * 100, coalesce(sink_topic, 'an unknown topic'),
-            coalesce(sink_site, 'an unknown site'))
-        FROM {{jobs}}
-        WHERE NOT ended AND back_pressured > {BACK_PRESSURED}
-          AND coalesce(utilisation, 0D) <= {BUSY}
-        UNION ALL
-        SELECT 'link', concat_ws('/', broker_site, topic), reader.lag_per_s,
-          format_string(
-            '%s lags on %s: %d messages wait, %.1f more each second',
-            coalesce(reader.job_name, reader.client_id), concat_ws('/', broker_site, topic),
-            reader.lag, reader.lag_per_s)
-        FROM (SELECT broker_site, topic, explode(readers) AS reader FROM {{links}})
-        WHERE reader.lag_fit >= {LAG_FIT}
-          AND reader.lag_per_s * {seconds!r}D
-            > greatest(100D, {LAG_S} * coalesce(reader.records_per_s, 0D))
-        UNION ALL
-        SELECT 'site', site, load / (cores * coalesce(pace, 1D)),
-          format_string(
-            '%s uses %.2f of %.2f reference core-seconds per second',
-            site, load, cores * coalesce(pace, 1D))
-        FROM {{sites}}
-        WHERE cores * coalesce(pace, 1D) > 0 AND load / (cores * coalesce(pace, 1D)) > {FULL}
-        ORDER BY kind, value DESC, name
-        """,
-        jobs=JOBS.check(jobs, step),
-        links=LINKS_RATED.check(links, step),
-        sites=SITES_LOADED.check(sites, step),
-    )
+    jobs: Iterable[JsonObject],
+    links: Iterable[JsonObject],
+    sites: Iterable[JsonObject],
+    seconds: float,
+) -> list[JsonObject]:
+    """Rows of JOBS, links, and sites with their `load`, of a window of `seconds` -> `kind`, `name`,
+    `value` and `why` of each, the largest value of a kind first."""
+    found = [*_list_jobs(jobs), *_list_links(links, seconds), *_list_sites(sites)]
+    rows = [dict(zip(("kind", "name", "value", "why"), each, strict=True)) for each in found]
+    return sorted(rows, key=lambda row: (row["kind"], -row["value"], row["name"]))
+
+
+_Found = tuple[str, str, float, str]
+
+
+def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Found]:
+    for job in jobs:
+        name, site, busy = job["job_name"], job["site"], job["utilisation"] or 0.0
+        back = job["back_pressured"] or 0.0
+        if job["ended"]:
+            continue
+        if busy > BUSY:
+            limit = job["true_processing_rate"]
+            yield (
+                *("job", name, busy),
+                f"{name} at {site} is busy for {busy * 100:.0f} % of the time: it receives"
+                f" {job['in_rate'] or 0.0:.0f} records/s, its limit is"
+                f" {'unknown' if limit is None else format(limit, '.0f')}",
+            )
+        elif back > BACK_PRESSURED:
+            yield (
+                *("job", name, back),
+                f"{name} at {site} is back-pressured for {back * 100:.0f} % of the time: the broker"
+                f" of its sink ({job['sink_topic'] or 'an unknown topic'}, at"
+                f" {job['sink_site'] or 'an unknown site'}) or the network to it accepts less than"
+                " the job sends",
+            )
+
+
+def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Found]:
+    for link in links:
+        name = "/".join(part for part in (link["broker_site"], link["topic"]) if part is not None)
+        for reader in link["readers"]:
+            growth, rate = reader["lag_per_s"] or 0.0, reader["records_per_s"] or 0.0
+            fits = (reader["lag_fit"] or 0.0) >= QUEUE_FIT
+            if fits and growth * seconds > max(100.0, LAG_S * rate):
+                yield (
+                    *("link", name, growth),
+                    f"{reader['job_name'] or reader['client_id']} lags on {name}: {reader['lag']}"
+                    f" messages wait, {growth:.1f} more each second",
+                )
+
+
+def _list_sites(sites: Iterable[JsonObject]) -> Iterator[_Found]:
+    for site in sites:
+        capacity = (site["cores"] or 0.0) * (1.0 if site["pace"] is None else site["pace"])
+        if capacity > 0 and site["load"] / capacity > FULL:
+            yield (
+                *("site", site["site"], site["load"] / capacity),
+                f"{site['site']} uses {site['load']:.2f} of {capacity:.2f} reference core-seconds"
+                " per second",
+            )

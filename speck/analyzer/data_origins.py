@@ -1,71 +1,133 @@
-"""Data origin: at which edges the data of a link is produced, and the share of each edge."""
+"""The graph of jobs between links, for tracing where data enters (`speck.placement.origins`). Pure.
+
+A link that no job writes is fed from outside, and so is one that is declared as an input. If jobs
+write to it as well, outsiders send what its readers take beyond that.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
-Link = tuple[str, str]
-"""(site of the broker, topic)"""
+from speck.analyzer.links import Link, sink_of, source_of
+from speck.model.values import JsonObject
+from speck.placement.evidence import NOISE, SUFFICIENT, doubt_rates
+from speck.placement.origins import Mix, Origin, Tracer
 
-Shares = Mapping[str | None, float]
-"""Edge -> share of the bytes produced there; None: produced at no edge."""
+PLAN_AGE = timedelta(minutes=65)
+"""The plan of a job that runs is written once an hour."""
+
+_Wired = tuple[str | None, str, Link | None, Link | None]
+"""(composition, job, source, sink)"""
 
 
 class DataOrigins:
-    """A graph of jobs between links. Each link is computed once: graphs may be deep and wide."""
+    """Where the data that jobs process enters the system."""
 
-    def __init__(self, edges: Collection[str]) -> None:
-        self._edges = frozenset(edges)
-        self._inputs: defaultdict[Link, list[tuple[Link, float | None]]] = defaultdict(list)
-        self._results: dict[Link, tuple[Shares, bool]] = {}
+    def __init__(
+        self,
+        jobs: Sequence[JsonObject],
+        links: Sequence[JsonObject],
+        plans: Sequence[JsonObject] = (),
+    ) -> None:
+        """Rows of JOBS, links as `join_links` renders them, and rows of PLANS_WIRED: those of all
+        compositions, since jobs of one may feed another."""
+        self._tracer: Tracer[Link] = Tracer()
+        self._read: set[Link] = set()
+        self._declared = {
+            link for job in jobs if job["source_is_input"] and (link := source_of(job)) is not None
+        }
+        self._written: dict[Link, list[float | None]] = {}
+        for job in jobs:
+            self._add_job(job["job_name"], source_of(job), sink_of(job), job)
+        for _, name, source, sink in _list_unseen_jobs(jobs, links, plans):
+            self._add_job(name, source, sink, None)
+        self._add_inputs(links)
 
-    def add(self, source: Link, sink: Link, bytes_out_rate: float | None) -> None:
-        """Add a job from `source` to `sink`. Add all jobs before the first call of `origins_of`."""
-        self._inputs[sink].append((source, bytes_out_rate))
+    def of(self, job: JsonObject) -> Mix:
+        """The origins of what a row of JOBS processes; the job itself if it has no input. Nothing
+        is known of a job whose links are not."""
+        source = source_of(job)
+        if source is None and sink_of(job) is None:
+            return Mix({}, False)
+        if source is None or _takes_nothing(job):
+            return Mix({Origin("job", job["job_name"]): 1.0}, True)
+        return self._tracer.trace(source)
 
-    def origins_of(self, link: Link) -> tuple[Shares, bool]:
-        """The origins of a link's data, and whether their shares are known.
+    def _add_job(
+        self, name: str, source: Link | None, sink: Link | None, job: JsonObject | None
+    ) -> None:
+        """`job`: its row; None: it has none, so what it writes is not known."""
+        if source is not None:
+            self._read.add(source)
+        if sink is None:
+            return
+        sent = None if job is None else _sent_bytes_of(job)
+        self._written.setdefault(sink, []).append(sent)
+        if source is None or (job is not None and _takes_nothing(job)):
+            self._tracer.enter(sink, Origin("job", name), sent)
+        else:
+            self._tracer.flow(source, sink, sent)
 
-        If several jobs feed the link and a rate is missing, only the names of the edges are known.
-        Data that a link's own output feeds back to it does not count.
-        """
-        visited = {link}
-        path: list[tuple[Link, Iterator[Link]]] = [(link, self._list_sources(link))]
-        while path:
-            last, sources = path[-1]
-            next_link = next((source for source in sources if source not in visited), None)
-            if next_link is None:
-                path.pop()
-                if last not in self._results:
-                    self._results[last] = self._mix(last)
-            elif next_link not in self._results:
-                visited.add(next_link)
-                path.append((next_link, self._list_sources(next_link)))
-        return self._results[link]
+    def _add_inputs(self, links: Iterable[JsonObject]) -> None:
+        """Add what outsiders send."""
+        for link in self._read - self._written.keys():
+            self._enter(link, None)
+        rates = {Link(row["broker_site"], row["topic"]): row for row in links}
+        for link in self._find_fed(rates.values()) & self._written.keys():
+            row = rates.get(link, {})
+            total = row["bytes_per_s"] if row.get("evidence") == SUFFICIENT else None
+            written = [sent for sent in self._written[link] if sent is not None]
+            if total is None or len(written) < len(self._written[link]):
+                self._enter(link, None)
+            elif total - sum(written) > NOISE * sum(written):
+                self._enter(link, total - sum(written))
 
-    def _list_sources(self, link: Link) -> Iterator[Link]:
-        if link[0] in self._edges:
-            return iter(())
-        return (source for source, _ in self._inputs[link])
+    def _find_fed(self, links: Iterable[JsonObject]) -> set[Link]:
+        """Links at which outsiders were seen to send, and those that are declared as inputs."""
+        seen = {
+            Link(row["broker_site"], row["topic"])
+            for row in links
+            if any(end["job_name"] is None for end in row["producers"])
+        }
+        return seen | self._declared
 
-    def _mix(self, link: Link) -> tuple[Shares, bool]:
-        if link[0] in self._edges:
-            return {link[0]: 1.0}, True
-        parts = [(self._results[s], rate) for s, rate in self._inputs[link] if s in self._results]
-        origins = {origin for (shares, _), _ in parts for origin in shares}
-        if not parts:
-            return {None: 1.0}, True
-        if len(origins) == 1:
-            return dict.fromkeys(origins, 1.0), True
-        bytes_by_origin = dict.fromkeys(origins, 0.0)
-        for (shares, _), rate in parts:
-            for origin, share in shares.items():
-                bytes_by_origin[origin] += (rate or 0.0) * share
-        total = sum(bytes_by_origin.values())
-        is_known = total > 0 and all(
-            part_is_known and rate is not None for (_, part_is_known), rate in parts
-        )
-        return {
-            origin: part / total if total else 0.0 for origin, part in bytes_by_origin.items()
-        }, is_known
+    def _enter(self, link: Link, bytes_per_s: float | None) -> None:
+        if link.site is not None:
+            self._tracer.enter(link, Origin("site", link.site), bytes_per_s)
+
+
+def _sent_bytes_of(job: JsonObject) -> float | None:
+    """Bytes per second that a job writes; None without evidence."""
+    if doubt_rates(job) is not None:
+        return None
+    sent: float | None = job["bytes_out_rate"]
+    return 0.0 if sent is None and job["out_rate"] == 0 else sent
+
+
+def _takes_nothing(job: JsonObject) -> bool:
+    """Whether a job was seen to write without reading anything."""
+    return job["in_rate"] == 0 and (job["out_rate"] or 0.0) > 0
+
+
+def _list_unseen_jobs(
+    jobs: Iterable[JsonObject], links: Iterable[JsonObject], plans: Sequence[JsonObject]
+) -> Iterator[_Wired]:
+    """Jobs that run without a sample in the window. Their links are known by the ends that brokers
+    report, else by their plans; otherwise what they write would seem to come from outside."""
+    seen = {(job["composition"], job["job_name"]) for job in jobs}
+    unseen: dict[tuple[str | None, str], list[Link | None]] = {}
+    newest = max((plan["at"] for plan in plans), default=datetime.min)
+    for plan in sorted(plans, key=lambda plan: plan["at"]):
+        key = plan["composition"], plan["job_name"]
+        if key not in seen and plan["at"] >= newest - PLAN_AGE:
+            unseen[key] = [source_of(plan), sink_of(plan)]
+    for row in links:
+        link = Link(row["broker_site"], row["topic"])
+        for place, role in enumerate(("readers", "producers")):
+            for end in row[role]:
+                key = row["composition"], end["job_name"]
+                if end["job_name"] is not None and key not in seen:
+                    unseen.setdefault(key, [None, None])[place] = link
+    for (composition, name), (source, sink) in unseen.items():
+        yield composition, name, source, sink

@@ -14,17 +14,20 @@ from pyspark.sql import DataFrame
 from speck.analyzer.contracts import Contract
 from speck.analyzer.memory import STATE_FACTOR
 from speck.analyzer.rates import (
-    JOBS_RATED,
+    JOBS_CHOSEN,
+    MEAN_RATES,
     MIN_BUSY_S,
     SUBTASK_RATES,
     TRUE_OUTPUT,
     divide_by_busy_time,
 )
-from speck.analyzer.sites import SITES_LOADED, SITES_USED
+from speck.analyzer.sites import SITES_USED
 from speck.analyzer.state import IS_STATEFUL, PLANS_WIRED, STATE_WHY
 from speck.placement.instance import MEMORY_BYTES
 
 MIN_PAIRS = 3
+LEAST_COVERED = 0.5
+"""Minimum share of the time since a job was first seen in the window in which it was measured."""
 MIN_RECORDS = 20
 MIN_WORKED = 0.02
 """Minimum share of busy time in busy and back-pressured time. The busy time of a job that is
@@ -60,6 +63,7 @@ JOBS = Contract(
         "rate_why": "array<string>",
         "confidence": "string",
         "seconds": "double",
+        "covered": "double",  # share of the time since it was first seen that was measured
         "samples": "bigint",
         "in_rate": "double",
         "out_rate": "double",
@@ -94,6 +98,7 @@ JOBS = Contract(
         "source_topic": "string",
         "sink_site": "string",
         "sink_topic": "string",
+        "source_is_input": "boolean",
     },
 )
 
@@ -101,7 +106,8 @@ JOBS = Contract(
 def describe_jobs(
     rated: DataFrame, plans: DataFrame, sites: DataFrame, lags: DataFrame
 ) -> DataFrame:
-    """JOBS_RATED (one incarnation a job), PLANS_WIRED, SITES_USED and LAGS -> JOBS."""
+    """JOBS_CHOSEN, PLANS_WIRED, SITES_USED and LAGS -> JOBS. Costs and all other figures of a
+    record are of the incarnation that represents the job; its rates are the means."""
     step = "describe jobs"
     return JOBS.query(
         step,
@@ -110,11 +116,13 @@ def describe_jobs(
           SELECT rated.*, {IS_STATEFUL} AS stateful, {STATE_WHY} AS state_why,
             coalesce(pinned, false) AS pinned,
             source_site, source_topic, sink_site, sink_topic,
+            coalesce(source_is_input, false) AS source_is_input,
             tier, cores, pace, site_cpu, site_busy, polled_at, lag,
             coalesce(heap_bytes_per_subtask, {MEMORY_BYTES}D) AS subtask_bytes,
             coalesce(heap_per_state_byte, {STATE_FACTOR}D) AS state_factor
           FROM {{rated}} AS rated
-          LEFT JOIN {{plans}} USING (engine_job_id)
+          LEFT JOIN (SELECT * EXCEPT (composition, job_name, at) FROM {{plans}})
+            USING (engine_job_id)
           LEFT JOIN (
             SELECT site, tier, cores, pace, cpu AS site_cpu, busy AS site_busy,
               last_at AS polled_at, heap_bytes_per_subtask, heap_per_state_byte
@@ -173,7 +181,7 @@ def describe_jobs(
           core_s_per_record * coalesce(pace, 1D) AS reference_core_s_per_record,
           cores_used * coalesce(pace, 1D) AS reference_cores,
           true_processing_rate * selectivity AS true_output_rate,
-          {divide_by_busy_time("out_rate", "busy")} AS {TRUE_OUTPUT},
+          {divide_by_busy_time("own_out_rate", "busy")} AS {TRUE_OUTPUT},
           rates AS tasks,
           subtasks * subtask_bytes + coalesce(checkpoint_bytes, 0L) * state_factor AS heap_bytes,
           state_bytes_per_s * state_factor AS heap_bytes_per_s,
@@ -184,30 +192,16 @@ def describe_jobs(
           checkpoint_ms / 1000D AS checkpoint_s,
           concat(objections, {list_of(_REMARKS)}) AS why,
           {_CONFIDENCE} AS confidence
-        FROM (SELECT * EXCEPT (contended) FROM bounded)
+        FROM (
+          SELECT * EXCEPT (contended, {", ".join(MEAN_RATES)}),
+            {", ".join(f"mean_{rate} AS {rate}" for rate in MEAN_RATES)},
+            out_rate AS own_out_rate
+          FROM bounded)
         """,
-        rated=JOBS_RATED.check(rated, step),
+        rated=JOBS_CHOSEN.check(rated, step),
         plans=PLANS_WIRED.check(plans, step),
         sites=SITES_USED.check(sites, step),
         lags=LAGS.check(lags, step),
-    )
-
-
-def add_loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
-    """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
-    step = "add sites' loads"
-    return SITES_LOADED.query(
-        step,
-        """
-        SELECT sites.*, coalesce(load, 0D) AS load
-        FROM {sites} AS sites
-        LEFT JOIN (
-          SELECT site, sum(reference_core_s_per_record * in_rate) AS load
-          FROM {jobs} WHERE NOT ended GROUP BY site
-        ) USING (site)
-        """,
-        sites=SITES_USED.check(sites, step),
-        jobs=JOBS.check(jobs, step),
     )
 
 
@@ -242,6 +236,9 @@ CPU time of the engine's processes."""
 _RATE_OBJECTIONS = {
     f"most_pairs < {MIN_PAIRS}": "format_string('%d usable pairs of samples', most_pairs)",
     "in_rate IS NULL": "'input records are not reported'",
+    f"covered < {LEAST_COVERED}D": (
+        "format_string('measured for %.0f %% of the time since it was first seen', covered * 100)"
+    ),
 }
 """Reasons why the evidence is insufficient for rates."""
 

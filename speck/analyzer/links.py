@@ -1,187 +1,249 @@
-"""Links: rates of their producers and readers, and the bytes that cross between sites.
+"""Links: one rate for each, of what was measured at its ends, and the bytes between sites. Pure.
 
-A job's end of a link uses the WAN if its engine is at another site than the link's broker.
+A job's end of a link uses the WAN if its engine is at another site than the link's broker. Records
+and bytes of an end are of the same samples, the counters of its job; the numbers that the end
+publishes at the broker (`counted_per_s`) stand beside them, and count where no job reports. A link
+that several compositions use has a row for each, with the same rate.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.features import JOBS, LAGS
-from speck.metrics.dataset.schema import LINKS
-
-ENDED_S = 30.0
-
-END = ("broker_site", "topic", "role", "client_id")
-"""What identifies an end of a link."""
-
-_END = {
-    "composition": "string",
-    "broker_site": "string",
-    "topic": "string",
-    "role": "string",
-    "client_id": "string",
-    "job_name": "string",
-    "engine_site": "string",
-}
-
-ENDS = Contract(
-    "ends of links",
-    _END
-    | {
-        "records_per_s": "double",
-        "lag": "bigint",  # the newest
-        "lag_per_s": "double",  # its growth: slope of a line through all polls
-        "lag_fit": "double",  # 0 to 1: how well a line fits (r squared)
-        "last_at": "timestamp",
-    },
+from speck.model.values import JsonObject
+from speck.placement.evidence import (
+    INSUFFICIENT,
+    QUEUE_FIT,
+    SUFFICIENT,
+    LinkRate,
+    Measured,
+    doubt_rates,
+    reconcile,
 )
 
-_SENT = (
-    "struct<client_id:string,job_name:string,site:string,records_per_s:double,bytes_per_s:double"
+END_FIELDS = (
+    "client_id",
+    "job_name",
+    "site",
+    "records_per_s",
+    "bytes_per_s",
+    "counted_per_s",
+    "evidence",
+    "why",
 )
-LINKS_RATED = Contract(
-    "links",
-    {
-        "composition": "string",
-        "broker_site": "string",
-        "topic": "string",
-        "producers": f"array<{_SENT}>>",
-        "readers": f"array<{_SENT},lag:bigint,lag_per_s:double,lag_fit:double>>",
-        "wan_bytes_per_s": "double",
-    },
+LAG_FIELDS = ("lag", "lag_per_s", "lag_fit")
+LINK_FIELDS = (
+    "composition",
+    "broker_site",
+    "topic",
+    "fed_outside",
+    "records_per_s",
+    "bytes_per_s",
+    "seconds",
+    "difference",
+    "evidence",
+    "why",
+    "producers",
+    "readers",
+    "wan_bytes_per_s",
 )
 
 
-def rate_ends(rows: DataFrame) -> DataFrame:
-    """LINKS rows -> ENDS. A new epoch of a producer, or a falling number, means that counting
-    restarted."""
-    step = "rate links"
-    keys = ", ".join(END)
-    return ENDS.query(
-        step,
-        f"""
-        WITH paired AS (
-          SELECT *,
-            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
-            messages - lag(messages) OVER polls AS sent,
-            epoch <=> lag(epoch) OVER polls AS is_same
-          FROM {{rows}} WINDOW polls AS (PARTITION BY {keys} ORDER BY at, epoch, messages)
-        ),
-        judged AS (
-          SELECT *,
-            is_same AND sent >= 0 AND clock_s > 0 AS is_good,
-            -- a row may be in two files
-            CASE WHEN coalesce(clock_s > 0, true) THEN cast(lag AS double) END AS one_lag,
-            unix_micros(at) / 1e6D AS at_s
-          FROM paired
-        ),
-        rated AS (
-          SELECT {keys},
-            max_by(composition, at) AS composition,
-            max_by(job_name, at) AS job_name,
-            max_by(engine_site, at) AS engine_site,
-            sum(CASE WHEN is_good THEN sent END) AS good_sent,
-            sum(CASE WHEN is_good THEN clock_s END) AS good_s,
-            max_by(lag, CASE WHEN one_lag IS NOT NULL THEN at END) AS lag,
-            regr_slope(one_lag, at_s) AS lag_per_s,
-            regr_r2(one_lag, at_s) AS lag_fit,
-            max(at) AS last_at
-          FROM judged GROUP BY {keys}
-        )
-        {select_present("rated")}
-        """,
-        rows=contract_of(LINKS).check(rows, step),
-    )
+class Link(NamedTuple):
+    """A topic at the broker of a site."""
+
+    site: str | None
+    topic: str
 
 
-def select_present(rated: str) -> str:
-    """A query: the ends that still exist, with their rates. Each poll of a broker reports all its
-    ends, so one that is missing exists no longer."""
-    return f"""
-        SELECT *, CASE WHEN good_s > 0 THEN good_sent / good_s END AS records_per_s
-        FROM (SELECT *, max(last_at) OVER (PARTITION BY broker_site) AS newest_at FROM {rated})
-        WHERE NOT unix_micros(newest_at) - unix_micros(last_at) > {ENDED_S} * 1e6D"""
+def source_of(job: JsonObject) -> Link | None:
+    """The link that a row of JOBS reads; None: not known, or none."""
+    return None if job["source_topic"] is None else Link(job["source_site"], job["source_topic"])
 
 
-def find_lags(ends: DataFrame) -> DataFrame:
-    """ENDS -> LAGS: the lag of each reading job."""
-    step = "find lags"
-    return LAGS.query(
-        step,
-        """
-        SELECT composition, job_name, max_by(lag, last_at) AS lag FROM {ends}
-        WHERE role = 'reader' AND job_name IS NOT NULL
-        GROUP BY composition, job_name
-        """,
-        ends=ENDS.check(ends, step),
-    )
+def sink_of(job: JsonObject) -> Link | None:
+    """The link that a row of JOBS writes; None: not known, or none."""
+    return None if job["sink_topic"] is None else Link(job["sink_site"], job["sink_topic"])
 
 
-def join_links(jobs: DataFrame, ends: DataFrame) -> DataFrame:
-    """JOBS and ENDS -> LINKS_RATED.
+def join_links(jobs: Iterable[JsonObject], ends: Iterable[JsonObject]) -> list[JsonObject]:
+    """Rows of JOBS and ENDS of all compositions -> links, ordered by site and topic.
 
-    Includes ends that reported numbers and those that the jobs' plans name without numbers.
+    Includes ends that published numbers and those that the jobs' plans name without numbers.
     """
-    step = "join links"
-    link = "composition, broker_site, topic"
-    keys = f"{link}, role, job_name"
-    numbers = "client_id, records_per_s, lag, lag_per_s, lag_fit"
-    producer = "client_id, job_name, engine_site AS site, records_per_s, bytes_per_s"
-    reader = f"{producer}, lag, lag_per_s, lag_fit"
-    crosses = "job_name IS NOT NULL AND engine_site <> broker_site"
-    return LINKS_RATED.query(
-        step,
-        f"""
-        WITH reports AS (
-          SELECT * FROM (
-            SELECT *,
-              row_number() OVER (
-                PARTITION BY {keys}, CASE WHEN job_name IS NULL THEN client_id END
-                ORDER BY last_at DESC, client_id) AS place
-            FROM {{ends}})
-          WHERE place = 1
-        ),
-        of_jobs AS ({_select_end("reader", "source", "in")}
-          UNION ALL {_select_end("producer", "sink", "out")}),
-        joined AS (
-          SELECT {keys}, coalesce(of_jobs.engine_site, reported.engine_site) AS engine_site,
-            job_rate, job_bytes, per_record, {numbers}
-          FROM of_jobs
-          FULL JOIN (
-            SELECT {keys}, engine_site, {numbers} FROM reports WHERE job_name IS NOT NULL
-          ) AS reported USING ({keys})
-          UNION ALL
-          SELECT {keys}, engine_site, null, null, null, {numbers}
-          FROM reports WHERE job_name IS NULL
-        ),
-        rated AS (
-          SELECT * EXCEPT (records_per_s), coalesce(records_per_s, job_rate) AS records_per_s,
-            avg(per_record) OVER (PARTITION BY {link}) AS mean_bytes
-          FROM joined
-        ),
-        sized AS (
-          SELECT *, coalesce(job_bytes, records_per_s * mean_bytes) AS bytes_per_s FROM rated
-        )
-        SELECT {link},
-          sort_array(collect_list(CASE WHEN role = 'producer' THEN struct({producer}) END))
-            AS producers,
-          sort_array(collect_list(CASE WHEN role = 'reader' THEN struct({reader}) END)) AS readers,
-          -- if the bytes of a crossing end are unknown, so is the sum
-          CASE WHEN count_if({crosses} AND bytes_per_s IS NULL) = 0
-            THEN coalesce(sum(CASE WHEN {crosses} THEN bytes_per_s END), 0D) END
-            AS wan_bytes_per_s
-        FROM sized GROUP BY {link}
-        """,
-        jobs=JOBS.check(jobs, step),
-        ends=ENDS.check(ends, step),
+    ends_of: defaultdict[Link, list[JsonObject]] = defaultdict(list)
+    for end in _merge_ends(jobs, ends):
+        ends_of[Link(end["broker_site"], end["topic"])].append(end)
+    rendered = []
+    for link, own_ends in ends_of.items():
+        _add_missing_bytes(own_ends)
+        is_fed = _is_fed_outside(own_ends)
+        rate = _rate(own_ends, is_fed_outside=is_fed)
+        for composition in {end["composition"] for end in own_ends}:
+            row = _render(composition, link, own_ends, rate)
+            rendered.append({**row, "fed_outside": is_fed})
+    return sorted(
+        rendered,
+        key=lambda row: (row["broker_site"] or "", row["topic"], row["composition"] or ""),
     )
 
 
-def _select_end(role: str, end: str, way: str) -> str:
-    return f"""
-        SELECT composition, {end}_site AS broker_site, {end}_topic AS topic, '{role}' AS role,
-          job_name, site AS engine_site, {way}_rate AS job_rate, bytes_{way}_rate AS job_bytes,
-          bytes_{way}_per_record AS per_record
-        FROM {{jobs}} WHERE NOT ended AND {end}_topic IS NOT NULL"""
+def _merge_ends(jobs: Iterable[JsonObject], ends: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Each end once: of a job that runs by its plan, with the newest numbers that were published
+    for it; else by its numbers alone."""
+    published: dict[tuple[Any, ...], JsonObject] = {}
+    for end in sorted(ends, key=lambda end: (end["last_at"], _reverse(end["client_id"]))):
+        published[_identify(end)] = end
+    for job in jobs:
+        for role, link in (("reader", source_of(job)), ("producer", sink_of(job))):
+            if job["ended"] or link is None:
+                continue
+            end = _make_end(job, role, link)
+            yield _add_numbers(end, published.pop(_identify(end), None))
+    for end in published.values():
+        bare = {name: end[name] for name in ("composition", "broker_site", "topic", "role")}
+        bare |= {"job_name": end["job_name"], "site": end["engine_site"], "is_input": False}
+        bare |= dict.fromkeys(("records_per_s", "bytes_per_s", "size", "seconds"))
+        why = [] if end["job_name"] is None else ["it is not in the analysis"]
+        yield _add_numbers({**bare, "why": why}, end)
+
+
+def _reverse(text: str) -> tuple[int, ...]:
+    """Sorts in the reverse order: of two ends that were seen last together the first one counts."""
+    return tuple(-ord(letter) for letter in text)
+
+
+def _identify(end: JsonObject) -> tuple[Any, ...]:
+    """A job has one end of a role at a link; a client outside is known by its id."""
+    client_id = end["client_id"] if end["job_name"] is None else None
+    of_link = (end["composition"], end["broker_site"], end["topic"], end["role"])
+    return (*of_link, end["job_name"], client_id)
+
+
+def _make_end(job: JsonObject, role: str, link: Link) -> JsonObject:
+    way = "in" if role == "reader" else "out"
+    doubt = doubt_rates(job)
+    rate, size = job[f"{way}_rate"], job[f"bytes_{way}_rate"]
+    if doubt is None and (rate is None or (size is None and rate > 0)):
+        doubt = f"{'records' if rate is None else 'bytes'} {way} are not reported"
+    return {
+        "composition": job["composition"],
+        "broker_site": link.site,
+        "topic": link.topic,
+        "role": role,
+        "client_id": None,
+        "job_name": job["job_name"],
+        "site": job["site"],
+        "records_per_s": rate,
+        "bytes_per_s": 0.0 if rate == 0 and size is None else size,
+        "size": job[f"bytes_{way}_per_record"],
+        "seconds": job["seconds"],
+        "why": [] if doubt is None else [doubt],
+        "is_input": role == "reader" and bool(job["source_is_input"]),
+    }
+
+
+def _add_numbers(end: JsonObject, published: JsonObject | None) -> JsonObject:
+    numbers = published or {}
+    counted = numbers.get("records_per_s")
+    rate = end["records_per_s"]
+    return {
+        **end,
+        "client_id": numbers.get("client_id"),
+        "counted_per_s": counted,
+        "records_per_s": counted if rate is None else rate,
+        **{name: numbers.get(name) for name in LAG_FIELDS},
+    }
+
+
+def _add_missing_bytes(ends: Sequence[JsonObject]) -> None:
+    """Bytes of an end that reports none, by the mean size of a record at the others."""
+    sizes = [end["size"] for end in ends if end["size"] is not None]
+    mean = sum(sizes) / len(sizes) if sizes else None
+    for end in ends:
+        if end["bytes_per_s"] is None and end["records_per_s"] is not None and mean is not None:
+            end["bytes_per_s"] = end["records_per_s"] * mean
+
+
+def _is_fed_outside(ends: Iterable[JsonObject]) -> bool:
+    """Whether outsiders send to the link: it is declared as an input, or a producer that is no job
+    was seen, or no job writes to it."""
+    ends = list(ends)
+    writers = [end["job_name"] for end in ends if end["role"] == "producer"]
+    return None in writers or not writers or any(end["is_input"] for end in ends)
+
+
+def _rate(ends: Sequence[JsonObject], *, is_fed_outside: bool) -> LinkRate:
+    """The rate of a link with these ends."""
+    writers = [_measure(end) for end in ends if end["role"] == "producer" and end["job_name"]]
+    known = [each for each in writers if each is not None]
+    taken = [
+        _add_queue(end, each)
+        for end in ends
+        if end["role"] == "reader" and (each := _measure(end)) is not None
+    ]
+    sent = _sum(known) if known and len(known) == len(writers) else None
+    return reconcile(sent, taken, is_fed_outside=is_fed_outside)
+
+
+def _measure(end: JsonObject) -> Measured | None:
+    """What was measured at the end; None without evidence."""
+    rate, size = end["records_per_s"], end["bytes_per_s"]
+    if end["job_name"] is None or end["why"] or rate is None or size is None:
+        return None
+    return Measured(rate, size, end["seconds"] or 0.0)
+
+
+def _sum(measured: Sequence[Measured]) -> Measured:
+    return Measured(
+        sum(each.records_per_s for each in measured),
+        sum(each.bytes_per_s for each in measured),
+        min(each.seconds for each in measured),
+    )
+
+
+def _add_queue(end: JsonObject, taken: Measured) -> Measured:
+    """What arrives for a reader: what it takes, and what its queue grows by."""
+    growth = end["lag_per_s"] or 0.0
+    if growth <= 0 or (end["lag_fit"] or 0.0) < QUEUE_FIT or not taken.records_per_s:
+        return taken
+    factor = 1 + growth / taken.records_per_s
+    return Measured(taken.records_per_s * factor, taken.bytes_per_s * factor, taken.seconds)
+
+
+def _render(
+    composition: str | None, link: Link, ends: Sequence[JsonObject], rate: LinkRate
+) -> JsonObject:
+    own = [end for end in ends if end["composition"] == composition]
+    crossing = [
+        end["bytes_per_s"]
+        for end in own
+        if end["job_name"] is not None and end["site"] != link.site and end["site"] is not None
+    ]
+    return {
+        "composition": composition,
+        "broker_site": link.site,
+        "topic": link.topic,
+        "records_per_s": rate.records_per_s,
+        "bytes_per_s": rate.bytes_per_s,
+        "seconds": rate.seconds,
+        "difference": rate.difference,
+        "evidence": SUFFICIENT if rate.doubt is None else INSUFFICIENT,
+        "why": [] if rate.doubt is None else [rate.doubt],
+        "producers": _render_ends(own, "producer", END_FIELDS),
+        "readers": _render_ends(own, "reader", (*END_FIELDS, *LAG_FIELDS)),
+        # if the bytes of a crossing end are unknown, so is the sum
+        "wan_bytes_per_s": None if None in crossing else float(sum(crossing)),
+    }
+
+
+def _render_ends(ends: Iterable[JsonObject], role: str, fields: Sequence[str]) -> list[JsonObject]:
+    rendered = [
+        {**end, "evidence": INSUFFICIENT if _measure(end) is None else SUFFICIENT}
+        for end in ends
+        if end["role"] == role
+    ]
+    ordered = sorted(rendered, key=lambda end: (end["client_id"] or "", end["job_name"] or ""))
+    return [{name: end[name] for name in fields} for end in ordered]

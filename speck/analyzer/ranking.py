@@ -1,198 +1,219 @@
-"""Ranks the jobs that should run at edges.
+"""Ranks the jobs that should run at edges. Pure.
 
 The score is the number of WAN bytes that a job saves at its edge for each core-second it uses
 there: `(bytes in - bytes out) / (reference core-seconds / core speed of the edge)`, all per second.
-Bytes in are those produced at that edge, minus those produced at no edge. Scores within 1 % of the
-next one are ties, and among ties stateless jobs come first.
+Bytes in are those that enter the system at that edge, minus those that enter it at no edge
+(`speck.placement.origins`); where the job and its links are now plays no part. Scores within 1 % of
+the next one are ties, and among ties stateless jobs come first.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from pyspark.sql import DataFrame, SparkSession
-
-from speck.analyzer.contracts import Contract
 from speck.analyzer.data_origins import DataOrigins
-from speck.analyzer.features import JOBS, list_of
-from speck.analyzer.sites import SITES_LOADED, SITES_USED
-from speck.placement.ranking import TIE, WHOLE
+from speck.model.values import JsonObject
+from speck.placement.evidence import SUFFICIENT
+from speck.placement.origins import Mix, sum_by_edge
+from speck.placement.ranking import WHOLE, sort_by_score
 
 FULL = 0.7
 """Maximum share of a site's capacity that jobs may use."""
 
-ORIGINS = Contract(
+RANK_FIELDS = (
+    "rank",
+    "job_name",
+    "composition",
+    "site",
+    "edge",
     "origins",
-    {
-        "composition": "string",
-        "job_name": "string",
-        "edge": "string",
-        "share": "double",  # share of the job's input bytes that is produced at that edge
-        "cloud_share": "double",  # ... that is produced at no edge; both null: unknown
-    },
-)
-
-RANKING = Contract(
-    "ranking",
-    {
-        "rank": "int",
-        "job_name": "string",
-        "composition": "string",
-        "site": "string",
-        "edge": "string",
-        "wan_bytes_saved_per_s": "double",
-        "edge_core_s_per_s": "double",
-        "score": "double",
-        "stateful": "boolean",
-        "confidence": "string",
-        "reasons": "array<string>",
-        "against": "array<string>",
-    },
+    "wan_bytes_saved_per_s",
+    "edge_core_s_per_s",
+    "score",
+    "stateful",
+    "confidence",
+    "reasons",
+    "against",
 )
 
 
-def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
-    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job processes, if any.
-
-    That is the site of the broker it reads from. If that is no edge, it is the edge that sends most
-    bytes to the upstream jobs. The graph is small, so it is walked in Python.
-    """
-    step = "find the edges of jobs"
-    frame = JOBS.check(jobs, step)
-    tiers = SITES_USED.check(sites, step).select("site", "tier").collect()
-    columns = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
-    rows = frame.select(*columns, "bytes_out_rate").collect()
-    origins = DataOrigins({row.site for row in tiers if row.tier == "edge"})
-    for row in rows:
-        source, sink = (row.source_site, row.source_topic), (row.sink_site, row.sink_topic)
-        if None not in (*source, *sink):
-            origins.add(source, sink, row.bytes_out_rate)
-    chosen = []
-    for row in rows:
-        shares, are_known = origins.origins_of((row.source_site, row.source_topic))
-        edges = sorted(edge for edge in shares if edge is not None)
-        edge = max(edges, key=lambda name: shares[name], default=None)
-        known_shares = (shares[edge], shares.get(None, 0.0)) if are_known and edge else (None, None)
-        chosen.append((row.composition, row.job_name, edge, *known_shares))
-    return _make_frame(frame.sparkSession, chosen)
-
-
-def _make_frame(spark: SparkSession, rows: Sequence[tuple[object, ...]]) -> DataFrame:
-    """ORIGINS from rows, as an expression: `createDataFrame` would start Python workers."""
-    kinds = ",".join(f"{name}:{kind}" for name, kind in ORIGINS.columns.items())
-    values = [dict(zip(ORIGINS.columns, row, strict=True)) for row in rows]
-    text = f"SELECT inline(from_json(:rows, 'array<struct<{kinds}>>'))"
-    return spark.sql(text, args={"rows": json.dumps(values)}).coalesce(1)
-
-
-def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFrame:
-    """JOBS, SITES_LOADED and ORIGINS -> RANKING: one row per job, those without a score last.
-
-    A job in the cloud sends its input across, one at its edge its output and its input from the
-    cloud; input from other edges crosses either way.
-    """
-    step = "rank jobs"
-    order = "score DESC NULLS LAST, composition, job_name"
-    return RANKING.query(
-        step,
-        f"""
-        WITH joined AS (
-          SELECT jobs.*, edge, share, cloud_share,
-            reference_core_s_per_record * in_rate AS work,
-            coalesce(site = edge, false) AS is_there,
-            coalesce(edge_pace, 1D) AS edge_speed,
-            coalesce(edge_pace IS NULL, true) AS is_uncalibrated,
-            edge_cores, edge_slots, edge_load
-          FROM {{jobs}} AS jobs
-          LEFT JOIN {{origins}} USING (composition, job_name)
-          LEFT JOIN (
-            SELECT site AS edge, pace AS edge_pace, cores AS edge_cores,
-              slots_free AS edge_slots, load AS edge_load
-            FROM {{sites}}
-          ) USING (edge)
-        ),
-        saved AS (
-          SELECT *,
-            CASE WHEN edge IS NOT NULL
-              THEN bytes_in_rate * (share - cloud_share) - bytes_out_rate END
-              AS wan_bytes_saved_per_s,
-            work / edge_speed AS edge_core_s_per_s
-          FROM joined
-        ),
-        scored AS (
-          SELECT *,
-            CASE WHEN edge_core_s_per_s > 0 THEN wan_bytes_saved_per_s / edge_core_s_per_s END
-              AS score
-          FROM saved
-        ),
-        compared AS (SELECT *, lag(score) OVER (ORDER BY {order}) AS above FROM scored),
-        -- of two negative scores the higher one is closer to 0
-        tied AS (
-          SELECT *,
-            sum(cast(coalesce(
-              CASE WHEN above > 0 THEN score < {TIE} * above ELSE score < above / {TIE} END,
-              score IS NULL AND above IS NOT NULL) AS int)) OVER (ORDER BY {order}) AS tie
-          FROM compared
-        )
-        SELECT * EXCEPT (confidence),
-          row_number() OVER (
-            ORDER BY tie, coalesce(cast(stateful AS int) * 2, 1), {order}) AS rank,
-          {list_of(_REASONS)} AS reasons,
-          {list_of(_OBJECTIONS)} AS against,
-          CASE
-            WHEN score IS NULL THEN 'low'
-            WHEN NOT is_uncalibrated THEN confidence
-            WHEN confidence = 'high' THEN 'medium'
-            ELSE 'low'
-          END AS confidence
-        FROM tied
-        """,
-        jobs=JOBS.check(jobs, step),
-        sites=SITES_LOADED.check(sites, step),
-        origins=ORIGINS.check(origins, step),
+def rank_jobs(
+    jobs: Sequence[JsonObject], sites: Sequence[JsonObject], origins: DataOrigins
+) -> list[JsonObject]:
+    """Rows of JOBS and of sites with their `load` -> a row for each job, best candidate first. Jobs
+    without a score have no rank and come last."""
+    by_name = {site["site"]: site for site in sites}
+    edges = {name for name, site in by_name.items() if site["tier"] == "edge"}
+    rated = [_Rated(job, origins.of(job), by_name, edges) for job in jobs]
+    ordered = sort_by_score(
+        rated,
+        lambda each: each.score,
+        lambda each: each.job["stateful"],
+        lambda each: (each.job["composition"] or "", each.job["job_name"]),
     )
+    return [_render(rank, each) for rank, each in enumerate(ordered, start=1)]
 
 
-_REASONS = {
-    "is_there": "format_string('runs at %s, where its data is produced', edge)",
-    "wan_bytes_saved_per_s > 0 AND edge IS NOT NULL": (
-        "format_string('sends %.0f B/s of the %.0f B/s that it receives from %s',"
-        " bytes_out_rate, bytes_in_rate * share, edge)"
-    ),
-    "score IS NOT NULL": "format_string('saves %.0f WAN bytes per core-second', score)",
-    "stateful = false": "concat('stateless: ', state_why)",
-}
+def _render(rank: int, rated: _Rated) -> JsonObject:
+    job = rated.job
+    return {
+        "rank": None if rated.score is None else rank,
+        **{name: job[name] for name in ("job_name", "composition", "site", "stateful")},
+        "edge": rated.edge,
+        "origins": rated.render_origins(),
+        "wan_bytes_saved_per_s": rated.saved,
+        "edge_core_s_per_s": rated.edge_cores,
+        "score": rated.score,
+        "confidence": rated.confidence,
+        "reasons": list(rated.list_reasons()),
+        "against": list(rated.list_objections()),
+    }
 
-_CAPACITY = f"{FULL}D * edge_cores * edge_speed"
-_LOAD = "(edge_load + CASE WHEN is_there THEN 0D ELSE work END)"
 
-_OBJECTIONS = {
-    "ended AND evidence = 'sufficient'": "'is no longer running'",
-    "evidence <> 'sufficient'": "concat('insufficient: ', array_join(why, '; '))",
-    "edge IS NULL": "'its input does not come from an edge'",
-    "wan_bytes_saved_per_s IS NULL AND edge IS NOT NULL": """
-        CASE WHEN share IS NOT NULL THEN 'its bytes are not reported'
-          ELSE 'the shares of sites in its input are unknown' END""",
-    f"share < {WHOLE}": (
-        "format_string('only %.0f %% of its input comes from %s', share * 100, edge)"
-    ),
-    "wan_bytes_saved_per_s <= 0": f"""
-        CASE WHEN share < {WHOLE} THEN
-          format_string('%.0f B/s more would cross between sites', abs(wan_bytes_saved_per_s))
-        ELSE
-          format_string('it sends %.0f B/s more than it receives', abs(wan_bytes_saved_per_s))
-        END""",
-    "pinned AND NOT is_there": "'pinned'",
-    "NOT is_there AND edge_slots < subtasks": (
-        "format_string('%s has %d free slots', edge, edge_slots)"
-    ),
-    f"{_LOAD} > {_CAPACITY}": f"""
-        format_string(
-          'over the capacity of %s: %.2f of %.2f reference core-seconds per second',
-          edge, {_LOAD}, {_CAPACITY})""",
-    "NOT is_there AND stateful": (
-        "format_string('stateful: a move transfers %d bytes', coalesce(state_bytes, 0L))"
-    ),
-    "NOT is_there AND stateful IS NULL": "'it is unknown whether it keeps state'",
-}
+@dataclass(frozen=True)
+class _Rated:
+    """A job, the origins of its input, and the sites by name."""
+
+    job: JsonObject
+    mix: Mix
+    sites: Mapping[str, JsonObject]
+    edges: set[str]
+
+    @cached_property
+    def shares(self) -> dict[str | None, float]:
+        """By edge; None: produced at no edge."""
+        return sum_by_edge(self.mix, self.edges)
+
+    @cached_property
+    def edge(self) -> str | None:
+        """The edge at which most of its input enters; of equal ones the first by name."""
+        edges = sorted(name for name in self.shares if name is not None)
+        return max(edges, key=lambda name: self.shares[name], default=None)
+
+    @cached_property
+    def share(self) -> float | None:
+        return self.shares[self.edge] if self.mix.is_known and self.edge is not None else None
+
+    @cached_property
+    def place(self) -> JsonObject:
+        """The edge as a site; empty without one."""
+        return self.sites.get(self.edge or "", {})
+
+    @property
+    def is_there(self) -> bool:
+        return self.edge is not None and self.job["site"] == self.edge
+
+    @cached_property
+    def work(self) -> float | None:
+        cost, rate = self.job["reference_core_s_per_record"], self.job["in_rate"]
+        return None if cost is None or rate is None else cost * rate
+
+    @property
+    def edge_cores(self) -> float | None:
+        return None if self.work is None else self.work / self.speed
+
+    @property
+    def speed(self) -> float:
+        return self.place.get("pace") or 1.0
+
+    @cached_property
+    def saved(self) -> float | None:
+        """In the cloud it would send its input across, at its edge its output and its input from
+        the cloud; input from other edges crosses either way."""
+        taken, sent = self.job["bytes_in_rate"], self.job["bytes_out_rate"]
+        if self.share is None or taken is None or sent is None:
+            return None
+        return float(taken * (self.share - self.shares.get(None, 0.0)) - sent)
+
+    @cached_property
+    def score(self) -> float | None:
+        return self.saved / self.edge_cores if self.saved is not None and self.edge_cores else None
+
+    @property
+    def confidence(self) -> str:
+        if self.score is None:
+            return "low"
+        if self.place.get("pace") is not None:
+            return str(self.job["confidence"])
+        return "medium" if self.job["confidence"] == "high" else "low"
+
+    def render_origins(self) -> list[JsonObject]:
+        """Each origin of its input, the largest first; shares are null where they are not known."""
+        ordered = sorted(self.mix.shares.items(), key=lambda item: (-item[1], item[0]))
+        return [
+            {origin.kind: origin.name, "share": share if self.mix.is_known else None}
+            for origin, share in ordered
+        ]
+
+    def list_reasons(self) -> Iterator[str]:
+        job = self.job
+        if self.is_there:
+            yield f"runs at {self.edge}, where its data is produced"
+        if self.saved is not None and self.saved > 0:
+            received = job["bytes_in_rate"] * self.share
+            yield (
+                f"sends {job['bytes_out_rate']:.0f} B/s of the {received:.0f} B/s that it receives"
+                f" from {self.edge}"
+            )
+        if self.score is not None:
+            yield f"saves {self.score:.0f} WAN bytes per core-second"
+        if job["stateful"] is False:
+            yield f"stateless: {job['state_why']}"
+
+    def list_objections(self) -> Iterator[str]:
+        job = self.job
+        if job["ended"] and job["evidence"] == SUFFICIENT:
+            yield "is no longer running"
+        if job["evidence"] != SUFFICIENT:
+            yield f"insufficient: {'; '.join(job['why'])}"
+        if self.edge is None:
+            yield self._explain_no_edge()
+        elif self.saved is None:
+            is_known = self.share is not None
+            unknown = "the shares of sites in its input are unknown"
+            yield "its bytes are not reported" if is_known else unknown
+        is_part = self.share is not None and self.share < WHOLE
+        if is_part and self.share is not None:
+            yield f"only {self.share * 100:.0f} % of its input comes from {self.edge}"
+        if self.saved is not None and self.saved <= 0:
+            more = f"{abs(self.saved):.0f} B/s more"
+            yield (
+                f"{more} would cross between sites"
+                if is_part
+                else f"it sends {more} than it receives"
+            )
+        if not self.is_there:
+            yield from self._object_to_move()
+        yield from self._object_to_load()
+
+    def _explain_no_edge(self) -> str:
+        kinds = {origin.kind for origin in self.mix.shares}
+        if not kinds:
+            return "it is unknown where its input comes from"
+        made_here = "it has no input, or that of jobs that have none"
+        return made_here if kinds == {"job"} else "its input does not come from an edge"
+
+    def _object_to_move(self) -> Iterator[str]:
+        job, slots = self.job, self.place.get("slots_free")
+        if job["pinned"]:
+            yield "pinned"
+        if slots is not None and job["subtasks"] is not None and slots < job["subtasks"]:
+            yield f"{self.edge} has {slots} free slots"
+        if job["stateful"]:
+            yield f"stateful: a move transfers {job['state_bytes'] or 0} bytes"
+        if job["stateful"] is None:
+            yield "it is unknown whether it keeps state"
+
+    def _object_to_load(self) -> Iterator[str]:
+        cores, load = self.place.get("cores"), self.place.get("load")
+        if cores is None or load is None or (self.work is None and not self.is_there):
+            return
+        load = load if self.is_there else load + self.work
+        capacity = FULL * cores * self.speed
+        if load > capacity:
+            yield (
+                f"over the capacity of {self.edge}: {load:.2f} of {capacity:.2f} reference"
+                " core-seconds per second"
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,21 @@ from speck.metrics.dataset.schema import ALONE
 from speck.model.values import JsonObject
 
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
-INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
+INTERNAL = (
+    "bytes_in_rate",
+    "bytes_out_rate",
+    "tier",
+    "state_why",
+    "source_is_input",
+    *_ENDS,
+)
 """Columns of JOBS that the analysis does not show."""
 
 
-def render_jobs(frame: DataFrame) -> list[JsonObject]:
-    """Render JOBS as the analysis's `jobs`."""
+def render_jobs(rows: Iterable[JsonObject]) -> list[JsonObject]:
+    """Rows of JOBS as the analysis's `jobs`."""
     rendered = []
-    for row in sorted(
-        render_rows(frame), key=lambda row: (row["composition"] or "", row["job_name"])
-    ):
+    for row in sorted(rows, key=lambda row: (row["composition"] or "", row["job_name"])):
         ends = {
             end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
             for end in ("source", "sink")
@@ -34,20 +39,24 @@ def render_jobs(frame: DataFrame) -> list[JsonObject]:
     return rendered
 
 
-def render_sites(frame: DataFrame) -> list[JsonObject]:
-    """Render SITES_USED as the analysis's `sites`."""
-    site_rows = sorted(render_rows(frame), key=lambda row: row["site"])
-    return [{"name": row.pop("site"), **row} for row in site_rows if row.pop("last_at", True)]
+def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[JsonObject]:
+    """Rows of SITES_USED with `load`: reference core-seconds per second that jobs of all
+    compositions use (rows of JOBS)."""
+    loads: dict[str | None, float] = {}
+    for job in jobs:
+        cost, rate = job["reference_core_s_per_record"], job["in_rate"]
+        if not job["ended"] and cost is not None and rate is not None:
+            loads[job["site"]] = loads.get(job["site"], 0.0) + cost * rate
+    return [{**site, "load": loads.get(site["site"], 0.0)} for site in sites]
 
 
-def render_links(frame: DataFrame) -> list[JsonObject]:
-    """Render LINKS_RATED as the analysis's `links`, ordered by site and topic."""
-    return sorted(render_rows(frame), key=lambda link: (link["broker_site"] or "", link["topic"]))
-
-
-def render_ranking(frame: DataFrame) -> list[JsonObject]:
-    """Render RANKING as the analysis's `ranking`."""
-    return sorted(render_rows(frame), key=lambda job: job["rank"])
+def render_sites(rows: Iterable[JsonObject]) -> list[JsonObject]:
+    """Rows of SITES_USED with their loads as the analysis's `sites`."""
+    return [
+        {"name": row["site"], **{k: v for k, v in row.items() if k not in ("site", "last_at")}}
+        for row in sorted(rows, key=lambda row: row["site"])
+        if row["last_at"]
+    ]
 
 
 def render_rows(frame: DataFrame) -> list[JsonObject]:

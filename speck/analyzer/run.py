@@ -25,6 +25,8 @@ from speck.analyzer import (
     state,
     units,
 )
+from speck.analyzer.data_origins import DataOrigins
+from speck.analyzer.ends import find_lags, rate_ends
 from speck.analyzer.reading import (
     Span,
     count_bytes,
@@ -36,7 +38,7 @@ from speck.analyzer.request import RANKING, RATING, Report
 from speck.analyzer.slicing import Slicing
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
-from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS, Table
+from speck.metrics.dataset.schema import ALONE, LINKS, PLANS, SITES, TABLES, TASKS, Table
 from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
@@ -149,7 +151,7 @@ def _list_steps(
     return [
         lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
         lambda: sites.sum_polls(read_rows(SITES)),
-        lambda: links.rate_ends(read_rows(LINKS)),
+        lambda: rate_ends(read_rows(LINKS)),
         lambda: state.wire_plans(state.choose_newest_plans(read_rows(PLANS, plans_span))),
     ]
 
@@ -188,34 +190,46 @@ def _analyse_sums(
     rated = _materialise(rates.rate_jobs(of_tasks, varied))
     used, chosen = _run_at_once(
         lambda: _materialise(sites.add_use(polled, rated)),
-        lambda: _materialise(rates.choose_incarnations(rated)),
+        lambda: _materialise(rates.choose_incarnations(rated, plans)),
     )
-    jobs = _materialise(features.describe_jobs(chosen, plans, used, links.find_lags(ends)))
-    report(RANKING)
-    ours, our_ends = jobs, ends
-    if composition is not None:
-        ours, our_ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
-    places, origins, joined, rendered_jobs, samples = _run_at_once(
-        lambda: _materialise(features.add_loads(used, jobs)),
-        lambda: ranking.find_origins(jobs, used),  # jobs of other compositions may feed this one
-        lambda: _materialise(links.join_links(ours, our_ends)),
-        lambda: result.render_jobs(ours),
+    described = features.describe_jobs(chosen, plans, used, find_lags(ends))
+    job_rows, site_rows, end_rows, plan_rows, samples = _run_at_once(
+        *(partial(result.render_rows, frame) for frame in (described, used, ends, plans)),
         lambda: _sum_samples(of_tasks),
     )
-    rendered_links, rendered_sites, ranked, found = _run_at_once(
-        lambda: result.render_links(joined),
-        lambda: result.render_sites(places),
-        lambda: result.render_ranking(ranking.rank_jobs(ours, places, origins)),
-        lambda: result.render_rows(bottlenecks.find_bottlenecks(ours, joined, places, seconds)),
+    report(RANKING)
+    judged = _judge(job_rows, site_rows, end_rows, plan_rows, composition, seconds)
+    return {"samples": samples, **judged}
+
+
+def _judge(
+    jobs: list[JsonObject],
+    used: list[JsonObject],
+    ends: list[JsonObject],
+    plans: list[JsonObject],
+    composition: str | None,
+    seconds: float,
+) -> JsonObject:
+    """What follows from rows of JOBS, SITES_USED, ENDS and PLANS_WIRED, one for each job or so: in
+    Python, which takes less time for these than Spark does to plan a query."""
+    joined = links.join_links(jobs, ends)
+    origins = DataOrigins(jobs, joined, plans)  # jobs of other compositions may feed this one
+    places = result.add_loads(used, jobs)
+    ours, our_links = (
+        [row for row in rows if composition is None or row["composition"] == _visible(composition)]
+        for rows in (jobs, joined)
     )
     return {
-        "samples": samples,
-        "jobs": rendered_jobs,
-        "links": rendered_links,
-        "sites": rendered_sites,
-        "ranking": ranked,
-        "bottlenecks": found,
+        "jobs": result.render_jobs(ours),
+        "links": our_links,
+        "sites": result.render_sites(places),
+        "ranking": ranking.rank_jobs(ours, places, origins),
+        "bottlenecks": bottlenecks.find_bottlenecks(ours, our_links, places, seconds),
     }
+
+
+def _visible(composition: str) -> str | None:
+    return None if composition == ALONE else composition
 
 
 def forecast_links(

@@ -57,11 +57,6 @@ SITES_USED = Contract(
     },
 )
 
-SITES_LOADED = Contract(
-    "sites' loads",
-    {**SITES_USED.columns, "load": "double"},  # reference core-seconds a second, of its jobs
-)
-
 
 def sum_polls(rows: DataFrame) -> DataFrame:
     """SITES rows -> SITES_POLLED, with the HEAPS of the same rows."""

@@ -27,6 +27,9 @@ PLANS_WIRED = Contract(
     "wires of plans",
     {
         "engine_job_id": "string",
+        "composition": "string",
+        "job_name": "string",
+        "at": "timestamp",  # the newest row
         "keyed": "boolean",  # null: unknown
         "declared": "boolean",  # null: not declared
         "pinned": "boolean",
@@ -34,6 +37,7 @@ PLANS_WIRED = Contract(
         "source_topic": "string",
         "sink_site": "string",
         "sink_topic": "string",
+        "source_is_input": "boolean",  # declared: outsiders feed the topic that it reads
     },
 )
 
@@ -61,10 +65,14 @@ def wire_plans(plans: DataFrame) -> DataFrame:
         step,
         f"""
         SELECT engine_job_id,
+          max_by(composition, at) AS composition,
+          max_by(job_name, at) AS job_name,
+          max(at) AS at,
           max(array_contains(ship_strategies, 'HASH')) AS keyed,
           max(stateful) AS declared,
           coalesce(max(pinned), false) AS pinned,
-          {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)}
+          {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)},
+          coalesce(max_by(source_is_input, at), false) AS source_is_input
         FROM {{plans}} GROUP BY engine_job_id
         """,
         plans=NEWEST_PLANS.check(plans, step),

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import IDENTITY, ROW, SERIES, lag_rows, subtract_rows
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.links import END, ENDS, select_present
+from speck.analyzer.ends import END, ENDS, select_present
 from speck.analyzer.memory import HEAP_BINS, bin_heaps, measure_heaps
 from speck.analyzer.rates import MERGED, OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.analyzer.sites import NEWEST, SITES_POLLED

@@ -172,10 +172,12 @@ def make_plan_rows(
     *,
     pinned: bool = False,
     stateful: bool | None = None,
+    source_is_input: bool = False,
 ) -> list[Row]:
     """One row for each task of an incarnation.
 
-    `pinned` and `stateful` are the user's current declarations; None: not declared.
+    `pinned`, `stateful` and `source_is_input` are the user's current declarations; None: not
+    declared.
     """
     job = incarnation.job
     return [
@@ -195,6 +197,7 @@ def make_plan_rows(
             "sink_topic": job.sink.topic,
             "pinned": pinned,
             "stateful": stateful,
+            "source_is_input": source_is_input,
         }
         for node in nodes
     ]

@@ -102,7 +102,7 @@ class Sampler:
         self._lock = threading.Lock()
         self._poll_ended = threading.Condition(self._lock)
         self.latest = LatestSamples()
-        self._plans: dict[str, dict[str, tuple[float, Marks]]] = {}
+        self._plans: dict[str, dict[str, tuple[float, tuple[Marks, bool]]]] = {}
         """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
         self._polls_under_way: dict[tuple[str, str], float] = {}
         self._begun_at: dict[tuple[str, str], float] = {}
@@ -312,16 +312,26 @@ class Sampler:
         for (scope, name), incarnation in incarnations.items():
             job_id = incarnation.engine_job_id
             marks = self._desired_jobs.marks(scope).get(name, Marks())
-            written_at, previous_marks = written_plans.get(job_id, (float("-inf"), marks))
-            is_due = now - written_at >= PLANS_EVERY_S or marks != previous_marks
+            is_input = self._desired_jobs.is_input(
+                scope, incarnation.job.source_site, incarnation.job.source
+            )
+            declared = (marks, is_input)
+            written_at, previously = written_plans.get(job_id, (float("-inf"), declared))
+            is_due = now - written_at >= PLANS_EVERY_S or declared != previously
             if not is_due or job_id not in measures.jobs:
                 continue
             nodes = self._fetch_plan(site.name, name, job_id)
             if nodes is not None:
                 rows += make_plan_rows(
-                    at, scope, incarnation, nodes, pinned=marks.pinned, stateful=marks.stateful
+                    at,
+                    scope,
+                    incarnation,
+                    nodes,
+                    pinned=marks.pinned,
+                    stateful=marks.stateful,
+                    source_is_input=is_input,
                 )
-                written_plans[job_id] = now, marks
+                written_plans[job_id] = now, declared
         return rows
 
     def _fetch_plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:

@@ -1,9 +1,11 @@
 """The rule of evidence: what was not measured moves nothing and frees nothing. Pure.
 
-Every command that places, offloads, scales or advises, and the autopilot, goes by this module:
+The analyzer, every command that places, offloads, scales or advises, and the autopilot go by this
+module:
 
 - `doubt_rates` and `doubt_cost` judge what an analysis reports of a job: the records and bytes of
   its two ends, and what a record costs. Only figures without doubt become flows and loads.
+- `reconcile` makes one rate of a link of what was measured at its ends, or says why there is none.
 - A flow without evidence is named (`Problem.unmeasured`) rather than guessed. Both its ends stay,
   so that no job moves because of it; no sum includes it; and the sites and the uplink that carry it
   take nothing more, since nobody knows how much of them is free (`Instance.sites_for`).
@@ -13,12 +15,68 @@ Every command that places, offloads, scales or advises, and the autopilot, goes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from speck.model.values import JsonObject
 from speck.placement.instance import TOLERANCE, Instance
 
-SUFFICIENT = "sufficient"
+SUFFICIENT, INSUFFICIENT = "sufficient", "insufficient"
+AGREE = 0.3
+"""The ends of a link agree if they differ by at most this share of the larger rate..."""
+FEW_RECORDS = 20.0
+"""... or by at most so many records: a burst may be in the samples of one end only."""
+NOISE = 0.05
+"""Outsiders feed a link if its readers take this share more than its writers send."""
+QUEUE_FIT = 0.5
+"""A queue grows if a line fits its length over the window at least this well (r squared)."""
+
+
+class Measured(NamedTuple):
+    """What was measured at one end of a link: records and bytes per second of the same samples, and
+    how many seconds these cover."""
+
+    records_per_s: float
+    bytes_per_s: float
+    seconds: float
+
+
+class LinkRate(NamedTuple):
+    """The rate of a link. `difference`: of its ends, as a share of the larger rate (0 to 1); None:
+    fewer than two were measured. `doubt`: why the rate is no evidence; None: it is. All others are
+    None where nothing was measured."""
+
+    records_per_s: float | None
+    bytes_per_s: float | None
+    seconds: float | None
+    difference: float | None
+    doubt: str | None
+
+
+def reconcile(
+    sent: Measured | None, taken: Sequence[Measured], *, is_fed_outside: bool
+) -> LinkRate:
+    """One rate of a link: what its writers send together (`sent`; None if one of them was not
+    measured), else what the reader takes that takes most.
+
+    `taken`: what each reader that was measured takes, growing queues included. Readers of a link
+    that outsiders feed as well (`is_fed_outside`) take more than its writers send.
+    """
+    most = max(taken, default=None)
+    chosen = most if sent is None or (is_fed_outside and most is not None and most > sent) else sent
+    if chosen is None:
+        return LinkRate(None, None, None, None, "neither its writers nor its readers were measured")
+    ends = [*taken] if sent is None or is_fed_outside else [sent, *taken]
+    low, high = min(ends, default=chosen), max(ends, default=chosen)
+    apart = high.records_per_s - low.records_per_s
+    difference = (apart / high.records_per_s if high.records_per_s else 0.0) if ends[1:] else None
+    doubt = None
+    if difference is not None and difference > AGREE and apart * chosen.seconds > FEW_RECORDS:
+        doubt = (
+            f"its ends disagree: {low.records_per_s:.3g} and {high.records_per_s:.3g} records/s"
+            " were measured"
+        )
+    return LinkRate(*chosen, difference, doubt)
 
 
 def doubt_cost(report: JsonObject | None) -> str | None:

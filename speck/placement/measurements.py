@@ -11,15 +11,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from speck.model.values import JsonObject
-from speck.placement.evidence import doubt_cost, doubt_rates, measure_use
+from speck.placement.evidence import (
+    INSUFFICIENT,
+    NOISE,
+    QUEUE_FIT,
+    doubt_cost,
+    doubt_rates,
+    measure_use,
+)
 from speck.placement.heaps import Heaps
 from speck.placement.model import Flow, Kind, Load
 from speck.placement.wiring import At, WiredJob, Wiring
-
-_QUEUE_FIT = 0.5
-"""A queue grows if a line fits its length over the window at least this well (r squared)."""
-_NOISE = 0.05
-"""A link has an outside producer if its readers take this share more than its writers send."""
 
 
 def feeder_name_of(link: At) -> str:
@@ -44,6 +46,11 @@ class Measurements:
         }
         self._outside_rates = _sum_outside_rates(composition, analysis)
         self._queues = _list_growing_queues(analysis)
+        self._doubtful_links = {
+            At(link["broker_site"], link["topic"])
+            for link in analysis["links"]
+            if link.get("evidence") == INSUFFICIENT
+        }
         self._forecasts = _list_forecasts(analysis)
         self.rates: dict[At, float] = {}
         self._fed_rates: dict[At, float] = {}
@@ -151,7 +158,8 @@ class Measurements:
             size = pick_known(
                 self._figure_of(job, "bytes_out_per_record"), self._mean_bytes_of(readers, "in")
             )
-            yield job.name, load_name_of(sink), self._outputs[job.name], size
+            sent = None if sink in self._doubtful_links else self._outputs[job.name]
+            yield job.name, load_name_of(sink), sent, size
 
     def _mean_bytes_of(self, jobs: Iterable[WiredJob], side: str) -> float | None:
         """The mean bytes per record that these jobs measured at their end of a link."""
@@ -160,7 +168,10 @@ class Measurements:
         return sum(known_sizes) / len(known_sizes) if known_sizes else None
 
     def _compute_rate(self, link: At) -> float | None:
-        """Compute a link's records per second, from those of its writers where they are known."""
+        """Compute a link's records per second, from those of its writers where they are known. None
+        of a link without evidence: it was not measured, or its ends disagree."""
+        if link in self._doubtful_links:
+            return None
         writers = [w for w in self._wiring.writers.get(link, ()) if not w.stopped]
         sent_rates = [rate for w in writers if (rate := self._outputs.get(w.name)) is not None]
         taken_rates = [
@@ -195,7 +206,7 @@ class Measurements:
             return reported
         own_rate = sum(self._figure_of(writer, "out_rate") or 0.0 for writer in writers)
         excess = max(taken_rates, default=0.0) - own_rate
-        return excess if excess > _NOISE * own_rate else None
+        return excess if excess > NOISE * own_rate else None
 
     def _compute_output(self, job: WiredJob, rate: float | None) -> float | None:
         selectivity = self._figure_of(job, "selectivity")
@@ -235,7 +246,7 @@ def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
         at = At(link["broker_site"], link["topic"])
         for reader in link["readers"]:
             growth, fit = reader.get("lag_per_s") or 0.0, reader.get("lag_fit") or 0.0
-            if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
+            if reader["job_name"] is not None and growth > 0 and fit >= QUEUE_FIT:
                 growths[at, reader["job_name"]] = float(growth)
     return growths
 

@@ -2,16 +2,18 @@
 
 The analyzer ranks jobs by the bytes that each saves at its edge for each core-second of that edge
 (`speck.analyzer.ranking`): `(bytes in - bytes out) / (work / core speed of the edge)`, where bytes
-in are those produced at that edge minus those produced at no edge. A problem that was not made from
-an analysis has no ranking; `rank_loads` then applies the formula to its flows.
+in are those that enter the system at that edge minus those that enter it at no edge. A problem that
+was not made from an analysis has no ranking; `rank_loads` then applies the formula to its flows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-from speck.placement.instance import CLOUD, Instance
-from speck.placement.model import Candidate, Kind
+from speck.placement.instance import Instance
+from speck.placement.model import Candidate, Flow, Kind
+from speck.placement.origins import Origin, Tracer, sum_by_edge
 
 TIE = 0.99
 """Scores within this factor of the next one are ties."""
@@ -20,7 +22,9 @@ WHOLE = 0.995
 """Share of its input from which on a job counts as fed by one edge."""
 
 Shares = Mapping[str | None, float]
-"""Edge -> share of the bytes that are produced there; None: produced at no edge."""
+"""Edge -> share of the bytes that enter the system there; None: at a site that is no edge."""
+
+Item = TypeVar("Item")
 
 
 def rank_loads(instance: Instance) -> tuple[Candidate, ...]:
@@ -33,31 +37,54 @@ def rank_loads(instance: Instance) -> tuple[Candidate, ...]:
         for load in instance.problem.loads
         if load.kind is Kind.JOB
     ]
-    return _sort(instance, candidates)
+    ordered = sort_by_score(
+        candidates,
+        lambda each: each.score,
+        lambda each: instance.loads[each.name].stateful,
+        lambda each: each.name,
+    )
+    return tuple(ordered)
 
 
 def find_origins(instance: Instance) -> dict[str, Shares]:
-    """By load: at which edges its input is produced, and the share of each in its input bytes.
-
-    Of a load without inputs, and of a topic that cannot move: where its own output is produced.
-    """
+    """By load: at which edges its input enters the system, and the share of each in its input bytes
+    (`speck.placement.origins`). Of a load of which they are not known they are empty."""
+    edges = {place.name for place in instance.edges}
+    tracer = _trace(instance)
     origins: dict[str, Shares] = {}
-    for name in instance.order:
-        inputs = instance.into[name]
-        site = instance.fixed_sites.get(name)
-        if not inputs or (instance.loads[name].kind is not Kind.JOB and site is not None):
-            site = site or instance.loads[name].site
-            place = instance.places.get(site or "")
-            origins[name] = {site if place is not None and place.tier != CLOUD else None: 1.0}
-            continue
-        total = sum(flow.bytes_per_s for flow in inputs)
-        shares: dict[str | None, float] = {}
-        for flow in inputs:
-            weight = flow.bytes_per_s / total if total > 0 else 1 / len(inputs)
-            for origin, share in origins[flow.start].items():
-                shares[origin] = shares.get(origin, 0.0) + weight * share
-        origins[name] = shares
+    for name in instance.loads:
+        mix = tracer.trace(name)
+        origins[name] = sum_by_edge(mix, edges) if mix.is_known else {}
     return origins
+
+
+def _trace(instance: Instance) -> Tracer[str]:
+    """Data enters at ends outside speck, and at topics and jobs that nothing feeds."""
+    tracer: Tracer[str] = Tracer()
+    unmeasured = [] if instance.problem.moves_unmeasured else instance.problem.unmeasured
+    for flow in instance.problem.flows:
+        tracer.flow(flow.start, flow.end, _weigh(instance, flow))
+    for start, end in unmeasured:
+        tracer.flow(start, end, None)
+    fed = {flow.end for flow in instance.problem.flows} | {end for _, end in unmeasured}
+    for name in instance.loads.keys() - fed:
+        load = instance.loads[name]
+        site = instance.fixed_sites.get(name) or load.site
+        if load.kind is Kind.JOB:
+            tracer.enter(name, Origin("job", name), None)
+        elif site is not None:
+            tracer.enter(name, Origin("site", site), None)
+    return tracer
+
+
+def _weigh(instance: Instance, flow: Flow) -> float:
+    """Bytes per second of a flow. What outsiders send to a topic never crosses between sites, so
+    its flow may have records only; then they are as large as those that the topic passes on."""
+    if flow.bytes_per_s or not flow.records_per_s:
+        return flow.bytes_per_s
+    out = instance.out[flow.end]
+    records = sum(each.records_per_s for each in out)
+    return flow.records_per_s * sum(each.bytes_per_s for each in out) / records if records else 0.0
 
 
 def _rate(instance: Instance, name: str, shares: Shares) -> Candidate:
@@ -72,22 +99,29 @@ def _rate(instance: Instance, name: str, shares: Shares) -> Candidate:
     return Candidate(name, edge, saved / work if work > 0 else None)
 
 
-def _sort(instance: Instance, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """By score, best first; among ties stateless jobs first, then those of unknown state."""
+def sort_by_score(
+    items: Iterable[Item],
+    score_of: Callable[[Item], float | None],
+    stateful_of: Callable[[Item], bool | None],
+    name_of: Callable[[Item], Any],
+) -> list[Item]:
+    """By score, best first; among ties stateless jobs first, then those of unknown state; those
+    without a score last."""
 
-    def key(each: Candidate) -> tuple[bool, float, str]:
-        return each.score is None, -(each.score or 0.0), each.name
+    def key(item: Item) -> tuple[bool, float, Any]:
+        score = score_of(item)
+        return score is None, -(score or 0.0), name_of(item)
 
-    ordered = sorted(candidates, key=key)
-    keyed: list[tuple[int, int, tuple[bool, float, str], Candidate]] = []
+    keyed: list[tuple[tuple[int, int, tuple[bool, float, Any]], Item]] = []
     tie, above = 0, None
-    for each in ordered:
-        if above is not None and (each.score is None or _is_apart(each.score, above)):
+    for item in sorted(items, key=key):
+        score = score_of(item)
+        if above is not None and (score is None or _is_apart(score, above)):
             tie += 1
-        above = each.score
-        stateful = {False: 0, None: 1, True: 2}[instance.loads[each.name].stateful]
-        keyed.append((tie, stateful, key(each), each))
-    return tuple(entry[3] for entry in sorted(keyed, key=lambda entry: entry[:3]))
+        above = score
+        stateful = {False: 0, None: 1, True: 2}[stateful_of(item)]
+        keyed.append(((tie, stateful, key(item)), item))
+    return [item for _, item in sorted(keyed, key=lambda entry: entry[0])]
 
 
 def _is_apart(score: float, above: float) -> bool:

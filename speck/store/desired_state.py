@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from speck.model.change import Cause
 from speck.model.composition import Drift
 from speck.model.job import DesiredState
+from speck.model.link import Link
+from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 from speck.store.records import Records
 
@@ -27,12 +29,21 @@ class Marks:
     stateful: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """What is wanted of a scope's newest revision; `inputs` as its user declared them."""
+
+    policies: Mapping[str, Policy | None] = field(default_factory=dict)
+    marks: Mapping[str, Marks] = field(default_factory=dict)
+    inputs: tuple[JsonObject, ...] = ()
+
+
 class DesiredJobs:
     """The desired jobs of each scope; parses each revision once."""
 
     def __init__(self, records: Records):
         self._records = records
-        self._parsed: dict[str, tuple[int, Mapping[str, Policy | None], Mapping[str, Marks]]] = {}
+        self._parsed: dict[str, tuple[int, _Newest]] = {}
 
     def is_removing(self, scope: str) -> bool:
         """Whether a user has requested the removal of a scope."""
@@ -52,35 +63,50 @@ class DesiredJobs:
 
     def jobs(self, scope: str) -> Mapping[str, Policy | None]:
         """Every job of a scope's newest revision; None for a job that should be stopped."""
-        return self._newest(scope)[0]
+        return self._newest(scope).policies
 
     def marks(self, scope: str) -> Mapping[str, Marks]:
         """The marks of every job of a scope's newest revision."""
-        return self._newest(scope)[1]
+        return self._newest(scope).marks
 
-    def _newest(self, scope: str) -> tuple[Mapping[str, Policy | None], Mapping[str, Marks]]:
+    def is_input(self, scope: str, site: str, link: Link) -> bool:
+        """Whether a scope's newest revision declares the link, at the broker of `site`, as fed from
+        outside."""
+        return any(
+            port["topic"] == link.topic
+            and (port.get("site") == site or _has_address(port, link.broker))
+            for port in self._newest(scope).inputs
+        )
+
+    def _newest(self, scope: str) -> _Newest:
         head = self._head(scope)
         if head is None or head.get("deleted"):
             self._parsed.pop(scope, None)
-            return {}, {}
+            return _Newest()
         entry = self._parsed.get(scope)
         if entry is None or entry[0] != head["revision"]:
-            jobs, drift = self._load(scope, head)
-            policies = {name: _policy(job, drift) for name, job in jobs.items()}
-            marks = {name: _marks(job) for name, job in jobs.items()}
-            entry = self._parsed[scope] = head["revision"], policies, marks
-        return entry[1:]
+            entry = self._parsed[scope] = head["revision"], self._load(scope, head)
+        return entry[1]
 
     def _head(self, scope: str) -> JsonObject | None:
         return self._records.heads.get(scope)
 
-    def _load(self, scope: str, head: JsonObject) -> tuple[dict[str, JsonObject], str]:
+    def _load(self, scope: str, head: JsonObject) -> _Newest:
         record = self._records.revisions.get(scope, head["revision"])
         if record is None:
-            return {}, Drift.MEND
-        jobs = record["description"]["jobs"]
-        drift = record["description"].get("drift", Drift.MEND)
-        return {job["job_name"]: job for job in jobs}, drift
+            return _Newest()
+        description = record["description"]
+        drift = description.get("drift", Drift.MEND)
+        return _Newest(
+            {job["job_name"]: _policy(job, drift) for job in description["jobs"]},
+            {job["job_name"]: _marks(job) for job in description["jobs"]},
+            tuple(description.get("inputs") or ()),
+        )
+
+
+def _has_address(port: JsonObject, broker: str) -> bool:
+    address = port.get("broker")
+    return address is not None and normalise_address(address) == broker
 
 
 def _policy(job: JsonObject, drift: str) -> Policy | None:

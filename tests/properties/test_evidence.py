@@ -90,7 +90,8 @@ def make_case(chance: random.Random) -> tuple[Question, JsonObject]:
                                          selectivity=selectivity, reference_cores=0.1))  # fmt: skip
     reports.append(describe_measured("other", chance.choice(SITES), composition="d"))
     measured = [forgotten for each in reports if (forgotten := forget(chance, each)) is not None]
-    body = analysis(measured, sites=[site for site in SITES if chance.random() > 0.05])
+    known_sites = [site for site in SITES if chance.random() > 0.05]
+    body = analysis(measured, sites=known_sites, links=dispute(chance, bodies))
     inputs = [{"site": f"edge-{edge}", "topic": "raw"} for edge in "abc"]
     outputs = [{"site": "cloud", "topic": "total"}]
     description = composition_from_data(
@@ -101,6 +102,21 @@ def make_case(chance: random.Random) -> tuple[Question, JsonObject]:
     others = {"other": reports[-1]["site"]}
     wiring = wire(description, sites)
     return pose_question(wiring, "c", body, sites, conditions, Limits(), others), body
+
+
+def dispute(chance: random.Random, bodies: list[JsonObject]) -> list[JsonObject]:
+    """Inner links, at some of which the two ends measured different rates."""
+    return [
+        {
+            "composition": "c",
+            "broker_site": body["sink_site"],
+            "topic": body["sink_topic"],
+            "evidence": "insufficient" if chance.random() < 0.1 else "sufficient",
+            "producers": [],
+            "readers": [],
+        }
+        for body in bodies[:-1]
+    ]
 
 
 def forget(chance: random.Random, report: JsonObject) -> JsonObject | None:
@@ -148,6 +164,12 @@ def test_no_move_rests_on_a_figure_without_evidence(seed: int, name: str) -> Non
                 assert report.get("rate_evidence") == "sufficient"
     for link, site in layout.links.items():
         assert site == link.site or site not in question.closed
+    disputed = {At(each["broker_site"], each["topic"]) for each in body["links"]
+                if each["evidence"] == "insufficient"}  # fmt: skip
+    for job in jobs.values():
+        if disputed & {job.source, job.sink}:
+            assert layout.jobs[job.name] == job.site
+            assert all(layout.links[link] == link.site for link in disputed)
     ends = {end for flow in question.problem.unmeasured for end in flow}
     assert all(layout.jobs[end] == jobs[end].site for end in ends if end in jobs)
     links = [At(*end.removeprefix("topic:").split("/")) for end in ends - {*jobs}]

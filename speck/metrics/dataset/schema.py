@@ -118,6 +118,7 @@ PLANS = _make_table(
         ("sink_topic", _TEXT, "the topic that it writes"),
         ("pinned", _BOOL, "the composition has `pinned: true`"),
         ("stateful", _BOOL, "declared by the user; null: not declared"),
+        ("source_is_input", _BOOL, "the composition declares the topic it reads as an input"),
     ),
 )
 """One row for each task of an incarnation, when it is first seen and again each hour."""

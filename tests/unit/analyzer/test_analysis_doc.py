@@ -9,18 +9,18 @@ import pytest
 
 from speck.analyzer.features import JOBS
 from speck.analyzer.forecast import FORECASTS
-from speck.analyzer.links import LINKS_RATED
-from speck.analyzer.ranking import RANKING
+from speck.analyzer.links import LINK_FIELDS
+from speck.analyzer.ranking import RANK_FIELDS
 from speck.analyzer.result import INTERNAL
-from speck.analyzer.sites import SITES_LOADED
+from speck.analyzer.sites import SITES_USED
 from speck.api.shapes.analyses import AnalysisShape
 
 DOC = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text()
 FIELDS = {
     "jobs": {*JOBS.columns, "source", "sink"} - {*INTERNAL},
-    "links": {*LINKS_RATED.columns},
-    "sites": {*SITES_LOADED.columns, "name"} - {"site", "last_at"},
-    "ranking": {*RANKING.columns},
+    "links": {*LINK_FIELDS},
+    "sites": {*SITES_USED.columns, "name", "load"} - {"site", "last_at"},
+    "ranking": {*RANK_FIELDS},
     "forecast": {*FORECASTS.columns},
 }
 

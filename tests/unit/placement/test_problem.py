@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from speck.model.values import JsonObject
+from speck.placement.instance import close_places
 from speck.placement.model import Candidate, Flow, Kind, Limits
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
@@ -305,3 +306,38 @@ def test_nothing_moves_away_from_a_site_that_does_not_answer(silent: str) -> Non
     assert pins == {"clean": None, "merge": None} | {there[silent]: silent}
     assert not question.wiring.is_movable(At("cloud", "tidy"))
     assert f"no job is moved to or from sites that do not answer: {silent}" in question.notes
+
+
+def test_a_link_whose_ends_disagree_holds_both_of_them_and_closes_their_sites() -> None:
+    link = {"composition": "c", "broker_site": "cloud", "topic": "tidy", "producers": []}
+    link |= {"readers": [], "evidence": "insufficient", "why": ["its ends disagree"]}
+    reports = [describe_measured("clean", "edge-b"), describe_measured("merge", "cloud")]
+    question = pose(analysis(reports, links=[link]), {**CLEAN, "site": "edge-b",
+                    "sink_site": "cloud"}, MERGE, inputs=FEED)  # fmt: skip
+    assert question.unmeasured == ("clean -> topic:cloud/tidy", "topic:cloud/tidy -> merge")
+    assert question.closed.keys() == {"cloud", "edge-b"}
+    (edge_b,) = [place for place in close_places(question.problem) if place.name == "edge-b"]
+    assert edge_b.uplink_closed == "clean -> topic:cloud/tidy was not measured"
+
+
+def test_what_a_job_without_a_cost_uses_is_not_free() -> None:
+    """Its busy time was measured: it counts. Where nothing was, the site takes no more load."""
+    weak = {"evidence": "insufficient", "why": ["only 9 input records"]}
+    idle = describe_measured("clean", "cloud", reference_cores=0.25, **weak)
+    other = describe_measured("other", "edge-a", composition="d", reference_cores=0.5, **weak)
+    question = pose(analysis([idle, other]), CLEAN, inputs=FEED)
+    assert {place.name: place.busy for place in question.problem.places} == {
+        "cloud": 0.25,
+        "edge-a": 0.5,
+        "edge-b": 0.0,
+    }
+    assert not question.closed
+    for unknown, closed in ((idle, "cloud"), (other, "edge-a")):
+        jobs = [idle, other, {**unknown, "reference_cores": None}]
+        jobs.remove(unknown)
+        assert pose(analysis(jobs), CLEAN, inputs=FEED).closed.keys() == {closed}
+
+
+def test_a_site_of_unknown_cores_takes_no_more_load() -> None:
+    body = analysis([describe_measured("clean", "cloud")], sites=["cloud", "edge-b"])
+    assert pose(body, CLEAN, inputs=FEED).closed == {"edge-a": "its number of cores is unknown"}
