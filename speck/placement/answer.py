@@ -42,7 +42,8 @@ def make_placement(
     if kept_loads:
         sites, optimal, gap = new_sites, False, None
         notes = (*notes, f"{KEPT_NOTE}: {', '.join(kept_loads)}")
-    paying_sites = drop_moves(instance, sites)
+    # a move that is taken back may have kept something off a closed uplink
+    paying_sites = undo_moves_without_evidence(instance, drop_moves(instance, sites))
     dropped = tuple(_list_changes(instance, sites, paying_sites))
     if dropped:
         sites, optimal, gap = paying_sites, False, None

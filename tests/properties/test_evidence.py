@@ -29,8 +29,11 @@ SITES = ("cloud", "edge-a", "edge-b", "edge-c")
 def forget_flows(problem: Problem, seed: int) -> Problem:
     """The problem where each load is where it is pinned, and some flows were not measured."""
     chance = random.Random(f"flows {seed}")
+    silence_s = chance.choice([0.0, 5.0])
     loads = tuple(
-        load if load.kind is Kind.END else replace(load, pinned=load.site if load.pinned else None)
+        load
+        if load.kind is Kind.END
+        else replace(load, pinned=load.site if load.pinned else None, silence_s=silence_s)
         for load in problem.loads
     )
     flows = [flow for flow in problem.flows if chance.random() > 0.2]
