@@ -8,6 +8,7 @@ Prints a line when it has begun, and goes on until it is ended.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import socket
 import sys
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import requests
+
+from bench import expanding
 
 PAUSE_S = 0.2
 """Before a connection that was closed is opened again, or a call that was refused as one too many
@@ -129,6 +132,43 @@ class Caller:
         self.call("POST", "/compositions?dry_run=true", DAMAGE, "application/json")
         self.call("POST", "/compositions?dry_run=true", UNKNOWN_KEYS, "application/yaml")
 
+    def send_defaults(self) -> None:
+        """Compositions that are much larger with their defaults written out, and what is made of
+        the largest that is taken."""
+        self.call("POST", "/compositions", expanding.large_default(), "application/json")
+        self.call("POST", "/compositions", expanding.largest_default(), "application/json")
+        for path in ("", "/plan", "/graph"):
+            self.call("GET", f"/compositions/largest{path}")
+
+    def send_dense_documents(self) -> None:
+        """Documents of very many values."""
+        self.call("POST", "/compositions?dry_run=true", expanding.dense_document(), "text/yaml")
+
+    def send_archives(self) -> None:
+        """Archives that describe themselves in two ways."""
+        self.put_artifact(expanding.decoy_archive())
+
+    def send_programs(self) -> None:
+        """Programs that Python's parser is slow with, or makes much of."""
+        self.put_artifact(expanding.slow_program())
+        self.put_artifact(expanding.large_program())
+
+    def put_artifact(self, content: bytes) -> None:
+        """Send an artifact."""
+        self.call("PUT", f"/artifacts/{hashlib.sha256(content).hexdigest()}", content, "text/plain")
+
+    def add_engine(self) -> None:
+        """Register a site whose engine means no good."""
+        broker = {"kind": "memory", "address": "tcp://hostile:1883"}
+        site = {"name": "hostile", "tier": "edge", "broker": broker}
+        site |= {"spe": {"kind": "flink", "address": expanding.begin_engine()}}
+        self.call("POST", "/sites", json.dumps(site).encode(), "application/json")
+
+    def read_engine(self) -> None:
+        """What makes the service ask that engine."""
+        self.call("GET", "/sites/hostile")
+        self.call("GET", "/sites/hostile/check")
+
     def import_and_analyse(self) -> None:
         """All metrics out and in again, beside an analysis of them."""
         window = json.dumps({"window_s": 7 * 86400.0, "master": "local[2]"}).encode()
@@ -146,6 +186,11 @@ def find_callers(attack: str, caller: Caller) -> tuple[int, Callable[[], None]] 
         "checks of a hanging engine": (40, caller.check_sites),
         "hostile documents": (4, caller.send_documents),
         "import and analysis": (1, caller.import_and_analyse),
+        "large defaults": (4, caller.send_defaults),
+        "dense documents": (4, caller.send_dense_documents),
+        "archives with a decoy": (4, caller.send_archives),
+        "slow programs": (8, caller.send_programs),
+        "a hostile engine": (8, caller.read_engine),
     }.get(attack)
 
 
@@ -163,6 +208,8 @@ def main() -> None:
         asyncio.run(hold_all((address.hostname, address.port), list_holds(attack, token)))
         return
     count, action = calls
+    if attack == "a hostile engine":
+        Caller(url, token).add_engine()
     for _ in range(count):
         threading.Thread(target=_repeat, args=(action,), daemon=True).start()
     print("begun", flush=True)

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from bench.attackers import Caller, Hold, find_callers, hold, list_holds
-from bench.overload import CALLS, DESCRIPTORS, SINGLE, checks
+from bench.overload import CALLS, DESCRIPTORS, EXPANDING, SINGLE, checks
 from bench.page.overload import SECTION
 from speck.model.values import JsonObject
 
@@ -49,19 +49,27 @@ ROUTE = {
     ],
 )
 def test_health_recovery_and_the_worker_are_judged(change: JsonObject, fails: int) -> None:
-    verdicts = list(checks([row(**change)], {"/jobs": ROUTE}))
+    verdicts = list(checks([row(**change)], row(), {"/jobs": ROUTE}))
     assert len(verdicts) == 6
+    assert sum(not check.ok for check in verdicts) == fails
+
+
+@pytest.mark.parametrize(("memory_mb", "fails"), [(380, 0), (381, 1)])
+def test_memory_that_expanding_content_takes_is_judged(memory_mb: int, fails: int) -> None:
+    expanded = row(attack=EXPANDING[0], memory_mb=memory_mb)
+    verdicts = list(checks([expanded], row(), {"/jobs": ROUTE}))
+    assert len(verdicts) == 7
     assert sum(not check.ok for check in verdicts) == fails
 
 
 def test_a_worker_that_is_slower_than_the_one_before_is_a_fault() -> None:
     slower = {**ROUTE, "p50_ratio": 1.2}
-    assert [check.name for check in checks([], {"/jobs": slower}) if not check.ok] == [
+    assert [check.name for check in checks([], row(), {"/jobs": slower}) if not check.ok] == [
         "/jobs against gunicorn's worker, p50_ratio"
     ]
 
 
-@pytest.mark.parametrize("attack", [*SINGLE, *CALLS, DESCRIPTORS])
+@pytest.mark.parametrize("attack", [*SINGLE, *CALLS, *EXPANDING, DESCRIPTORS])
 def test_every_attack_has_its_attackers(attack: str) -> None:
     assert list_holds(attack, "token") or find_callers(attack, Caller("http://x", "token"))
 
