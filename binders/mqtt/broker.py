@@ -37,6 +37,9 @@ _LONGEST_TOPIC = 65535 - 256  # a session is announced below a prefix, with its 
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
 _SKIPPED_KEPT = 1000
+_SKIPPED_SHOWN = 200
+"""Messages that are logged because they cannot be read, and characters of each: a broker may send
+millions of them with each poll."""
 _TAP_S = 0.2
 
 
@@ -271,12 +274,14 @@ class MqttBroker:
 
     def _note_skipped(self, topic: str, error: Exception) -> None:
         """Log a message that cannot be read, once: it is retained, and comes with each poll."""
-        if self._skipped.get(topic) == str(error):
+        topic, why = topic[:_SKIPPED_SHOWN], str(error)[:_SKIPPED_SHOWN]
+        is_new = topic not in self._skipped
+        if self._skipped.get(topic) == why or (is_new and len(self._skipped) >= _SKIPPED_KEPT):
             return
-        if len(self._skipped) >= _SKIPPED_KEPT:
-            self._skipped.clear()
-        self._skipped[topic] = str(error)
-        log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
+        self._skipped[topic] = why
+        log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, why)
+        if is_new and len(self._skipped) == _SKIPPED_KEPT:
+            log.warning("broker at %s: no further ones are logged", self._target.address)
 
     def _credentials(self) -> Credentials:
         file = self._target.credentials

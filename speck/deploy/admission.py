@@ -1,7 +1,8 @@
 """Everything that is refused before a change starts, in this order:
 
 1. a revision that is not the newest one, as If-Match names it (412);
-2. a job that another composition owns, or that was posted alone and is not to be adopted (409);
+2. a job that another composition owns, or that was posted alone and is not to be adopted (409), and
+   descriptions that are too large together (413);
 3. a job to adopt that is being changed (409);
 4. a composition with a change under way that a newer request may not end (409,
    `Changes.find_in_the_way`, which also finds the change that it may end);
@@ -33,6 +34,7 @@ from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
 from speck.deploy.changes import Changes
 from speck.errors import (
     ConflictError,
+    InvalidError,
     PermanentError,
     Problem,
     SpeckError,
@@ -59,6 +61,9 @@ from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems
 from speck.spec.topology import Graph, Node
 from speck.store.link_index import LinkIndex
 from speck.store.records import Records
+
+MAX_DESCRIBED_BYTES = 64 << 20
+"""Of the newest revisions of all compositions, and of all jobs posted alone: 130 000 usual jobs."""
 
 
 class Admission:
@@ -112,6 +117,25 @@ class Admission:
                     f"{refusal}: job {job.job_name!r} was posted alone; apply with ?adopt=true to"
                     " take it in"
                 )
+
+    def refuse_too_large(self, name: str, size: int) -> None:
+        """Raises InvalidError (413) if this description of `size` bytes and the newest ones of all
+        other compositions are too large together: the service remembers them."""
+        others = sum(
+            head.get("bytes", 0)
+            for head in self._records.heads.values()
+            if head["name"] != name and not head.get("deleted")
+        )
+        if others + size > MAX_DESCRIBED_BYTES:
+            fault = (
+                f"has {size} bytes with its defaults written out, those that are there {others}; at"
+                f" most {MAX_DESCRIBED_BYTES} are taken together"
+            )
+            raise InvalidError(
+                f"cannot accept {title(name)}: it {fault}; remove some with `speck destroy`",
+                [Problem("", fault)],
+                status=413,
+            )
 
     def find_posted_alone(self, description: CompositionDescription) -> dict[str, str]:
         """Jobs of the description that were posted alone (`check_owners` allowed them), with the

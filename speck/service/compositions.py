@@ -33,6 +33,7 @@ from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
 from speck.service.job_list import JobList
 from speck.spec.addresses import with_addresses
+from speck.spec.expansion import text_bytes
 from speck.spec.resolve import LineOf
 from speck.spec.schema import composition_as_stored, dump_composition
 from speck.spec.topology import Graph
@@ -239,6 +240,7 @@ class Compositions:
         head = self._records.heads.get(name)
         self._admission.check_revision(name, head, request.if_match)
         self._admission.check_owners(description, adopt=request.adopt)
+        self._admission.refuse_too_large(name, text_bytes(dump_composition(description)))
         adopted = self._admission.find_posted_alone(description)
         removed = find_mass_removal(description, self._records)
         if not request.dry_run:
@@ -430,6 +432,7 @@ class Compositions:
             "revision": revision,
             "deployed_revision": head["deployed_revision"] if head else None,
             "jobs": len(description.jobs),
+            "bytes": text_bytes(dumped),
             "at": now,
             "last_change": change.id,
         }

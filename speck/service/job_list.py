@@ -18,6 +18,8 @@ from speck.store.records import Records
 
 AT_ONCE = 256
 """Jobs of a list that are looked at together."""
+_FEW_READ = 64
+"""Descriptions that are remembered before it is looked which of them are of removed jobs."""
 
 
 class JobList:
@@ -29,6 +31,7 @@ class JobList:
         self._clock = clock
         self._all: tuple[tuple[int, int], Sequence[tuple[str, str]]] = ((-1, -1), ())
         self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
+        self._forget_at = _FEW_READ
 
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Every job by name; filtered."""
@@ -127,6 +130,15 @@ class JobList:
         """Take over the jobs of a revision that is stored now, so that they are not parsed again
         when they are read."""
         self._read[name] = revision, {job.job_name: job for job in jobs}
+        if len(self._read) >= self._forget_at:
+            self._forget_removed()
+
+    def _forget_removed(self) -> None:
+        for name in list(self._read):
+            head = self._records.heads.get(name)
+            if head is None or head.get("deleted"):
+                self._read.pop(name, None)
+        self._forget_at = 2 * len(self._read) + _FEW_READ
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
         """Of the newest revision, by name; a revision never changes, and is read once.

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -55,10 +55,10 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Lines:
-    """The line of a value, and the lines of its children by key or index."""
+    """The line of a value, and those of its children by key or index; most have none."""
 
     line: int
-    children: dict[str | int, _Lines] = field(default_factory=dict)
+    children: dict[str | int, _Lines] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +194,11 @@ def _scalar(text: str) -> Any:
 
 @dataclass(slots=True)
 class _Frame:
-    """A mapping or list that is being read; `key` is the mapping's key whose value comes next."""
+    """A mapping or list that is being read, and the lines of its children; `key` is the mapping's
+    key whose value comes next."""
 
     value: dict[str, Any] | list[Any]
-    lines: _Lines
+    children: dict[str | int, _Lines]
     path: str
     key: str | None = None
     key_line: int = 0
@@ -262,15 +263,15 @@ class _Builder:
             raise _refusal([*self.problems, Problem(frame.path, message, line)])
         frame.key, frame.key_line, frame.is_duplicate = key, line, key in frame.value
         if frame.is_duplicate:
-            first = frame.lines.children[key].line
+            first = frame.children[key].line
             self._problem(self._path(), f"duplicate key {key!r} (first on line {first})", line)
 
     def _open(self, value: dict[str, Any] | list[Any], line: int) -> None:
         if len(self._frames) >= MAX_DEPTH:
             raise _refusal([*self.problems, Problem("", _too_deep(), line)])
         path = self._path()
-        lines = self._place(value, line)
-        self._frames.append(_Frame(value, lines, path))
+        children = self._place(value, line).children = {}
+        self._frames.append(_Frame(value, children, path))
 
     def _place(self, value: Any, line: int) -> _Lines:
         """Add a value to the current mapping or list; a duplicate key keeps its first value."""
@@ -279,14 +280,14 @@ class _Builder:
             return self.lines
         frame = self._frames[-1]
         if isinstance(frame.value, list):
-            lines = frame.lines.children[len(frame.value)] = _Lines(line)
+            lines = frame.children[len(frame.value)] = _Lines(line)
             frame.value.append(value)
             return lines
         key, frame.key = frame.key, None
         lines = _Lines(frame.key_line)
         if key is not None and not frame.is_duplicate:
             frame.value[key] = value
-            frame.lines.children[key] = lines
+            frame.children[key] = lines
         return lines
 
     def _path(self) -> str:

@@ -127,6 +127,22 @@ def test_numbers_that_cannot_be_read_are_logged_once(caplog: pytest.LogCaptureFi
     assert len([each for each in caplog.records if "is skipped" in each.message]) == 1
 
 
+def test_many_messages_that_cannot_be_read_fill_neither_the_log_nor_the_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = b"".join(
+        publish(b"speck/taken/%04d" % n + b"x" * 10_000, b'{"v": "' + b"y" * 10_000 + b'"}')
+        for n in range(1_500)
+    )
+    with hostile(first) as server:
+        broker = MqttBroker(Target(server.address))
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert broker.view().taken == {}
+    assert len(caplog.records) == 1_001
+    assert sum(len(record.getMessage()) for record in caplog.records) < 500_000
+
+
 def test_polls_say_how_large_a_packet_they_take_and_read_no_larger_one() -> None:
     huge = b"\x31" + pack_length(200_000_000) + b"\x00\x0dspeck/taken/a\x00"
     with hostile(huge) as server:

@@ -576,3 +576,30 @@ def test_a_start_that_was_refused_is_not_taken_to_run_when_its_site_falls_silent
     engine("edge-a").unreachable = False
     wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert len(engine("edge-a").running()) == 1
+
+
+def test_descriptions_are_limited_together(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is within the limit of one."""
+    monkeypatch.setattr("speck.deploy.admission.MAX_DESCRIBED_BYTES", 1_000)
+    large = job_body("L", args=["x" * 600])
+    service.compositions.apply(composition(large, name="large"), DONE)
+    service.compositions.apply(composition(large, name="large"), DONE)  # again: no more than it was
+    for dry_run in (True, False):
+        with pytest.raises(InvalidError, match=r"at most 1000 are taken together") as refused:
+            other = composition(job_body("M", args=["x" * 600]), name="other")
+            service.compositions.apply(other, Request(dry_run=dry_run))
+        assert refused.value.status == 413
+    with pytest.raises(InvalidError, match="cannot accept job 'N'"):
+        service.jobs.post(job("N", args=("x" * 600,)), LIMIT_S)
+    service.compositions.delete("large", LIMIT_S)
+    other = composition(job_body("M", args=["x" * 600]), name="other")
+    assert service.compositions.apply(other, DONE).status == 200
+
+
+def test_descriptions_of_removed_jobs_are_not_remembered(service: Service) -> None:
+    for number in range(70):
+        service.compositions.apply(composition(job_body("A"), name=f"c{number}"), DONE)
+        service.compositions.delete(f"c{number}", LIMIT_S)
+    assert len(service.compositions._jobs._read) < 70
