@@ -12,8 +12,8 @@ from typing import Any
 from speck.errors import Problem
 
 _NUMBER_BYTES = 8
-_JOB_BYTES = 16
-"""What a value that is no text, and each job, counts beside its fields."""
+VALUE_BYTES = 8
+"""What a value counts beside its text: many short ones take time and memory, too."""
 
 
 def expansion_problem(data: Any, most_bytes: int) -> Problem | None:
@@ -25,13 +25,13 @@ def expansion_problem(data: Any, most_bytes: int) -> Problem | None:
         return None
     defaults = data.get("defaults")
     default_bytes = (
-        {key: len(key) + text_bytes(value) for key, value in defaults.items()}
+        {key: text_bytes(key) + _size(value) for key, value in defaults.items()}
         if isinstance(defaults, Mapping)
         else {}
     )
     own_bytes, uses = 0, dict.fromkeys(default_bytes, 0)
     for job in jobs:
-        own_bytes += _JOB_BYTES + text_bytes(job)
+        own_bytes += _size(job)
         if isinstance(job, Mapping):
             for key in default_bytes.keys() - job.keys():
                 uses[key] += 1
@@ -47,6 +47,15 @@ def expansion_problem(data: Any, most_bytes: int) -> Problem | None:
         f"{default_bytes[largest]} bytes for each of {uses[largest]} jobs: {with_defaults} taken;"
         " shorten it, or split the composition",
     )
+
+
+def _size(value: Any) -> int:
+    """The bytes of a value, each value within it counted with `VALUE_BYTES` beside its text."""
+    if isinstance(value, Mapping):
+        return VALUE_BYTES + sum(text_bytes(key) + _size(each) for key, each in value.items())
+    if isinstance(value, list):
+        return VALUE_BYTES + sum(map(_size, value))
+    return VALUE_BYTES + text_bytes(value)
 
 
 def text_bytes(value: Any) -> int:

@@ -49,6 +49,8 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
     faults = {}
     has_placeholders = _hold_placeholders(tuple(args))
     for index, arg in enumerate(args):
+        if "{" not in arg and not arg.startswith("--"):
+            continue
         if invalid := sorted(name for name in list_secrets([arg]) if not is_name(name)):
             faults[index] = (
                 f"{{secret:{invalid[0]}}} names no secret: write {{secret:NAME}} with the name of a"
@@ -84,11 +86,13 @@ def link_fault(link: Batching, args: Sequence[str]) -> str | None:
 
 def list_secrets(args: Sequence[str]) -> list[str]:
     """The names of the secrets that arguments refer to (`{secret:NAME}`), sorted."""
-    matches = (match for arg in args for match in _PLACEHOLDER.finditer(arg))
+    matches = (match for arg in args if "{" in arg for match in _PLACEHOLDER.finditer(arg))
     return sorted({match["secret"] for match in matches if match["secret"] is not None})
 
 
 def _names(arg: str) -> set[str]:
+    if "{" not in arg:  # a look that takes a tenth of the time
+        return set()
     return {match["name"] for match in _PLACEHOLDER.finditer(arg) if match["name"]}
 
 
@@ -140,6 +144,7 @@ def rendered_fault(job: Job) -> str | None:
     size = sum(
         len(values[match["name"]]) - len(match[0])
         for arg in job.args
+        if "{" in arg
         for match in _PLACEHOLDER.finditer(arg)
         if match["name"]
     )

@@ -55,6 +55,8 @@ LineOf = Callable[[str], int | None]
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 MAX_JOBS = 10_000
 """The most jobs of a composition, unless the service is configured otherwise."""
+_FEW_PORTS = 1_000
+"""So many inputs and outputs a composition may have, and as many as jobs."""
 _BYTES_A_JOB, _NODES_A_JOB = 512, 40
 """A job with its fields has about 300 bytes and 20 values."""
 MOST_MBPS = 1e6
@@ -363,17 +365,25 @@ def composition_from_data(
     data: Any, line_of: LineOf | None = None, most_jobs: int = MAX_JOBS
 ) -> CompositionDescription:
     """The description in parsed `data`. Raises InvalidError with every problem, or only that it has
-    more than `most_jobs` jobs, or more bytes with its defaults written out than a document for so
-    many jobs may have: these are not looked at."""
-    jobs = data.get("jobs") if isinstance(data, dict) else None
-    if isinstance(jobs, list) and len(jobs) > most_jobs:
-        problem: Problem | None = Problem("jobs", f"must be at most {most_jobs} jobs")
-    else:
+    more than `most_jobs` jobs, inputs or outputs, or more bytes with its defaults written out than
+    a document for so many jobs may have: these are not looked at."""
+    problem = _length_problem(data, most_jobs)
+    if problem is None:
         problem = expansion_problem(data, limits_for(most_jobs).bytes)
     if problem is not None:
         problem = replace(problem, line=line_of(problem.path) if line_of else None)
         raise InvalidError(f"cannot read the composition: {problem}", [problem])
     return _read_composition(data, line_of)
+
+
+def _length_problem(data: Any, most_jobs: int) -> Problem | None:
+    """The problem of the first list that is too long."""
+    most_ports = max(most_jobs, _FEW_PORTS)
+    for key, most in (("jobs", most_jobs), ("inputs", most_ports), ("outputs", most_ports)):
+        each = data.get(key) if isinstance(data, dict) else None
+        if isinstance(each, list) and len(each) > most:
+            return Problem(key, f"must be at most {most} {key}")
+    return None
 
 
 def _read_composition(data: Any, line_of: LineOf | None = None) -> CompositionDescription:

@@ -8,13 +8,13 @@ written it; `Graph.of_description` compares brokers in that form.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from speck.errors import InvalidError, Problem
+from speck.errors import MOST_PROBLEMS, InvalidError, Problem
 from speck.model.composition import Composition, CompositionDescription, Port
 from speck.model.job import JobDescription
 from speck.model.link import Link
@@ -306,9 +306,15 @@ class Graph:
             *self._open_link_warnings(
                 "reads", "written", unread, "outputs if it is read from outside"
             ),
-            *(f"no job reads the input {self._topic(x)}" for x in sorted(inputs - read)),
-            *(f"no job writes the output {self._topic(x)}" for x in sorted(outputs - written)),
+            *self._end_warnings("no job reads the input", inputs - read),
+            *self._end_warnings("no job writes the output", outputs - written),
         ]
+
+    def _end_warnings(self, fault: str, links: Set[Link]) -> Iterable[str]:
+        for link in sorted(links)[:MOST_PROBLEMS]:
+            yield f"{fault} {self._topic(link)}"
+        if len(links) > MOST_PROBLEMS:
+            yield f"{fault}: {len(links) - MOST_PROBLEMS} more"
 
     def _open_link_warnings(
         self, missing: str, present: str, links: list[tuple[Link, list[Node]]], hint: str
@@ -380,8 +386,9 @@ class Graph:
             opening, closing = ("[", "]") if node["kind"] == "job" else ("([", "])")
             label = "<br/>".join(map(_mermaid_text, _label(node)))
             lines.append(f'  {ids[node["id"]]}{opening}"{label}"{closing}')
+        texts = {topic: _mermaid_text(topic) for topic in {e["topic"] for e in graph["edges"]}}
         for edge in graph["edges"]:
-            text = _mermaid_text(edge["topic"])
+            text = texts[edge["topic"]]
             lines.append(f'  {ids[edge["from"]]} -->|"{text}"| {ids[edge["to"]]}')
         return "\n".join(lines) + "\n"
 

@@ -145,6 +145,15 @@ def test_merge_keys_and_aliases_expand_nothing() -> None:
     assert refused.value.problems[0].path == "<<"
 
 
+@pytest.mark.parametrize("key", ["jobs", "inputs", "outputs"])
+def test_lists_are_limited(key: str) -> None:
+    data = {"jobs": [], key: [{}] * 1_001}
+    with pytest.raises(InvalidError) as refused:
+        composition_from_data(data, most_jobs=1_000)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.message) == (key, f"must be at most 1000 {key}")
+
+
 # -- one job, one site ----------------------------------------------------------------------
 
 
@@ -257,6 +266,14 @@ def test_pairs_of_batching_writers_and_foreign_readers_are_warned_of_a_few_times
     jar = jar_with_class(tmp_path)
     warnings = resolve(described, {"s": SITE}, lambda path: jar).warnings
     assert sum("sends batches to" in warning for warning in warnings) == MOST_PROBLEMS
+
+
+def test_inputs_and_outputs_without_a_job_are_warned_of_a_few_times() -> None:
+    ends = [{"site": "s", "topic": f"t{number}"} for number in range(2_000)]
+    description = composition_from_data({"jobs": [], "inputs": ends, "outputs": ends})
+    warnings = Graph.of_description(description).warnings()
+    assert len(warnings) == 2 * (MOST_PROBLEMS + 1)
+    assert "no job reads the input: 1900 more" in warnings
 
 
 def test_text_is_counted_in_bytes_of_utf_8() -> None:
