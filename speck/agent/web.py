@@ -14,6 +14,9 @@ from speck.errors import PermanentError, UnreachableError
 
 Json = dict[str, Any]
 
+MAX_ANSWER = 16 << 20
+"""Bytes that are read of an answer; a piece of state has 4 MiB at most."""
+
 
 class Caller:
     """Calls one server. Not thread-safe: use one for each thread.
@@ -87,7 +90,7 @@ class Caller:
         status, answer = self.call(method, path, content, **more)
         try:
             data = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             data = {}
         return status, data if isinstance(data, dict) else {}
 
@@ -106,7 +109,13 @@ class Caller:
         try:
             self._connection.request(method, self._prefix + path, body, headers)
             answer = self._connection.getresponse()
-            return answer.status, answer.read()
+            content = answer.read(MAX_ANSWER + 1)
+            if len(content) > MAX_ANSWER:
+                raise UnreachableError(
+                    f"cannot read the answer of {self.url}: it has more than"
+                    f" {MAX_ANSWER >> 20} MiB; is it a speck service?"
+                )
+            return answer.status, content
         except BaseException:
             self._connection.close()
             raise

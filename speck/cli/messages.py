@@ -12,6 +12,9 @@ import click
 
 from speck.errors import PermanentError, Problem
 
+_ODD = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
+"""What an answer raises that lacks a field, or has another type or depth than a service's."""
+
 
 class CommandFailed(PermanentError):
     """A command completed its work and reports a failure (exit status 1)."""
@@ -22,6 +25,14 @@ def clean(text: object) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text)
     )
+
+
+def to_json(data: object, indent: int | None = None) -> str:
+    """`data` as JSON in which what could control the terminal is an escape: the same data."""
+    import json
+
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def style(text: str, **how: Any) -> str:
@@ -50,14 +61,12 @@ def complain(error: Exception) -> None:
 
 def complain_json(error: Exception) -> None:
     """Print an error as JSON: `{"error": text, "problems": [{path, message, line?}]}`."""
-    import json
-
     text, problems = _describe(error)
     entries = [
         {"path": p.path, "message": p.message, **({"line": p.line} if p.line else {})}
         for p in problems
     ]
-    click.echo(json.dumps({"error": text, "problems": entries}, ensure_ascii=False), err=True)
+    click.echo(to_json({"error": text, "problems": entries}), err=True)
 
 
 def _describe(error: Exception) -> tuple[str, Sequence[Problem]]:
@@ -74,7 +83,10 @@ def _describe(error: Exception) -> tuple[str, Sequence[Problem]]:
 def complain_unexpected(error: Exception) -> None:
     """Print an unexpected error without its traceback."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    complain(PermanentError(f"cannot continue: {what} (SPECK_DEBUG=1 shows where)"))
+    doing = "continue"
+    if isinstance(error, _ODD) and "speck.client" in sys.modules:
+        doing = "use what the service answered; is it a speck of this version"
+    complain(PermanentError(f"cannot {doing}: {what} (SPECK_DEBUG=1 shows where)"))
 
 
 def interactive() -> bool:

@@ -121,11 +121,15 @@ def client(answer_s: float | None = None) -> Client:
     command."""
     import os
 
+    from speck.cli import messages
     from speck.client import ANSWER_S, DEFAULT_SERVER, Client
 
     ctx = click.get_current_context()
     server = ctx.meta.get(_SERVER) or os.environ.get("SPECK_SERVER") or DEFAULT_SERVER
-    service = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S, _usable_tls(server))
+    # other forms keep texts as they are, and write what is not printable as escapes
+    clean = messages.clean if output_form(ctx) == "table" else None
+    token, tls = _token(ctx, os.environ), _usable_tls(server)
+    service = Client(server, token, answer_s or ANSWER_S, tls, clean)
     service.limit(ctx.params.get("timeout"))
     ctx.call_on_close(service.close)
     return service

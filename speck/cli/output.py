@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import click
 
-from speck.cli.messages import clean, style
+from speck.cli.messages import clean, style, to_json
 from speck.model.values import JsonObject
 
 _WIDE = 100_000
@@ -69,7 +68,7 @@ class Output:
     def show(self, data: JsonObject, *blocks: object) -> None:
         """Print `data` as JSON or YAML, or `blocks` (grids and lines) as tables."""
         if self.form == "json":
-            click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+            click.echo(to_json(data, 2))
         elif self.form == "yaml":
             from speck.spec.yaml_writer import to_yaml
 

@@ -72,10 +72,10 @@ def events(
 
 
 def _print(events: list[JsonObject]) -> None:
-    import json
+    from speck.cli.messages import to_json
 
     for event in events:
-        click.echo(_line(event) if output().table else json.dumps(event, ensure_ascii=False))
+        click.echo(_line(event) if output().table else to_json(event))
 
 
 def _line(event: JsonObject) -> str:

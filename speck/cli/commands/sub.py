@@ -73,9 +73,7 @@ def _follow(
     stamps: bool,
 ) -> None:
     """Print records as they come; with `-o json`, each is one line of JSON."""
-    import json
-
-    from speck.cli.messages import say
+    from speck.cli.messages import say, to_json
     from speck.model.batches import render_record
 
     shown = 0
@@ -90,11 +88,7 @@ def _follow(
         if go_on():
             shown += 1
             shape = render_record(record)
-            click.echo(
-                _line(shape, stamps=stamps)
-                if output().table
-                else json.dumps(shape, ensure_ascii=False)
-            )
+            click.echo(_line(shape, stamps=stamps) if output().table else to_json(shape))
 
     say(f"reading {site}/{topic}; Ctrl-C ends")
     open_direct(site, credentials).tap(topic, show, go_on)

@@ -8,6 +8,7 @@ its problems; a service that does not answer raises a NoServerError.
 from __future__ import annotations
 
 import os
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
+import orjson
 import requests
 
 from speck.agent.tls import client_context
 from speck.certificates import explain_alert, explain_refusal
+from speck.client.bounds import (
+    MAX_LIST,
+    BoundedAdapter,
+    Deadline,
+    TooLargeError,
+    read_body,
+    refuse_compressed,
+)
 from speck.errors import InvalidError, PermanentError, Problem, TransientError
 from speck.model.values import JsonObject
 
@@ -80,7 +90,9 @@ class Client:
         token: str | None = None,
         answer_s: float = ANSWER_S,
         tls: ClientTls | None = None,
+        clean: Callable[[str], str] | None = None,
     ):
+        """`clean` is applied to all texts of answers: to what a person reads."""
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidError(
@@ -91,7 +103,12 @@ class Client:
         self.local = host in ("localhost", "::1") or host.startswith("127.")
         self._answer_s = answer_s
         self._until: float | None = None
+        self._clean = clean
+        self._deadline = Deadline()
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, BoundedAdapter(self._deadline))
+        self._session.headers["Accept-Encoding"] = "identity"
         self._session.trust_env = False
         self._own_cert = tls.cert if tls else None
         if parts.scheme == "https":
@@ -148,12 +165,12 @@ class Client:
     def add_site(self, body: JsonObject) -> tuple[JsonObject, bool]:
         """Register a site; true when it is new."""
         answer = self._call("POST", "/sites", json=body)
-        return _body(answer), answer.status_code == 201
+        return self._body(answer), answer.status_code == 201
 
     def put_site(self, name: str, body: JsonObject) -> tuple[JsonObject, bool]:
         """Register or change a site; true when it is new."""
         answer = self._call("PUT", f"/sites/{_part(name)}", json=body)
-        return _body(answer), answer.status_code == 201
+        return self._body(answer), answer.status_code == 201
 
     def remove_site(self, name: str) -> None:
         """Forget a site."""
@@ -432,7 +449,10 @@ class Client:
             stream=True,
             headers={"Accept": "*/*"},
         )
-        rows, damaged = (int(answer.headers[name]) for name in ("X-Rows", "X-Damaged"))
+        numbers = [answer.headers.get(name, "") for name in ("X-Rows", "X-Damaged")]
+        if not all(re.fullmatch(r"[0-9]{1,18}", number) for number in numbers):
+            raise self._foreign_error(answer)
+        rows, damaged = map(int, numbers)
         return rows, damaged, self._content(answer, "export")
 
     def import_metrics(
@@ -523,7 +543,8 @@ class Client:
 
     def backup(self) -> Iterator[bytes]:
         """A backup of the whole store, for `speck restore`."""
-        answer = self._call("GET", "/backup", stream=True, headers={"Accept": "*/*"})
+        headers = {"Accept": "*/*"}
+        answer = self._call("GET", "/backup", stream=True, headers=headers, answer_s=_LONG_S)
         yield from self._content(answer, "backup")
 
     # -- requests -------------------------------------------------------------------------
@@ -537,16 +558,20 @@ class Client:
     def _list(self, path: str, noun: str, key: str, **query: Any) -> list[JsonObject]:
         """All items of a list, fetched page by page: `after` is the last item's key."""
         items: list[JsonObject] = []
+        size = 0
         while True:
             answer = self._call("GET", path, query=query)
-            page: list[JsonObject] = _body(answer)[noun]
+            size += len(answer.content)
+            if size > MAX_LIST:
+                raise self._too_large_error(f"{path} has more than {MAX_LIST // 2**20} MiB")
+            page: list[JsonObject] = self._body(answer)[noun]
             items += page
             if not page or "next" not in answer.links:
                 return items
             query["after"] = page[-1][key]
 
     def _json(self, method: str, path: str, **call: Any) -> JsonObject:
-        return _body(self._call(method, path, **call))
+        return self._body(self._call(method, path, **call))
 
     def _call(
         self,
@@ -556,21 +581,31 @@ class Client:
         query: Mapping[str, Any] | None = None,
         again: bool = False,
         answer_s: float | None = None,
+        stream: bool = False,
         **call: Any,
     ) -> requests.Response:
         """Send one request; with `again`, repeat it for a while if no answer comes. `answer_s`:
-        the time limit of an answer that takes longer than usual."""
+        the time limit of an answer that takes longer than usual. `stream`: do not read the body."""
         params = {k: _word(v) for k, v in (query or {}).items() if v is not None}
         for pause in (*_RETRIES_S, None) if again else (None,):
+            limits = self._timeout(max(self._answer_s, answer_s or 0.0))
+            self._deadline.until = time.monotonic() + sum(limits)
             try:
                 answer = self._session.request(
                     method,
                     self.server + path,
                     params=params,
-                    timeout=self._timeout(max(self._answer_s, answer_s or 0.0)),
+                    timeout=limits,
                     allow_redirects=False,
+                    stream=True,
                     **call,
                 )
+                refuse_compressed(answer)
+                if not stream or not answer.ok:
+                    answer._content = read_body(answer)
+            except TooLargeError as error:
+                answer.close()
+                raise self._too_large_error(str(error)) from error
             except requests.RequestException as error:
                 if pause is None or self.is_late:
                     raise self._no_answer_error(error) from error
@@ -617,25 +652,48 @@ class Client:
             f"cannot reach speck at {self.server}: {reason}; {hint}", refused=refused
         )
 
+    def _too_large_error(self, why: str) -> ClientError:
+        return ClientError(
+            f"cannot read the answer of {self.server}: {why}; is it a speck service?", 0
+        )
+
+    def _foreign_error(self, answer: requests.Response) -> ClientError:
+        return ClientError(
+            f"cannot understand the answer of {self.server} (HTTP {answer.status_code}):"
+            " is it a speck service? Give its address with --server",
+            answer.status_code,
+        )
+
     def _refusal_error(self, answer: requests.Response) -> ClientError:
         status = answer.status_code
-        try:
-            body = answer.json()
-        except ValueError:
-            body = None
-        if not isinstance(body, dict) or not ({"title", "detail"} & body.keys()):
-            return ClientError(
-                f"cannot understand the answer of {self.server} (HTTP {status}):"
-                " is it a speck service? Give its address with --server",
-                status,
-            )
+        body = _parse(answer)
+        if body is None or not ({"title", "detail"} & body.keys()):
+            return self._foreign_error(answer)
         message = str(body.get("detail") or body["title"])
         if status == 401:
             message += " (here: by SPECK_TOKEN or --token-file)"
         identity = str(body.get("request_id") or "")
         if status >= 500 and identity not in message:
             message += f" (request {identity})"
-        return ClientError(message, status, tuple(map(_problem, body.get("errors") or ())))
+        errors = body.get("errors")
+        entries = errors if isinstance(errors, list) else []
+        problems = [_problem(entry) for entry in entries if isinstance(entry, dict)]
+        return ClientError(message, status, tuple(problems))
+
+    def _body(self, answer: requests.Response) -> JsonObject:
+        if answer.status_code == 204 or not answer.content:
+            return {}
+        body = _parse(answer)
+        if body is None:
+            raise ClientError(
+                f"cannot understand the answer to {answer.request.method} {answer.url}:"
+                " is it a speck service? Give its address with --server",
+                answer.status_code,
+            )
+        if self._clean is not None:
+            cleaned: JsonObject = _clean_all(body, self._clean)
+            return cleaned
+        return body
 
 
 class _Upload:
@@ -655,20 +713,23 @@ class _Upload:
         return chunk
 
 
-def _body(answer: requests.Response) -> JsonObject:
-    if answer.status_code == 204 or not answer.content:
-        return {}
+def _parse(answer: requests.Response) -> JsonObject | None:
+    """The object that is the body; None if it is anything else."""
     try:
-        body = answer.json()
+        body = orjson.loads(answer.content)
     except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise ClientError(
-            f"cannot understand the answer to {answer.request.method} {answer.url}:"
-            " is it a speck service? Give its address with --server",
-            answer.status_code,
-        )
-    return body
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _clean_all(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return value if value.isprintable() else clean(value)
+    if isinstance(value, dict):
+        return {_clean_all(key, clean): _clean_all(each, clean) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean_all(each, clean) for each in value]
+    return value
 
 
 def _part(name: str) -> str:
@@ -683,7 +744,9 @@ def _word(value: object) -> str:
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:
-    return Problem(str(entry.get("path", "")), str(entry.get("message", "")), entry.get("line"))
+    line = entry.get("line")
+    place, text = str(entry.get("path", "")), str(entry.get("message", ""))
+    return Problem(place, text, line if isinstance(line, int) else None)
 
 
 def _cause(error: BaseException) -> BaseException:
