@@ -47,6 +47,11 @@ def _upload(token: str) -> bytes:
     return f"{head}Authorization: Bearer {token}\r\n\r\n".encode()
 
 
+def _export(token: str) -> bytes:
+    head = "GET /metrics/export?format=csv HTTP/1.1\r\nHost: x\r\n"
+    return f"{head}Authorization: Bearer {token}\r\n\r\n".encode()
+
+
 def list_holds(attack: str, token: str) -> list[Hold]:
     """The connections of an attack that needs nothing else."""
     return {
@@ -59,6 +64,7 @@ def list_holds(attack: str, token: str) -> list[Hold]:
         ],
         "slow readers": [Hold(200, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60, reads=1)],
         "idle connections": [Hold(1000)],
+        "readers of exports": [Hold(70, _export(token), reads=250_000)],
         "descriptors": [Hold(3000)],
     }.get(attack, [])
 
@@ -127,6 +133,19 @@ class Caller:
         """A site whose engine does not answer."""
         self.call("GET", "/sites/hung/check")
 
+    def plan_at_hanging_site(self) -> None:
+        """A dry run that has to ask an engine that does not answer."""
+        job = {
+            "job_name": "h",
+            "site": "hung",
+            "source_topic": "hi",
+            "sink_topic": "ho",
+            "entry_class": "package.Job",
+            "job_path": "a.jar",
+        }
+        body = json.dumps({"name": "hc", "jobs": [job]}).encode()
+        self.call("POST", "/compositions?dry_run=true", body, "application/json")
+
     def send_documents(self) -> None:
         """Documents with thousands of faults."""
         self.call("POST", "/compositions?dry_run=true", DAMAGE, "application/json")
@@ -184,6 +203,7 @@ def find_callers(attack: str, caller: Caller) -> tuple[int, Callable[[], None]] 
     """How many call what, again and again; None for attacks of connections alone."""
     return {
         "checks of a hanging engine": (40, caller.check_sites),
+        "dry runs at a hanging engine": (60, caller.plan_at_hanging_site),
         "hostile documents": (4, caller.send_documents),
         "import and analysis": (1, caller.import_and_analyse),
         "large defaults": (4, caller.send_defaults),

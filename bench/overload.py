@@ -31,6 +31,7 @@ from urllib.parse import urlsplit
 import psutil
 import requests
 
+from bench import soak
 from bench.common import say
 from bench.experiment import Check, Experiment, is_quick, percentile
 from bench.sample_spec import Spec
@@ -63,13 +64,16 @@ EXPANDING = (
     "a hostile engine",
 )
 """What becomes large or slow once it is parsed; the engine stays registered, and so comes last."""
+HOLDING = ("readers of exports", "dry runs at a hanging engine")
+"""Clients with a valid token that hold what others need."""
 DESCRIPTORS = "descriptors"
 WAITING = "all but hostile documents"
 TOGETHER = "all together"
+SOAK = "soak"
 MOST_MS = 1000.0
 MOST_RECOVERY_S = 10.0
 MOST_GROWTH_MB = 300
-"""Of attacks by content that expands, beyond the memory without an attack."""
+"""Of attacks by content that expands, or by what is held, beyond the memory without an attack."""
 
 ROUNDS = 3 if QUICK else 15
 ROUND_REQUESTS = 50 if QUICK else 400
@@ -111,17 +115,23 @@ def main() -> None:
     with service() as target:
         for attack in EXPANDING:
             experiment.row(attack, lambda it=attack: run(target, it, [it], calm))
+    with service() as target:
+        for attack in HOLDING:
+            experiment.row(attack, lambda it=attack: run(target, it, [it], calm))
+    with service() as target:
+        soaked = experiment.row(SOAK, lambda: {"attack": SOAK, **soak.soak(target)})
     with service(BENCH_FILES=str(FILES)) as target:
         experiment.row(DESCRIPTORS, lambda: run(target, DESCRIPTORS, [DESCRIPTORS], calm))
-    rows = [row for row in experiment.rows if row["attack"] != "none"]
-    summary = {"calm": calm, "attacks": rows, "comparison": comparison}
-    sys.exit(experiment.finish(summary, checks(rows, calm, comparison)))
+    rows = [row for row in experiment.rows if row["attack"] not in ("none", SOAK)]
+    summary = {"calm": calm, "attacks": rows, "soak": soaked, "comparison": comparison}
+    wanted = [*checks(rows, calm, comparison), *soak.checks(soaked)]
+    sys.exit(experiment.finish(summary, wanted))
 
 
 def checks(rows: Sequence[JsonObject], calm: JsonObject, comparison: JsonObject) -> Iterator[Check]:
     """What is wanted of every attack and of the comparison."""
     for row in rows:
-        if row["attack"] in EXPANDING:
+        if row["attack"] in (*EXPANDING, *HOLDING):
             grown = row["memory_mb"] - calm["memory_mb"]
             name = f"memory grown by {row['attack']}"
             yield Check(name, f"<= {MOST_GROWTH_MB} MB", grown, grown <= MOST_GROWTH_MB)

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.page.section import Section
 from bench.page.words import number, table
+from bench.soak import REST_S
 
 _ATTACKS = {
     "none": "no attack",
@@ -15,6 +16,8 @@ _ATTACKS = {
     "slow bodies": "300 uploads of a byte a second, 100 with a valid token",
     "slow readers": "200 that pipeline 60 requests and read a byte a second",
     "idle connections": "1000 that send nothing",
+    "readers of exports": "70 that read an export of all metrics at 250 kB/s",
+    "dry runs at a hanging engine": "60 callers with a job at an engine that hangs",
     "checks of a hanging engine": "40 callers that check a site whose engine hangs",
     "hostile documents": "4 callers with documents of thousands of faults",
     "import and analysis": "an import of metrics beside an analysis, again and again",
@@ -68,7 +71,16 @@ def _figures(result: Mapping[str, Any]) -> str:
         ">requests/s",
         ">ratio",
     ]
-    return f"{table(heads, rows)}\n\n{table(compared_heads, comparison)}"
+    parts = [table(heads, rows), table(compared_heads, comparison)]
+    if "soak" in summary:
+        parts.append(_describe_soak(summary["soak"]))
+    return "\n\n".join(parts)
+
+
+def _describe_soak(it: Mapping[str, Any]) -> str:
+    heads = ["eight busy clients", ">before", ">at most", f">{REST_S:g} s after"]
+    memory = (it["before_mb"], it["most_mb"], it["after_mb"])
+    return table(heads, [(f"memory, MB, {it['seconds']:g} s, {it['calls']:,} calls", *memory)])
 
 
 SECTION = Section(

@@ -7,8 +7,9 @@ import socket
 
 import pytest
 
+from bench import soak
 from bench.attackers import Caller, Hold, find_callers, hold, list_holds
-from bench.overload import CALLS, DESCRIPTORS, EXPANDING, SINGLE, checks
+from bench.overload import CALLS, DESCRIPTORS, EXPANDING, HOLDING, SINGLE, checks
 from bench.page.overload import SECTION
 from speck.model.values import JsonObject
 
@@ -54,9 +55,10 @@ def test_health_recovery_and_the_worker_are_judged(change: JsonObject, fails: in
     assert sum(not check.ok for check in verdicts) == fails
 
 
+@pytest.mark.parametrize("attack", [EXPANDING[0], *HOLDING])
 @pytest.mark.parametrize(("memory_mb", "fails"), [(380, 0), (381, 1)])
-def test_memory_that_expanding_content_takes_is_judged(memory_mb: int, fails: int) -> None:
-    expanded = row(attack=EXPANDING[0], memory_mb=memory_mb)
+def test_memory_that_an_attack_takes_is_judged(memory_mb: int, fails: int, attack: str) -> None:
+    expanded = row(attack=attack, memory_mb=memory_mb)
     verdicts = list(checks([expanded], row(), {"/jobs": ROUTE}))
     assert len(verdicts) == 7
     assert sum(not check.ok for check in verdicts) == fails
@@ -69,7 +71,7 @@ def test_a_worker_that_is_slower_than_the_one_before_is_a_fault() -> None:
     ]
 
 
-@pytest.mark.parametrize("attack", [*SINGLE, *CALLS, *EXPANDING, DESCRIPTORS])
+@pytest.mark.parametrize("attack", [*SINGLE, *CALLS, *EXPANDING, *HOLDING, DESCRIPTORS])
 def test_every_attack_has_its_attackers(attack: str) -> None:
     assert list_holds(attack, "token") or find_callers(attack, Caller("http://x", "token"))
 
@@ -100,3 +102,31 @@ def test_the_page_shows_every_attack() -> None:
     assert "| no attack | 5 | 6 | 9 | 80 | – |" in text
     assert "| 200 sockets that send one byte | 5 | 6 | 9 | 80 | 0.2 |" in text
     assert "| GET /jobs | 0.4 / 0.3 | 0.75 | 2,000 / 2,500 | 0.8 |" in text
+
+
+SOAKED = {
+    "attack": "soak",
+    "seconds": 480.0,
+    "calls": 1234,
+    "refused": 3,
+    "failures": 0,
+    "p99_ms": {},
+    "before_mb": 90,
+    "most_mb": 300,
+    "after_mb": 190,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "fails"), [({}, 0), ({"after_mb": 191}, 1), ({"failures": 1}, 1)]
+)
+def test_the_soak_is_judged(change: JsonObject, fails: int) -> None:
+    assert sum(not check.ok for check in soak.checks({**SOAKED, **change})) == fails
+
+
+def test_the_page_shows_a_soak_that_was_measured() -> None:
+    summary = {"calm": row(attack="none"), "attacks": [], "comparison": {}, "soak": SOAKED}
+    text = SECTION.figures({"summary": summary})  # type: ignore[arg-type]
+    assert "| memory, MB, 480 s, 1,234 calls | 90 | 300 | 190 |" in text
+    del summary["soak"]
+    assert "memory, MB, 480" not in SECTION.figures({"summary": summary})  # type: ignore[arg-type]
