@@ -162,7 +162,8 @@ select
     case when is_held then 'has a backlog that it does not reduce: its observed rate counts' end,
     case when lower_bound then 'the true rate is a lower bound: busy time is not reported' end,
     case when contended_share > 0.05
-      then printf('the machine was contended for %.0f %% of its time', contended_share * 100) end,
+      then case when contended_share >= 0.995 then 'the machine was overloaded all the time'
+        else printf('the machine was overloaded %.0f %% of the time', contended_share * 100) end end,
     case when cpu_share < 0.95
       then printf('it had a core for %.0f %% of its busy time', cpu_share * 100) end,
     case when pace is null

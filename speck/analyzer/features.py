@@ -271,9 +271,10 @@ _REMARKS = {
     "ended": "'is no longer running'",
     "is_held": "'has a backlog that it does not reduce: its observed rate counts'",
     "lower_bound": "'the true rate is a lower bound: busy time is not reported'",
-    "contended_share > 0.05D": (
-        "format_string('the machine was contended for %.0f %% of its time', contended_share * 100)"
-    ),
+    "contended_share > 0.05D": """
+        CASE WHEN contended_share >= 0.995D THEN 'the machine was overloaded all the time'
+          ELSE format_string('the machine was overloaded %.0f %% of the time',
+            contended_share * 100) END""",
     "cpu_share < 0.95D": (
         "format_string('it had a core for %.0f %% of its busy time', cpu_share * 100)"
     ),

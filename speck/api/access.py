@@ -144,6 +144,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/placements"): _deploy(_JUDGED),
     ("GET", "/placements/<placement_id>"): _view(_PLACEMENT),
     ("POST", "/placements/<placement_id>/apply"): _deploy(_PLACEMENT, _JUDGED),
+    ("POST", "/advice"): _deploy(_JUDGED),
     ("GET", "/artifacts"): _view(_JUDGED),
     ("PUT", "/artifacts/<sha256>"): _deploy(_NOTHING),  # whoever sends it has its content
     ("DELETE", "/artifacts/<sha256>"): _deploy(_ARTIFACT),

@@ -16,6 +16,7 @@ from flask_smorest import Api
 
 from speck.api import (
     access,
+    advice,
     agents,
     analyses,
     artifacts,
@@ -53,6 +54,7 @@ ROUTES = (
     forgetting,
     analyses,
     placements,
+    advice,
     dataset,
     artifacts,
     events,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flask import Response, jsonify
-from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
 from speck.api.context import acting, occupying, service
 from speck.api.hidden import show_placement
-from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
+from speck.api.requests import Query, flag, idempotency_key, load_body, paging, text, wait
 from speck.api.routes import Routes, answer, listing
-from speck.errors import InvalidError
 from speck.placement.autopilot import Settings
 from speck.service.compositions import Request
-from speck.spec.schema import composition_as_stored, problems_of
+from speck.spec.schema import composition_as_stored
 
 routes = Routes("placements", "Which job should run where, based on measurements")
 
@@ -43,7 +39,7 @@ def list_placements(query: Query) -> Response:
 )
 def place() -> Response:
     """Compute with a policy where the composition's jobs should run; this changes nothing."""
-    parameters = _load(_REQUEST)
+    parameters = load_body(_REQUEST)
     name_object(f"/placements?composition={parameters['composition']}")
     reach().require_composition(parameters["composition"])
     reach().require_all_sites("compute a placement")
@@ -107,19 +103,9 @@ def get_autopilot(name: str) -> Response:
 )
 def put_autopilot(name: str) -> Response:
     """Switch the autopilot on or off; absent settings have their defaults."""
-    settings = Settings(**_load(_SETTINGS))
+    settings = Settings(**load_body(_SETTINGS))
     allowed = reach()
     if settings.on:
         allowed.require_all_sites("switch the autopilot on")
     autopilot = service().autopilots.put(name, settings, caller().actor)
     return jsonify(allowed.show_autopilot(autopilot))
-
-
-def _load(shape: Schema) -> dict[str, Any]:
-    body = document()
-    try:
-        fields: dict[str, Any] = shape.load(body.data)
-    except ValidationError as error:
-        problems = problems_of(error.messages, body.line_of)
-        raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
-    return fields

@@ -15,7 +15,7 @@ from werkzeug.exceptions import ClientDisconnected
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
 from speck.errors import InvalidError, Problem, suggest
-from speck.spec.schema import YAML_TYPES, load_document
+from speck.spec.schema import YAML_TYPES, load_document, problems_of
 from speck.spec.yaml_loader import Document, Limits
 
 MAX_WAIT_S = 3600.0
@@ -271,3 +271,14 @@ def refuse_other_name(field: str, in_path: str, in_body: str) -> None:
     if in_body != in_path:
         fault = f"is {in_body!r}, but the path says {in_path!r}; a name cannot be changed"
         raise InvalidError(f"cannot read {field}: it {fault}", [Problem(field, fault)])
+
+
+def load_body(shape: Schema) -> dict[str, Any]:
+    """The fields of a JSON or YAML body. Raises InvalidError with every problem."""
+    body = document()
+    try:
+        loaded: dict[str, Any] = shape.load(body.data)
+    except ValidationError as error:
+        problems = problems_of(error.messages, body.line_of)
+        raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
+    return loaded

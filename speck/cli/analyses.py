@@ -1,16 +1,20 @@
-"""Renders an analysis as tables: the ranking, the bottlenecks, and insufficient evidence."""
+"""Renders an analysis as tables: the ranking with its reasons, jobs, and bottlenecks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
+from speck.cli.messages import clean
 from speck.cli.output import Grid, moment
+from speck.cli.placements import render_legend, share
 from speck.model.values import JsonObject
+from speck.placement.figures import describe_rate, describe_size
+from speck.placement.sentences import fold, name_jobs
 
 _FAULTS = {
     "duplicates": "duplicates",
-    "resets": "counter resets",
+    "resets": "since jobs restarted",
     "gaps": "gaps",
     "nan": "without a value",
     "contended": "while the machine was overloaded",
@@ -32,9 +36,12 @@ def render(analysis: JsonObject) -> Iterator[object]:
     for file in samples.get("damaged_files", ()):
         yield f"damaged and ignored: {file}"
     yield ""
-    yield _ranking(analysis["ranking"])
+    yield from render_ranking(analysis["ranking"])
     yield ""
     yield _jobs(analysis["jobs"])
+    if analysis["jobs"]:
+        yield ""
+        yield from render_legend(JOBS_LEGEND)
     if analysis.get("forecast"):
         yield ""
         yield _forecast(analysis["forecast"])
@@ -45,8 +52,10 @@ def render(analysis: JsonObject) -> Iterator[object]:
     unsupported = [job for job in analysis["jobs"] if job["evidence"] != "sufficient"]
     if unsupported:
         yield ""
-        yield "Insufficient evidence"
-        yield from (f"  {job['job_name']}: {'; '.join(job['why'])}" for job in unsupported)
+        yield "Too little evidence for a cost: no command moves these jobs"
+        folded = fold((job["job_name"], ["; ".join(job["why"])]) for job in unsupported)
+        for why, names in folded.items():
+            yield clean(f"  {name_jobs(names, len(analysis['jobs']))}: {why}")
 
 
 def _describe_run(analysis: JsonObject) -> str:
@@ -55,38 +64,61 @@ def _describe_run(analysis: JsonObject) -> str:
     return f"analysed in {(ended - started).total_seconds():.1f} s ({how})"
 
 
-def _ranking(ranking: list[JsonObject]) -> Grid:
+RANKING_LEGEND = {
+    "rank": "the best candidate for an edge first; none for a job that is idle or was not measured",
+    "edge": "where most of its input enters the system",
+    "saves at its edge": "bytes between sites, compared with the cloud, if all that feeds it is at"
+    " that edge, too",
+    "CPU there": "CPU-seconds per second that it would use at its edge",
+    "saves per CPU-second": "the two by each other: the ranking goes by it",
+    "confidence": "how well the figures are supported; with low confidence the autopilot waits",
+}
+JOBS_LEGEND = {
+    "selectivity": "records sent for each one received",
+    "CPU-ms per record": "processor time of its site",
+    "true rate": "records/s that it can receive at most, with its subtasks busy all the time;"
+    " >=: a lower bound",
+    "busy": "share of the time in which its busiest task works or waits for the processor, so a job"
+    " with a small CPU time per record may still be busy on an overloaded machine",
+}
+
+
+def render_ranking(ranking: list[JsonObject]) -> list[object]:
+    """Render the ranking, the reasons for and against, and what the columns mean."""
     rows = [
         (
             job["rank"],
             job["job_name"],
-            _render_move(job),
-            _format_number(job["wan_bytes_saved_per_s"]),
+            job["site"],
+            job["edge"],
+            None
+            if job["wan_bytes_saved_per_s"] is None
+            else describe_rate(job["wan_bytes_saved_per_s"]),
             _format_number(job["edge_core_s_per_s"], 4),
-            _format_number(job["score"]),
+            None if job["score"] is None else describe_size(job["score"]),
             job["confidence"],
-            "; ".join(job["against"]),
         )
         for job in ranking
     ]
-    headings = (
-        "rank",
-        "job",
-        "site",
-        "saved B/s",
-        "core-s/s",
-        "saved B/core-s",
-        "confidence",
-        "why not",
-    )
-    return Grid(headings, rows, "Jobs for the edge", "no jobs were measured")
+    headings = ("rank", "job", "site", "edge", *list(RANKING_LEGEND)[2:])
+    grid = Grid(headings, rows, "Jobs for the edge", "no jobs were measured")
+    if not rows:
+        return [grid]
+    return [
+        grid,
+        "",
+        *_list_reasons("Why", ranking, "reasons"),
+        *_list_reasons("Why not", ranking, "against"),
+        "",
+        *render_legend(RANKING_LEGEND),
+    ]
 
 
-def _render_move(job: JsonObject) -> str:
-    """The site, and the edge at which the job would save bytes if it is elsewhere."""
-    site, edge = job["site"], job["edge"]
-    saves = job["score"] is not None and job["score"] > 0
-    return f"{site} -> {edge}" if saves and edge != site else str(site)
+def _list_reasons(title: str, ranking: list[JsonObject], name: str) -> list[str]:
+    """Each reason once, with its jobs."""
+    folded = fold((job["job_name"], job[name]) for job in ranking)
+    lines = [f"  {name_jobs(jobs, len(ranking))}: {why}" for why, jobs in folded.items()]
+    return [title, *map(clean, lines)] if lines else []
 
 
 def _jobs(jobs: list[JsonObject]) -> Grid:
@@ -102,7 +134,7 @@ def _jobs(jobs: list[JsonObject]) -> Grid:
             ),
             (">= " if job["lower_bound"] else "")
             + (_format_number(job["true_processing_rate"]) or "-"),
-            _format_number(None if job["utilisation"] is None else 100 * job["utilisation"]),
+            share(job["utilisation"]),
             job["stateful"],
         )
         for job in jobs
@@ -113,9 +145,9 @@ def _jobs(jobs: list[JsonObject]) -> Grid:
         "in/s",
         "out/s",
         "selectivity",
-        "core-ms/record",
+        "CPU-ms per record",
         "true rate",
-        "busy %",
+        "busy",
         "stateful",
     )
     return Grid(headings, rows, "Jobs", "no jobs were measured")

@@ -38,3 +38,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new rel
 def _parse(text: str) -> float | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     return float(match[1]) * _UNITS[match[2]] if match else None
+
+
+def write_duration(seconds: float) -> str:
+    """Seconds as the option takes them: 90s, 10m, 2h, 1d."""
+    for unit in ("d", "h", "m"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:g}{unit}"
+    return f"{seconds:g}s"

@@ -82,6 +82,7 @@ _LAZY = {
     "history": f"{_COMMANDS}.history:history",
     "rollback": f"{_COMMANDS}.rollback:rollback",
     "cancel": f"{_COMMANDS}.cancel:cancel",
+    "advise": f"{_COMMANDS}.advise:advise",
     "place": f"{_COMMANDS}.place:place",
     "scale": f"{_COMMANDS}.scale:scale",
     "offload": f"{_COMMANDS}.offload:offload",

@@ -8,9 +8,9 @@ from typing import Any
 
 from speck.cli.messages import say, warn
 from speck.cli.output import Grid, Output
-from speck.cli.placements import rate
 from speck.client import Client
 from speck.model.values import JsonObject
+from speck.placement.figures import describe_rate
 
 
 class Quiet(Output):
@@ -156,5 +156,5 @@ def _show(value: float | None, unit: str) -> str | None:
     if value is None:
         return None
     if unit == "bytes/s":
-        return rate(value)
+        return describe_rate(value)
     return f"{value:.3g} {unit}".rstrip()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from speck.cli.messages import clean
 from speck.cli.output import Grid
 from speck.model.values import JsonObject
+from speck.placement.figures import describe_duration, describe_rate, describe_size
+from speck.placement.sentences import LEGEND, explain, summarise
 
 
 def changes_anything(placement: JsonObject) -> bool:
@@ -16,17 +18,11 @@ def changes_anything(placement: JsonObject) -> bool:
 
 
 def render(placement: JsonObject) -> list[object]:
-    """Render the jobs, the sites, then the gain and the problems."""
-    today, proposed = placement["today"], placement["proposed"]
+    """Render the jobs, why, the sites, the whole, and what the columns mean."""
+    title = f"{placement['composition']} by {placement['policy']} ({_name_analysis(placement)})"
     return [
-        Grid(
-            ("job", "today", "proposed", "why"),
-            [
-                (name, site, _now(site, proposed["sites"][name]), _why(placement, name))
-                for name, site in today["sites"].items()
-            ],
-            f"{placement['composition']} by {placement['policy']} ({_name_analysis(placement)})",
-        ),
+        Grid(_HEADINGS, map(_describe_job, placement["jobs"]), title),
+        *render_reasons(placement),
         "",
         Grid(
             (
@@ -38,11 +34,44 @@ def render(placement: JsonObject) -> list[object]:
                 "memory needed",
                 "available",
             ),
-            [_describe_site(placement, site) for site in sorted(proposed["utilisation"])],
+            [
+                _describe_site(placement, site)
+                for site in sorted(placement["proposed"]["utilisation"])
+            ],
         ),
         "",
-        *_lines(placement),
+        *map(clean, summarise(placement)),
+        "",
+        *render_legend(LEGEND),
     ]
+
+
+_HEADINGS = ("job", "today", "proposed", "saves", "than at", "costs", "paid off", "confidence")
+
+
+def _describe_job(row: JsonObject) -> tuple[str | None, ...]:
+    saved, cost, paid = (row[n] for n in ("saved_bytes_per_s", "cost_bytes", "break_even_s"))
+    return (
+        row["job_name"],
+        row["site"],
+        _now(row["site"], row["proposed"]),
+        None if saved is None else describe_rate(saved),
+        row["compared_with"],
+        None if cost is None else describe_size(cost),
+        None if paid is None else f"after {describe_duration(paid)}",
+        row["confidence"],
+    )
+
+
+def render_reasons(placement: JsonObject) -> list[object]:
+    """Render each reason once, with its jobs."""
+    reasons = explain(placement)
+    return ["", "Why", *(f"  {clean(reason)}" for reason in reasons)] if reasons else []
+
+
+def render_legend(legend: Mapping[str, str]) -> Iterator[str]:
+    """Render what columns mean."""
+    return (f"{column}: {meaning}" for column, meaning in legend.items())
 
 
 def _name_analysis(placement: JsonObject) -> str:
@@ -71,7 +100,7 @@ def render_scales(placement: JsonObject) -> list[object]:
             empty="no job was measured well enough",
         ),
         *(
-            clean(f"{name}: needs more evidence: {why}")
+            clean(f"{name}: too little evidence: {why}")
             for name, why in placement["doubts"].items()
         ),
     ]
@@ -99,70 +128,11 @@ def _now(before: str, after: str) -> str:
     return after if after == before else f"→ {after}"
 
 
-def _why(placement: JsonObject, name: str) -> str:
-    doubt, difference = placement["doubts"].get(name), placement["differences"].get(name)
-    parts = [
-        placement["reasons"].get(name, ""),
-        difference or "",
-        f"needs more evidence: {doubt}" if doubt else "",
-    ]
-    return "; ".join(filter(None, parts))
-
-
-def _lines(placement: JsonObject) -> Iterator[str]:
-    today, proposed, gain = placement["today"], placement["proposed"], placement["gain"]
-    yield (
-        f"between sites: {rate(today['wan_bytes_per_s'])} → {rate(proposed['wan_bytes_per_s'])}"
-        f"{_describe_gain(gain['share'])}"
-    )
-    if today["latency_ms"] is not None or proposed["latency_ms"] is not None:
-        yield f"latency: {_ms(today['latency_ms'])} → {_ms(proposed['latency_ms'])}"
-    if today["max_rate"] is not None or proposed["max_rate"] is not None:
-        yield f"highest rate: {_records(today)} → {_records(proposed)}"
-    for link in placement["rewired"]:
-        yield clean(f"topic {link['topic']}: broker of {link['from']} → {link['to']}")
-    if placement["gap"]:
-        yield f"stopped early: the optimum is at most {placement['gap']:.1%} better"
-    for note in placement["notes"]:
-        yield clean(f"note: {note}")
-    for limit in today["violations"]:
-        if limit not in placement["violations"]:
-            yield clean(f"today: {limit}")
-    yield from list_violations(placement)
-
-
 def list_violations(placement: JsonObject) -> Iterator[str]:
     """The limits that the proposed placement exceeds, a line for each."""
     return (clean(f"exceeded: {limit}") for limit in placement["violations"])
 
 
-def rate(bytes_per_s: float | None) -> str:
-    """Bytes per second in a suitable unit."""
-    if bytes_per_s is None:
-        return "not known"
-    size, units = float(bytes_per_s), ["B/s", "kB/s", "MB/s", "GB/s"]
-    while abs(size) >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}" if size < 999.5 else f"{size:.0f} {units[0]}"
-
-
 def share(part: float | None) -> str | None:
     """A share (0 to 1) in per cent."""
     return None if part is None else f"{part:.0%}"
-
-
-def _describe_gain(part: float | None) -> str:
-    """What part of today's bytes is saved; nothing if there are none, or as many are proposed."""
-    if part is None or part == 0:
-        return ""
-    return f" ({abs(part):.0%} {'saved' if part > 0 else 'more'})"
-
-
-def _ms(latency: float | None) -> str:
-    return "not known" if latency is None else f"{latency:.3g} ms"
-
-
-def _records(side: JsonObject) -> str:
-    if side["max_rate"] is None:
-        return "not known"
-    return f"{side['max_rate']:.4g} records/s (limited by {side['held_by']})"

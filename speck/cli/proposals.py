@@ -34,23 +34,25 @@ def finish(
     service: Client,
     printer: Output,
     placement: JsonObject,
-    file: str | None,
+    save: str | None,
     *,
     carry: bool,
     yes: bool,
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Write the proposed composition to its file; with `carry`, apply it instead."""
-    has_changes = changes_anything(placement)
-    if file != "-" and (file or (has_changes and not carry and printer.table)):
-        _write(file or f"{placement['composition']}.placed.yaml", placement["yaml"])
-    elif not has_changes:
-        say("nothing would change" if file == "-" else "nothing would change: no file was written")
-    if carry and has_changes:
+    """Write the proposed composition to the file that --save names; with `carry`, apply it."""
+    if not changes_anything(placement):
+        say("nothing would change" + (": no file was written" if save not in (None, "-") else ""))
+        if carry and not printer.table:
+            printer.show(placement)
+        return
+    if save not in (None, "-"):
+        _write(str(save), placement["yaml"])
+    if carry:
         carry_out_placement(service, printer, placement, yes=yes, wait=wait, timeout_s=timeout_s)
-    elif carry and not printer.table:
-        printer.show(placement)
+    elif save is None and printer.table:
+        say("nothing was changed: --apply applies the proposal, --save FILE writes it to a file")
 
 
 def carry_out_placement(

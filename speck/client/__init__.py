@@ -394,6 +394,12 @@ class Client:
         body |= {"limits": dict(limits)} if limits else {}
         return self._json("POST", "/placements", json=body)
 
+    def advise(self, composition: str, **options: object) -> JsonObject:
+        """Advice on a composition (`policy`, `analysis`, `window_s`, `limits`, `scale`)."""
+        values = {"composition": composition, **options}
+        body = {name: value for name, value in values.items() if value is not None}
+        return self._json("POST", "/advice", json=body)
+
     def apply_placement(
         self, placement_id: str, *, dry_run: bool = False, key: str = ""
     ) -> JsonObject:

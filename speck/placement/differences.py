@@ -7,38 +7,23 @@ should find the reason beside the job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from speck.placement.evaluate import find_longest_path, list_site_violations
 from speck.placement.filling import Filling
-from speck.placement.instance import CLOUD, TOLERANCE, Instance
-from speck.placement.model import Candidate, Problem
+from speck.placement.instance import CLOUD, TOLERANCE
+from speck.placement.model import Candidate
 
 
-def explain_differences(problem: Problem, sites: Mapping[str, str], policy: str) -> dict[str, str]:
-    """By job: why it is not where the problem's ranking suggests; empty without a ranking.
+def explain_difference(filling: Filling, candidate: Candidate, policy: str) -> str | None:
+    """Why a job is not where the ranking suggests; None if it is there.
 
-    `sites`: the placement, for every load of the problem.
+    `filling`: the placement, of every load of the problem.
     """
-    instance = Instance(problem)
-    filling = Filling(instance, sites)
-    sentences = {}
-    for candidate in problem.ranking:
-        if candidate.name in instance.loads:
-            sentence = _explain(filling, candidate, policy)
-            if sentence is not None:
-                sentences[candidate.name] = sentence
-    return sentences
-
-
-def _explain(filling: Filling, candidate: Candidate, policy: str) -> str | None:
     instance, name, edge = filling.instance, candidate.name, candidate.suggested_site
     site = filling.sites[name]
     if edge is not None:
         if site == edge:
             return None
-        suggested = f"the ranking suggests {edge} ({candidate.score:.0f} bytes saved between sites"
-        return f"{suggested} per core-second), but {_explain_absence(filling, name, edge, policy)}"
+        return f"the ranking suggests {edge}, but {_explain_absence(filling, name, edge, policy)}"
     if instance.places[site].tier == CLOUD or not instance.clouds:
         return None
     objection = candidate.against[0] if candidate.against else "it would save no bytes there"
@@ -62,13 +47,12 @@ def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str
     if policy == "stay":
         return "this policy moves nothing"
     here, there = filling.cost_of(name, filling.sites[name]), filling.cost_of(name, site)
-    more = f"{abs(there - here):.0f} bytes/s"
     if abs(there - here) <= TOLERANCE * max(here, there):
-        return f"as many bytes would cross between sites if it alone were at {site}"
+        return "as many bytes would cross between sites if it alone were there"
     if there > here:
         why = _name_neighbours(filling, name, site)
-        return f"{more} more would cross between sites if it alone were at {site}{why}"
-    return f"the policy {policy} does not see that {more} fewer would cross between sites"
+        return f"more bytes would cross between sites if it alone were there{why}"
+    return f"the policy {policy} does not see that fewer bytes would cross between sites"
 
 
 def _find_exceeded_limit(filling: Filling, name: str, site: str) -> str | None:

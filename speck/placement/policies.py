@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from speck.errors import NotFoundError
+from speck.errors import InvalidError, Problem
 from speck.placement.balance import Fsace, Rolbts, RolbtsExact
 from speck.placement.caps import Caps
 from speck.placement.descending import Lightweight, Ranked
@@ -35,8 +35,9 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """Return the policy called `name`. Raises NotFoundError, which lists all names."""
+    """Return the policy called `name`. Raises InvalidError, which lists all names."""
     if name not in POLICIES:
         names = ", ".join(POLICIES)
-        raise NotFoundError(f"cannot place by policy {name}: there is none, only {names}")
+        problem = Problem("policy", f"there is none, only {names}")
+        raise InvalidError(f"cannot place by policy {name}: {problem.message}", [problem])
     return POLICIES[name]

@@ -27,7 +27,8 @@ class Question:
     In `problem` a link with a single reader is a flow; in `whole` every link is a load of its own.
     `rates`: known records per second by link; `doubts`: by job, why its figures are no evidence;
     `unmeasured`: flows (`start -> end`) that no sum includes; `closed`: by site, why it takes no
-    job or link that is not there already; `silences`: of jobs that move.
+    job or link that is not there already; `silences`: of jobs that move; `silent`: sites that do
+    not answer.
     """
 
     problem: Problem
@@ -39,6 +40,7 @@ class Question:
     unmeasured: tuple[str, ...] = ()
     closed: Mapping[str, str] = field(default_factory=dict)
     silences: Silences = DEFAULT_SILENCES
+    silent: frozenset[str] = frozenset()
 
     def today(self) -> dict[str, str]:
         """The current site of each load of `whole`."""
@@ -100,6 +102,7 @@ def pose_question(
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
         closed=closed,
         silences=silences,
+        silent=frozenset(silent),
     )
 
 

@@ -8,6 +8,7 @@ from speck.model.values import JsonObject
 from speck.monitor.requirements import LATENCY, RATE
 from speck.placement.autopilot import Advice
 from speck.placement.scaling import count_subtasks
+from speck.placement.sentences import LOW
 
 
 def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
@@ -20,14 +21,11 @@ def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str]
         up: tuple(_describe_scale(s) for s in scaled if (s["to"] > s["from"]) is up)
         for up in (True, False)
     }
-    doubts = [f"{name}: {why}" for name, why in placement["doubts"].items() if name in moving]
-    doubts += [f"{flow} was not measured" for flow in placement["unmeasured"]]
-    doubts += [
-        f"{ranked['job_name']}: the confidence is low"
-        for ranked in analysis["ranking"]
-        if ranked["job_name"] in moving
-        and ranked["score"] is not None  # one without an edge of its own has none
-        and ranked["confidence"] == "low"
+    doubts = [
+        f"{job['job_name']}: {sentence}"
+        for job in placement["jobs"]
+        if job["job_name"] in moving and job["confidence"] == LOW
+        for sentence in job["why"][-1:]
     ]
     return Advice(
         analysis=analysis["id"],

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from speck.model.values import JsonObject
 from speck.placement.consistency import sites_of_links
-from speck.placement.differences import explain_differences
 from speck.placement.evaluate import Prediction, evaluate
-from speck.placement.filling import Filling
 from speck.placement.instance import Instance
-from speck.placement.model import Placement
 from speck.placement.move_costs import silences_to_json
 from speck.placement.problem import Question
 from speck.placement.proposal import Proposal, list_restarted
+from speck.placement.reasons import Row, describe_jobs
 from speck.placement.rendering import Layout
 from speck.placement.scaling import Scale
 from speck.placement.wiring import Wiring
 
 
-def compare(today: Question, proposal: Proposal, first_notes: Sequence[str] = ()) -> JsonObject:
+def compare(
+    today: Question,
+    proposal: Proposal,
+    reports: Mapping[str, JsonObject],
+    first_notes: Sequence[str] = (),
+) -> JsonObject:
     """Today's placement and the proposed one side by side, both predicted in the same way.
 
-    `today` differs from the question that was answered if jobs are scaled. `first_notes` come
-    before the others.
+    `today` differs from the question that was answered if jobs are scaled. `reports`: see
+    `speck.placement.reasons.describe_jobs`. `first_notes` come before the others.
     """
     question, answer, layout = proposal.question, proposal.answer, proposal.layout
     before = evaluate(today.whole, today.today())
     after = evaluate(question.whole, {**question.today(), **layout.loads()})
+    rows = describe_jobs(proposal, reports)
     wiring = question.wiring
     jobs = {job.name: job.site for job in wiring.jobs}
     now = {link: link.site for link in wiring.links}
@@ -38,7 +43,7 @@ def compare(today: Question, proposal: Proposal, first_notes: Sequence[str] = ()
         "proposed": {
             **_render(after, layout.jobs),
             "links": sites_of_links(wiring, layout.links),
-            "moves": _moves(question, answer, layout),
+            "moves": [_describe_move(question, row) for row in rows if row.site != row.proposed],
         },
         "memory_available_bytes": {
             place.name: place.memory_bytes for place in question.whole.places
@@ -48,10 +53,7 @@ def compare(today: Question, proposal: Proposal, first_notes: Sequence[str] = ()
         "gain": _weigh(question, layout, before, after),
         "horizon_s": question.whole.limits.horizon_s,
         "silences": silences_to_json(question.silences),
-        "reasons": {name: answer.reasons[name] for name in jobs if name in answer.reasons},
-        "differences": explain_differences(
-            question.problem, {**answer.sites, **layout.jobs}, answer.policy
-        ),
+        "jobs": [{**asdict(row), "why": list(row.why)} for row in rows],
         "dropped": [name for name in answer.dropped if name in jobs],
         "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
@@ -100,32 +102,19 @@ def _render(prediction: Prediction, jobs: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _moves(question: Question, answer: Placement, layout: Layout) -> list[JsonObject]:
-    instance = Instance(question.problem)
-    filling = Filling(instance, {**answer.sites, **layout.jobs})
-    return [
-        _describe_move(filling, job.name, job.site, answer.reasons.get(job.name, ""))
-        for job in question.wiring.jobs
-        if layout.jobs[job.name] != job.site
-    ]
-
-
-def _describe_move(filling: Filling, name: str, site: str, reason: str) -> JsonObject:
-    instance = filling.instance
-    load, here = instance.loads[name], filling.sites[name]
-    saved = filling.cost_of(name, site) - filling.cost_of(name, here)
-    cost = instance.move_bytes_of(name)
+def _describe_move(question: Question, row: Row) -> JsonObject:
+    load = next(load for load in question.whole.loads if load.name == row.job_name)
     return {
-        "job_name": name,
-        "from": site,
-        "to": here,
-        "reason": reason,
+        "job_name": row.job_name,
+        "from": row.site,
+        "to": row.proposed,
+        "reason": "; ".join(row.why),
         "stateful": load.stateful,
         "state_bytes": load.state_bytes,
         "silence_s": load.silence_s,
-        "saved_bytes_per_s": saved,
-        "cost_bytes": cost,
-        "break_even_s": cost / saved if saved > 0 else None,
+        "saved_bytes_per_s": row.saved_bytes_per_s,
+        "cost_bytes": row.cost_bytes,
+        "break_even_s": row.break_even_s,
     }
 
 

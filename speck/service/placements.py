@@ -163,7 +163,12 @@ class Placements:
             "revision": revision,
             "analysis": analysis["id"],
             **manner,
-            **compare(question_today or proposal.question, proposal, notes),
+            **compare(
+                question_today or proposal.question,
+                proposal,
+                _index_reports(composition, analysis),
+                notes,
+            ),
             "scales": [render_scale(each) for each in scales],
             "description": dump_composition(new_description),
             "yaml": render_yaml(new_description),
@@ -236,6 +241,11 @@ class Placements:
                 f"cannot place by analysis {analysis_id!r}: it is {analysis['state']};"
                 f" run `speck analyze {composition}` (POST /analyses)"
             )
+        if "jobs" not in analysis:
+            raise ConflictError(
+                f"cannot place by analysis {analysis_id!r}: its result is gone; run"
+                f" `speck analyze {composition}` (POST /analyses)"
+            )
         if analysis["composition"] not in (None, composition):
             raise ConflictError(
                 f"cannot place composition {composition!r} by analysis {analysis_id!r}: it is of"
@@ -298,6 +308,21 @@ def load_policy(name: str) -> Policy:
     from speck.placement.policies import find_policy
 
     return find_policy(name)
+
+
+def _index_reports(composition: str, analysis: JsonObject) -> dict[str, JsonObject]:
+    """What the analysis says of each job of the composition, with its row in the ranking."""
+    paces = {site["name"]: site["pace"] for site in analysis["sites"]}
+    ranking = {
+        row["job_name"]: {**row, "uncalibrated": paces.get(row["edge"]) is None}
+        for row in analysis["ranking"]
+        if row["composition"] == composition
+    }
+    return {
+        job["job_name"]: {**job, "ranking": ranking.get(job["job_name"])}
+        for job in analysis["jobs"]
+        if job["composition"] == composition
+    }
 
 
 def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from speck.monitor.health_board import HealthBoard
 from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
+from speck.service.advisor import Advisor
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
 from speck.service.audit import Audit, Entry
@@ -251,6 +252,7 @@ class Service:
             self.analyses,
             self.config.move_horizon_s,
         )
+        self.advisor = Advisor(self.placements, self.analyses.start)
         self.autopilots = Autopilots(
             self.records,
             self.compositions,

@@ -136,10 +136,11 @@ def test_memory_decides_whether_an_engine_lives(small: Speck) -> None:
         analysis = analyse(small)
         request = {"composition": "memory", "policy": "milp", "analysis": analysis["id"]}
         placed = small.call("POST", "/placements", 201, json=request)
-        print({key: placed[key] for key in ("memory_available_bytes", "differences", "proposed")})
+        print({key: placed[key] for key in ("memory_available_bytes", "jobs", "proposed")})
         assert placed["proposed"]["sites"] == {"hoard": "cloud", "thin": "edge-a"}
         assert placed["violations"] == []
-        assert "with it at edge-a, jobs at edge-a need" in placed["differences"]["hoard"]
+        (hoard,) = [each for each in placed["jobs"] if each["job_name"] == "hoard"]
+        assert "with it at edge-a, jobs at edge-a need" in hoard["why"][0]
         applied = small.call("POST", f"/placements/{placed['id']}/apply", params={"wait": 120})
         assert applied["state"] == "done"
         assert small.job("thin")["site"] == "edge-a"

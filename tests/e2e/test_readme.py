@@ -138,6 +138,7 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     reader.await_measures("clean", "keep")
     output = reader.paste("place")
     assert "between sites:" in output
+    assert "paid off: when" in output
     assert "the autopilot of chain is on" in output
 
     reader.paste("end")

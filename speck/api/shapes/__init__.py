@@ -32,7 +32,13 @@ from speck.api.shapes.jobs import (
 )
 from speck.api.shapes.links import PublishedShape, RecordsShape, TapShape
 from speck.api.shapes.metrics import ImportedShape, JobMetricsShape, RatesListShape
-from speck.api.shapes.placements import PLACEMENTS, PlacementRequestShape, PlacementShape
+from speck.api.shapes.placements import (
+    PLACEMENTS,
+    AdviceRequestShape,
+    AdviceShape,
+    PlacementRequestShape,
+    PlacementShape,
+)
 from speck.api.shapes.restored import AdoptedShape, RestoredShape
 from speck.api.shapes.sites import (
     SITE_STATES,
@@ -80,6 +86,8 @@ __all__ = [
     "TOKENS",
     "AcceptedShape",
     "AdoptedShape",
+    "AdviceRequestShape",
+    "AdviceShape",
     "AnalysisHeadShape",
     "AnalysisRequestShape",
     "AnalysisShape",

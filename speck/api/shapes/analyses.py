@@ -16,6 +16,7 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.spec.fields import Name
+from speck.spec.strict_schema import StrictSchema
 
 ANALYSIS_STATES = ("running", "done", "failed", "cancelled")
 
@@ -66,7 +67,7 @@ class AnalysisShape(AnalysisHeadShape):
     )
 
 
-class AnalysisRequestShape(Shape):
+class AnalysisRequestShape(StrictSchema):
     composition = Name(metadata={"description": "without it, all compositions"})
     window_s = fields.Float(
         load_default=600.0, validate=Range(min=1, max=31 * 86400), metadata={"default": 600}

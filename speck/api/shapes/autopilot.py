@@ -16,9 +16,8 @@ from speck.api.shapes.base import (
     optional_text,
     text,
 )
-from speck.api.shapes.placements import SHARE
-from speck.placement.names import POLICY_NAMES
-from speck.spec.fields import Amount, Flag, Name
+from speck.api.shapes.placements import SHARE, policy_field
+from speck.spec.fields import Amount, Flag
 from speck.spec.strict_schema import StrictSchema
 
 
@@ -35,7 +34,7 @@ class AutopilotSettingsShape(StrictSchema):
         validate=SHARE,
         metadata={"description": "share of the bytes between sites that a placement must save"},
     )
-    policy = Name(load_default="milp", metadata={"enum": list(POLICY_NAMES)})
+    policy = policy_field()
     settle_s = Amount(
         load_default=600.0,
         metadata={"description": "seconds to wait after any change before the next one"},

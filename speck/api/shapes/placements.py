@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marshmallow import fields
-from marshmallow.validate import Range
+from marshmallow.validate import OneOf, Range
 
 from speck.api.shapes.base import (
     Shape,
@@ -15,7 +15,7 @@ from speck.api.shapes.base import (
     number,
     text,
 )
-from speck.placement.names import POLICY_NAMES
+from speck.placement.names import DEFAULT_POLICY, IDEAS, POLICY_NAMES
 from speck.spec.fields import Amount, Flag, Name
 from speck.spec.strict_schema import StrictSchema
 
@@ -61,7 +61,9 @@ class _MoveShape(Shape):
     stateful = fields.Boolean(required=True, allow_none=True)
     state_bytes = integer(allow_none=True)
     silence_s = number("expected time for which the move stops the job, in seconds")
-    saved_bytes_per_s = number("what would cross between sites in addition if it alone went back")
+    saved_bytes_per_s = number(
+        "what would cross between sites in addition if it alone went back", allow_none=True
+    )
     cost_bytes = number("its state, and what arrives while it is silent")
     break_even_s = number(
         "seconds after which it has saved what it costs; null: it saves nothing by itself",
@@ -120,6 +122,23 @@ class SilencesShape(Shape):
     stateful = fields.Nested(SilenceShape, required=True)
 
 
+class PlacedJobShape(Shape):
+    job_name = text()
+    site = text("where it is today")
+    proposed = text("site")
+    saved_bytes_per_s = number(
+        "what would cross between sites in addition if it alone were at `compared_with`",
+        allow_none=True,
+    )
+    compared_with = nullable_text("site")
+    cost_bytes = number(
+        "what its move costs once: its state, and what arrives while it is silent", allow_none=True
+    )
+    break_even_s = number("seconds after which the move has saved what it costs", allow_none=True)
+    confidence = nullable_text("high, medium or low; null: there is no evidence")
+    why = list_of(fields.String(metadata={"description": "a reason, without the figures above"}))
+
+
 class PlacementHeadShape(Shape):
     id = text()
     at = text()
@@ -164,15 +183,7 @@ class PlacementShape(PlacementHeadShape):
     )
     repeats = nullable_text("the earlier placement whose evidence, and so whose answer, it has")
     scales = list_of(ScaleShape)
-    reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
-    differences = fields.Dict(
-        required=True,
-        keys=fields.String(),
-        values=fields.String(),
-        metadata={
-            "description": "jobs that are not placed where the analysis's ranking suggests, and why"
-        },
-    )
+    jobs = list_of(PlacedJobShape)
     notes = list_of(fields.String())
     doubts = fields.Dict(
         required=True,
@@ -207,9 +218,18 @@ class LimitsShape(StrictSchema):
     )
 
 
+def policy_field() -> fields.String:
+    """A policy; an unknown one is refused with the choices."""
+    return fields.String(
+        load_default=DEFAULT_POLICY,
+        validate=OneOf(POLICY_NAMES, error="there is no policy {input!r}, only {choices}"),
+        metadata={"description": "; ".join(f"{name}: {idea}" for name, idea in IDEAS.items())},
+    )
+
+
 class PlacementRequestShape(StrictSchema):
     composition = Name(required=True)
-    policy = Name(load_default="milp", metadata={"enum": list(POLICY_NAMES)})
+    policy = policy_field()
     analysis = Name(metadata={"description": "without it, the newest completed analysis"})
     limits = fields.Nested(LimitsShape)
     scale = Flag(
@@ -230,3 +250,37 @@ class PlacementRequestShape(StrictSchema):
 
 
 PLACEMENTS = list_shape("placements", PlacementHeadShape)
+
+
+class AdviceRequestShape(StrictSchema):
+    composition = Name(required=True)
+    policy = policy_field()
+    analysis = Name(metadata={"description": "without it, a new one is made"})
+    window_s = fields.Float(
+        load_default=600.0,
+        validate=Range(min=1, max=31 * 86400),
+        metadata={"description": "seconds that a new analysis looks back"},
+    )
+    limits = fields.Nested(LimitsShape)
+    scale = Flag(
+        load_default=False,
+        metadata={"description": "also choose each measured job's parallelism, by DS2's rule"},
+    )
+
+
+class AdviceShape(Shape):
+    """While the analysis runs, `analysis` alone is present."""
+
+    analysis = fields.Dict(required=True, metadata={"description": "the analysis it goes by"})
+    composition = fields.String()
+    ranking = fields.List(
+        fields.Dict(), metadata={"description": "the composition's jobs in the analysis's ranking"}
+    )
+    why = fields.List(
+        fields.String(metadata={"description": "a reason, and the jobs that it holds for"})
+    )
+    summary = fields.List(
+        fields.String(metadata={"description": "effect, cost of the moves and notes, in words"})
+    )
+    legend = fields.Dict(metadata={"description": "what the figures of a job mean"})
+    placement = fields.Nested(PlacementShape)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.durations import Duration
+from speck.cli.durations import Duration, write_duration
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.policies import EPILOG
 from speck.model.values import JsonObject
-from speck.placement.names import POLICY_NAMES
+from speck.placement.names import DEFAULT_POLICY, POLICY_NAMES
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
 _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale", "ahead_s")
@@ -24,7 +25,7 @@ def autopilot() -> None:
     """
 
 
-@autopilot.command("on")
+@autopilot.command("on", epilog=EPILOG)
 @_COMPOSITION
 @click.option("--every", type=Duration(), help="Time between analyses (initially 5m).")
 @click.option(
@@ -33,7 +34,10 @@ def autopilot() -> None:
     help="Share of the bytes between sites that a move must save (initially 0.2).",
 )
 @click.option(
-    "--policy", type=click.Choice(POLICY_NAMES), help="The placement policy (initially milp)."
+    "--policy",
+    type=click.Choice(POLICY_NAMES),
+    metavar="NAME",
+    help=f"The placement policy (initially {DEFAULT_POLICY}); see below.",
 )
 @click.option("--settle", type=Duration(), help="Time to wait after any change (initially 10m).")
 @click.option(
@@ -134,7 +138,13 @@ def _show(state: JsonObject) -> None:
     last = state["log"][-1] if state["log"] else None
     rows = [
         ("autopilot", "on" if state["on"] else "off"),
-        *((name, state[name]) for name in _SETTINGS),
+        ("analyses every", write_duration(state["every_s"])),
+        ("least saving", f"{state['min_gain']:.0%} of the bytes between sites"),
+        ("policy", state["policy"]),
+        ("waits after a change", write_duration(state["settle_s"])),
+        ("acts when", f"{state['looks']} analyses in a row agree"),
+        ("scales jobs", state["scale"]),
+        ("plans ahead", write_duration(state["ahead_s"]) if state["ahead_s"] else "no"),
         ("analysis", state["analysis"]),
         ("next", moment(state["next"]) if state["next"] else None),
         ("last", f"{moment(last['at'])} {last['message']}" if last else None),

@@ -15,7 +15,7 @@ from speck.cli.options import (
     names_of,
     output,
 )
-from speck.placement.names import POLICY_NAMES
+from speck.cli.policies import EPILOG, add_policy_option
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
@@ -23,15 +23,9 @@ if TYPE_CHECKING:
     from speck.model.values import JsonObject
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @click.argument("composition", shell_complete=names_of("compositions"))
-@click.option(
-    "--policy",
-    type=click.Choice(POLICY_NAMES),
-    default="ranked",
-    show_default=True,
-    help="The policy that chooses the edge jobs.",
-)
+@add_policy_option
 @click.option(
     "--window",
     type=Duration(),
@@ -90,6 +84,8 @@ def _move(
 
     # the first move needs no evidence: it makes measurements comparable
     placement = service.place(composition, policy, analysis, move_unmeasured=analysis is None)
+    if printer.table and analysis is not None:
+        printer.show(placement, *placements.render(placement))
     if placements.changes_anything(placement):
         steps = printer if printer.table else offloading.Quiet(printer.form)
         proposals.carry_out_placement(service, steps, placement, yes=yes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from speck.cli.durations import Duration
 from speck.cli.options import (
     add_connection_options,
     add_output_option,
@@ -13,21 +14,15 @@ from speck.cli.options import (
     names_of,
     output,
 )
-from speck.placement.names import POLICY_NAMES
+from speck.cli.policies import EPILOG, add_policy_option
 
 CHANGES = 2
 """The exit status for "there are changes"."""
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @click.argument("composition", shell_complete=names_of("compositions"))
-@click.option(
-    "--policy",
-    type=click.Choice(POLICY_NAMES),
-    default="milp",
-    show_default=True,
-    help="The placement policy.",
-)
+@add_policy_option
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
 @click.option(
@@ -36,11 +31,14 @@ CHANGES = 2
     metavar="SHARE",
     help="Use at most this share of each site's capacity (0.7).",
 )
+@click.option("--horizon", type=Duration(), help="Time in which a move has to pay for itself (1h).")
 @click.option(
-    "-f",
-    "--file",
+    "--all-moves", is_flag=True, help="Propose moves that do not pay for themselves, too."
+)
+@click.option(
+    "--save",
     metavar="FILE",
-    help="File for the new composition (COMPOSITION.placed.yaml; `-`: stdout, without the table).",
+    help="Write the proposed composition to FILE (`-`: to stdout, without the table).",
 )
 @click.option("--scale", is_flag=True, help="Choose the parallelism of jobs, too.")
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
@@ -57,7 +55,9 @@ def place(
     analysis: str | None,
     anew: bool,
     utilisation: float | None,
-    file: str | None,
+    horizon: float | None,
+    all_moves: bool,
+    save: str | None,
     scale: bool,
     carry: bool,
     detailed_exitcode: bool,
@@ -67,25 +67,29 @@ def place(
 ) -> None:
     """Propose where jobs should run.
 
-    Uses measurements of COMPOSITION. Shows today's sites beside the proposed ones, with the traffic
-    between sites, and writes the new composition as YAML. It changes nothing without --apply.
+    Uses the newest analysis of COMPOSITION (`speck advise` makes one first). Shows today's sites
+    beside the proposed ones, with the reasons, the traffic between sites and the cost of the moves.
+    It changes nothing without --apply.
     """
     from speck.cli import placements, proposals
     from speck.cli.names import check_known
 
     service, printer = client(answer_s=proposals.PATIENCE_S), output()
-    limits = {"utilisation": utilisation} if utilisation else None
+    wanted = {"utilisation": utilisation, "horizon_s": horizon}
+    limits = {name: value for name, value in wanted.items() if value is not None}
     check_known(service, composition=composition)
     analysis = proposals.choose_analysis(service, analysis, anew)
-    placement = service.place(composition, policy, analysis, limits, scale=scale)
+    placement = service.place(
+        composition, policy, analysis, limits, scale=scale, all_moves=all_moves
+    )
     has_changes = placements.changes_anything(placement)
-    if file == "-":
+    if save == "-":
         click.echo(placement["yaml"], nl=False)
     elif printer.table or not carry:
         scales = ["", *placements.render_scales(placement)] if scale else []
         printer.show(placement, *placements.render(placement), *scales)
     proposals.finish(
-        service, printer, placement, file, carry=carry, yes=yes, wait=wait, timeout_s=timeout
+        service, printer, placement, save, carry=carry, yes=yes, wait=wait, timeout_s=timeout
     )
     if detailed_exitcode and has_changes and not carry:
         click.get_current_context().exit(CHANGES)

@@ -20,10 +20,9 @@ from speck.cli.options import (
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
 @click.option(
-    "-f",
-    "--file",
+    "--save",
     metavar="FILE",
-    help="File for the new composition (COMPOSITION.placed.yaml; `-`: stdout, without the table).",
+    help="Write the proposed composition to FILE (`-`: to stdout, without the table).",
 )
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
 @add_yes_option
@@ -34,7 +33,7 @@ def scale(
     composition: str,
     analysis: str | None,
     anew: bool,
-    file: str | None,
+    save: str | None,
     carry: bool,
     yes: bool,
     wait: bool,
@@ -53,11 +52,11 @@ def scale(
     check_known(service, composition=composition)
     analysis = proposals.choose_analysis(service, analysis, anew)
     placement = service.place(composition, "stay", analysis, scale=True)
-    if file == "-":
+    if save == "-":
         click.echo(placement["yaml"], nl=False)
     elif printer.table or not carry:
         exceeded = placements.list_violations(placement)
         printer.show(placement, *placements.render_scales(placement), *exceeded)
     proposals.finish(
-        service, printer, placement, file, carry=carry, yes=yes, wait=wait, timeout_s=timeout
+        service, printer, placement, save, carry=carry, yes=yes, wait=wait, timeout_s=timeout
     )

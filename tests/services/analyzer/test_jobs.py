@@ -265,7 +265,7 @@ def test_a_contended_machine_is_told(analysis: JsonObject) -> None:
     row = job(analysis, "crowded")
     assert row["contended"] == pytest.approx(1)
     assert row["confidence"] == "low"
-    assert "the machine was contended for 100 % of its time" in row["why"]
+    assert "the machine was overloaded all the time" in row["why"]
 
 
 def test_the_reference_cost_is_of_a_core_as_fast_as_the_clouds(analysis: JsonObject) -> None:

@@ -162,6 +162,12 @@ def _analysed(bench: Bench) -> None:
     file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))
 
 
+def _analysing(bench: Bench) -> None:
+    """An analysis that still runs."""
+    running = analysis([], id="a2", composition="demo", state="running")
+    bench.service.placements.analyses = Given(running)
+
+
 @dataclass(frozen=True)
 class Case:
     """A request to an application that has sites, composition `demo` and the job `alone`."""
@@ -386,7 +392,8 @@ CASES = [
     Case("POST", "/analyses", 422, json={"master": "mesos"}, says="'mesos' is not a Spark master"),
     Case("POST", "/analyses", 422, json={"window_s": 0}, says="window_s: Must be greater"),
     Case("POST", "/analyses", 422, json={"since": "monday"}, says="since: Not a valid"),
-    Case("POST", "/analyses", 422, json={"windows": 5}, says="windows: "),
+    Case("POST", "/analyses", 422, json={"window": 5},
+         says="window: unknown field; did you mean window_s?"),
     Case("GET", "/analyses/a1", 200, shapes.AnalysisShape, before=_analysed),
     Case("GET", "/analyses/nothing", 404, says="cannot find analysis 'nothing'"),
     Case("DELETE", "/analyses/a1", 200, shapes.AnalysisShape, before=_analysed),
@@ -402,8 +409,8 @@ CASES = [
     Case("POST", "/placements", 422, json={"composition": "demo", "move_unmeasured": True},
          says="by policy milp: it goes by measurements; use all-cloud"),
     Case("POST", "/placements", 404, json={"composition": "nothing"}),
-    Case("POST", "/placements", 404, json={"composition": "demo", "policy": "best"},
-         says="there is none, only milp"),
+    Case("POST", "/placements", 422, json={"composition": "demo", "policy": "best"},
+         says="policy: there is no policy 'best', only milp"),
     Case("POST", "/placements", 422, json={"policy": "milp"}, says="composition: missing"),
     Case("PUT", "/compositions/demo/autopilot", 422, json={"on": True, "min_gain": 20},
          says="min_gain: must be at most 1: it is a share"),
@@ -421,6 +428,16 @@ CASES = [
     Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="is 2, not 1"),
     Case("POST", "/placements/nothing/apply", 404),
+    # -- advice
+    Case("POST", "/advice", 200, shapes.AdviceShape, before=_measured,
+         json={"composition": "demo", "analysis": "a1"}),
+    Case("POST", "/advice", 202, shapes.AdviceShape, before=_analysing,
+         json={"composition": "demo", "analysis": "a2"}),
+    Case("POST", "/advice", 422, json={"composition": "demo", "policy": "best"},
+         says="there is no policy 'best', only milp"),
+    Case("POST", "/advice", 422, json={"composition": "demo", "window": 5},
+         says="window: unknown field; did you mean window_s?"),
+    Case("POST", "/advice", 404, json={"composition": "nothing", "analysis": "a1"}),
     # -- autopilot
     Case("GET", "/compositions/demo/autopilot", 200, shapes.AutopilotShape),
     Case("GET", "/compositions/nothing/autopilot", 404),
@@ -428,8 +445,8 @@ CASES = [
     Case("PUT", "/compositions/demo/autopilot", 422, json={"on": True, "looks": 0},
          says="looks: must be from 1 to 100"),
     Case("PUT", "/compositions/demo/autopilot", 422, json={}, says="on: missing"),
-    Case("PUT", "/compositions/demo/autopilot", 404, json={"on": True, "policy": "best"},
-         says="only milp"),
+    Case("PUT", "/compositions/demo/autopilot", 422, json={"on": True, "policy": "best"},
+         says="policy: there is no policy 'best', only milp"),
     Case("PUT", "/compositions/nothing/autopilot", 404, json={"on": True}),
     # -- the metrics dataset
     Case("GET", "/metrics/export", 200, media="application/vnd.apache.parquet"),
@@ -546,9 +563,10 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
         if case.shape is not None:
             assert case.shape().validate(answer.json) == {}, answer.json
     if case.status == 202:
-        noun = "analyses" if case.path == "/analyses" else "changes"
-        assert answer.json.get("location", "") is None or answer.headers["Location"] == (
-            f"/{noun}/{answer.json.get('change') or answer.json['id']}"
+        noun = "analyses" if case.path in ("/analyses", "/advice") else "changes"
+        about = answer.json["analysis"] if case.path == "/advice" else answer.json
+        assert about.get("location", "") is None or answer.headers["Location"] == (
+            f"/{noun}/{about.get('change') or about['id']}"
         )
 
 

@@ -128,6 +128,10 @@ BODIES: dict[tuple[str, str], tuple[Any, Any]] = {
         {"site": "edge-b", "topic": "alpha/in", "records": ["x"]},
         {"site": "edge-a", "topic": "beta/in", "records": ["x"]},
     ),
+    ("POST", "/advice"): (
+        {"composition": "alpha", "analysis": "an-alpha"},
+        {"composition": "beta", "analysis": "an-beta"},
+    ),
 }
 """What bodies of A and of B are for each route that judges its body."""
 
@@ -595,6 +599,7 @@ def test_the_autopilot_and_policies_need_all_sites(field: Field) -> None:
     for method, path, body in (
         ("PUT", "/compositions/beta/autopilot", {"on": True}),
         ("POST", "/placements", {"composition": "beta"}),
+        ("POST", "/advice", {"composition": "beta", "analysis": "an-beta"}),
     ):
         for kind in ("sites", "all"):
             answer = field.ask(method, path, kind, json=body)

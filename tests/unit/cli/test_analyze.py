@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from speck.cli.analyses import render
+from speck.cli.analyses import RANKING_LEGEND, render
 from speck.cli.commands import analyze
 from speck.client import Client
 from speck.model.values import JsonObject
@@ -73,7 +73,7 @@ def test_the_service_analyses_and_the_tables_tell_it(server: Server, speck: Run)
     assert result.exit_code == 0, result.output
     assert "122 samples from" in result.stdout
     ranked = next(line for line in result.stdout.splitlines() if line.split()[:2] == ["1", "A"])
-    assert ranked.split()[2:4] == ["edge-a", "5000"]
+    assert ranked.split()[2:6] == ["edge-a", "edge-a", "5", "kB/s"]
     assert "lazy: busy for 0.60 s, less than 1 s" in result.stdout
 
 
@@ -94,13 +94,17 @@ def test_it_says_how_long_it_took_and_whether_spark_was_warm() -> None:
 def rank(name: str, score: float | None) -> JsonObject:
     row = {"job_name": name, "site": "cloud", "edge": "edge-a", "score": score, "rank": 1}
     row |= {"wan_bytes_saved_per_s": score, "edge_core_s_per_s": 0.1}
-    return {**row, "confidence": "high", "against": []}
+    return {**row, "confidence": "high", "reasons": ["stateless: it says so"], "against": []}
 
 
-def test_a_move_is_shown_only_where_it_saves_bytes() -> None:
+def test_each_reason_is_said_once_with_its_jobs_and_columns_have_a_legend() -> None:
     ranking = [rank("filter", 5.0), rank("grow", -5.0), rank("new", None)]
-    text = "\n".join(map(str, render(analysis([], ranking=ranking))))
-    assert text.count("cloud -> edge-a") == 1
+    ranking[1]["against"] = ["it sends 5 B/s more than it receives"]
+    lines = "\n".join(map(str, render(analysis([], ranking=ranking)))).splitlines()
+    assert lines.count("  all 3 jobs: stateless: it says so") == 1
+    assert lines.count("  grow: it sends 5 B/s more than it receives") == 1
+    for column in RANKING_LEGEND:
+        assert any(line.startswith(f"{column}: ") for line in lines)
 
 
 def test_what_waits_for_another_analysis_says_so(

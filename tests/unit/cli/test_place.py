@@ -10,6 +10,7 @@ import pytest
 from speck.cli import offloading
 from speck.client import Client
 from speck.model.values import JsonObject
+from speck.placement.names import IDEAS
 from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, describe_measured
 from tests.unit.cli.conftest import COMPOSITION, Run, Server
@@ -32,12 +33,20 @@ def placed(server: Server, speck: Run) -> Run:
 
 
 def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
-    result = placed("place", "chain", "--detailed-exitcode")
+    result = placed("place", "chain", "--detailed-exitcode", "--save", "new.yaml")
     assert result.exit_code == 2, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "chain by milp (analysis a1)"
     (clean,) = [line for line in lines if line.startswith("clean")]
-    assert clean.split()[:4] == ["clean", "cloud", "→", "edge-a"]
+    figures = ["9", "kB/s", "cloud", "21", "kB", "after", "2.3", "s", "-"]
+    assert clean.split() == ["clean", "cloud", "→", "edge-a", *figures]
+    assert "  clean: at edge-a fewer bytes cross between sites than at cloud" in lines
+    assert (
+        "cost of the moves: 21 kB, with 2 s of silence of jobs without state (assumed);"
+        " paid off after 2.3 s"
+    ) in lines
+    for column in ("saves", "costs", "paid off", "confidence"):
+        assert any(line.startswith(f"{column}: ") for line in lines), "a legend"
     assert "between sites: 10 kB/s → 1 kB/s (90% saved)" in lines
     assert (
         "highest rate: 1000 records/s (limited by the subtasks of clean at cloud)"
@@ -46,10 +55,10 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
     # 0.1 core-seconds a second of clean and 0.01 of keep; no heap was reported
     (cloud,) = [line for line in lines if line.startswith("cloud")]
     assert cloud.split() == ["cloud", "6%", "0%", "0.11", "0.01", "10", "MB", "-"]
-    new = load_composition(Path("chain.placed.yaml").read_bytes(), None)
+    new = load_composition(Path("new.yaml").read_bytes(), None)
     assert [job.site for job in new.jobs] == ["edge-a", "cloud"]
-    assert "`speck apply chain.placed.yaml` applies it" in result.stderr
-    assert placed("apply", "--yes", "chain.placed.yaml").exit_code == 0
+    assert "`speck apply new.yaml` applies it" in result.stderr
+    assert placed("apply", "--yes", "new.yaml").exit_code == 0
     again = placed("place", "chain", "--detailed-exitcode")
     assert again.exit_code == 0, again.stderr
 
@@ -61,15 +70,19 @@ def test_where_it_differs_from_the_ranking_the_table_says_why(placed: Run, serve
         {"job_name": "keep", "composition": "chain", "edge": "edge-a", "score": 7.0, "against": []}
     ]
     document = json.loads(placed("place", "chain", "-o", "json").stdout)
-    assert document["differences"].keys() == {"keep"}
-    table = " ".join(placed("place", "chain").stdout.split())
-    assert "the ranking suggests edge-a (7 bytes saved" in table
+    keep = document["jobs"][1]
+    assert keep["why"][0].startswith("the ranking suggests edge-a, but more bytes would cross")
+    table = placed("place", "chain").stdout
+    assert table.count(keep["why"][0]) == 1 and "Why\n" in table
 
 
 def test_an_unknown_policy_is_refused_with_the_choices(placed: Run) -> None:
     result = placed("place", "chain", "--policy", "best")
     assert result.exit_code != 0
     assert "'ranked', 'lightweight'" in result.stderr
+    text = placed("place", "--help").stdout
+    for name, idea in IDEAS.items():
+        assert f"  {name:<13} {idea}" in text
 
 
 def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server: Server) -> None:
@@ -77,7 +90,7 @@ def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server:
     assert result.exit_code == 0, result.stderr
     assert "→ move    clean  cloud → edge-a" in result.stdout
     assert "chain revision 2 is deployed" in result.stdout
-    assert not Path("chain.placed.yaml").exists()
+    assert list(Path().glob("*.yaml")) == []
     assert {j["job_name"]: j["site"] for j in server.service.jobs.all()}["clean"] == "edge-a"
     result = placed("place", "chain", "--apply", "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["proposed"]["moves"]) == (0, [])
@@ -92,11 +105,39 @@ def test_it_asks_before_it_applies(placed: Run, server: Server) -> None:
 def test_for_programs_there_is_one_document(placed: Run) -> None:
     document = json.loads(placed("place", "chain", "-o", "json").stdout)
     assert document["proposed"]["moves"][0]["to"] == "edge-a"
-    text = placed("place", "chain", "-f", "-").stdout
+    text = placed("place", "chain", "--save", "-").stdout
     assert load_composition(text.encode(), None).jobs[0].site == "edge-a"
     accepted = json.loads(placed("place", "chain", "--apply", "--yes", "-o", "json").stdout)
     assert accepted["state"] == "done"
-    assert not Path("chain.placed.yaml").exists()
+    assert list(Path().glob("*.yaml")) == []
+
+
+def test_what_is_saved_is_announced_only_if_something_changes(placed: Run) -> None:
+    assert placed("apply", "--yes", "-", stdin=COMPOSITION).exit_code == 0
+    result = placed("place", "chain", "--save", "new.yaml")
+    assert result.exit_code == 0, result.stderr
+    assert "nothing would change: no file was written" in result.stderr
+    assert not Path("new.yaml").exists()
+
+
+def test_40_bytes_a_second_move_nothing(placed: Run, server: Server) -> None:
+    jobs = [
+        describe_measured("clean", "cloud", 1.0, selectivity=0.6, composition="chain")
+        | {"stateful": True},
+        describe_measured("keep", "cloud", 0.6, composition="chain"),
+    ]
+    ranking = {"job_name": "clean", "composition": "chain", "edge": "edge-a", "score": 7.0}
+    ranking |= {"against": [], "confidence": "high", "reasons": []}
+    body = analysis(jobs, composition="chain", ranking=[ranking])
+    server.service.placements.analyses = Given(body)
+    result = placed("place", "chain", "--detailed-exitcode", "--policy", "ranked")
+    assert result.exit_code == 0, result.stderr
+    assert (
+        "clean: a move would not save what it costs within 1 h, or less than 100 bytes/s: the job"
+        " keeps state"
+    ) in result.stdout
+    every = placed("place", "chain", "--detailed-exitcode", "--policy", "ranked", "--all-moves")
+    assert every.exit_code == 2, every.stderr
 
 
 def test_without_measurements_it_says_what_to_do(speck: Run, server: Server) -> None:
@@ -108,7 +149,7 @@ def test_without_measurements_it_says_what_to_do(speck: Run, server: Server) -> 
 
 
 def test_a_file_that_cannot_be_written_is_named(placed: Run) -> None:
-    result = placed("place", "chain", "-f", "missing/new.yaml")
+    result = placed("place", "chain", "--save", "missing/new.yaml")
     assert result.exit_code == 1
     assert "cannot write missing/new.yaml: No such file or directory" in result.stderr
 
@@ -146,11 +187,11 @@ def test_scale_proposes_subtasks_and_applies_them(placed: Run, server: Server) -
         describe_measured("keep", "cloud", composition="chain"),
     ]
     server.service.placements.analyses = Given(analysis(jobs, composition="chain"))
-    result = placed("scale", "chain")
+    result = placed("scale", "chain", "--save", "wide.yaml")
     assert result.exit_code == 0, result.stderr
     (clean,) = [line for line in result.stdout.splitlines() if line.startswith("clean")]
     assert clean.split()[:7] == ["clean", "cloud", "1", "→", "2", "100", "70"]
-    assert "parallelism: 2" in Path("chain.placed.yaml").read_text()
+    assert "parallelism: 2" in Path("wide.yaml").read_text()
     assert placed("scale", "chain", "--apply", "--yes").exit_code == 0
     (job,) = [j for j in server.service.jobs.all() if j["job_name"] == "clean"]
     assert job["parallelism"] == 2
@@ -194,6 +235,7 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     assert "between sites 10 kB/s 1 kB/s 1 kB/s" in lines
     assert "at the outputs 20 records/s - 20 records/s" in lines
     assert "jobs at edges 0 1 1" in lines
+    assert "clean: at edge-a fewer bytes cross between sites than at cloud" in lines
     assert "chain is already where the policy all-cloud wants it" in result.stderr
     again = json.loads(placed("offload", "chain", *options, "-o", "json").stdout)
     assert first["id"] != again["analyses"]["before"] != again["analyses"]["after"]
@@ -235,6 +277,7 @@ def test_rates_are_steady_when_the_newest_samples_are_close(
     "command",
     [
         ("analyze", "chian"),
+        ("advise", "chian"),
         ("place", "chian"),
         ("scale", "chian"),
         ("offload", "chian", "--yes"),

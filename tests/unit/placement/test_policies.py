@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from speck.errors import NotFoundError, PermanentError
+from speck.errors import InvalidError, PermanentError
 from speck.placement.evaluate import evaluate
 from speck.placement.instance import Instance
 from speck.placement.model import Candidate, Flow, Kind, Limits, Load, Place, Placement, Problem
@@ -325,7 +325,7 @@ def test_fsace_gives_a_site_without_memory_no_ability_by_memory() -> None:
 
 
 def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(NotFoundError, match=r"cannot place by policy best: .* only milp, greedy"):
+    with pytest.raises(InvalidError, match=r"cannot place by policy best: .* only milp, greedy"):
         find_policy("best")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from speck.clock import SystemClock, rfc3339
-from speck.errors import NotFoundError, PermanentError
+from speck.errors import InvalidError, NotFoundError, PermanentError
 from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
@@ -172,7 +172,10 @@ def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight
 def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
     flight.analyst.more = {"ranking": [{**RANKED, "confidence": "low"}]}
     for _ in range(3):
-        assert flight.round() == "wait: the evidence is too weak: clean: the confidence is low"
+        assert flight.round() == (
+            "wait: the evidence is too weak: clean: low confidence: it was measured for a short"
+            " time only"
+        )
     flight.analyst.more = {}
     flight.round()
     engine("edge-b").unreachable = True
@@ -238,8 +241,7 @@ def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it(
         "gain": {"share": -0.1},
         "scales": [],
         "violations": [],
-        "doubts": {},
-        "unmeasured": [],
+        "jobs": [],
     }
     analysis_body = analysis([])
     assert advice_of(prediction, analysis_body, ["min_rate"]).broken == ("min_rate is not kept",)
@@ -426,7 +428,7 @@ def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight, on
 
 
 def test_a_policy_that_does_not_exist_is_refused(flight: Flight) -> None:
-    with pytest.raises(NotFoundError, match="by policy best"):
+    with pytest.raises(InvalidError, match="by policy best"):
         flight.service.autopilots.put("c", Settings(on=True, policy="best"))
 
 

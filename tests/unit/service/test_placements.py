@@ -77,12 +77,14 @@ def rank(job_name: str, score: float | None, *against: str) -> JsonObject:
 def test_where_it_differs_from_the_ranking_it_says_why(placed: Service) -> None:
     ranking = [rank("merge", 12741.0), rank("clean", 9000.0), rank("other", 1.0)]
     placed.placements.analyses = Given({**FILTERS, "ranking": ranking})
-    placement = make_placement(placed)
-    assert placement["differences"] == {
-        "merge": "the ranking suggests edge-a (12741 bytes saved between sites per core-second),"
-        " but 1000 bytes/s more would cross between sites if it alone were at edge-a: its output"
-        " goes to cloud"
-    }
+    clean, merge = make_placement(placed)["jobs"]
+    assert merge["why"] == [
+        "the ranking suggests edge-a, but more bytes would cross between sites if it alone were"
+        " there: its output goes to cloud"
+    ]
+    assert (merge["saved_bytes_per_s"], merge["compared_with"]) == (1000.0, "edge-a")
+    assert clean["why"] == ["at edge-a fewer bytes cross between sites than at cloud"]
+    assert (clean["saved_bytes_per_s"], clean["compared_with"]) == (9000.0, "cloud")
     carried_out = make_placement(placed, "ranked", all_moves=True)
     assert carried_out["proposed"]["sites"] == {"clean": "edge-a", "merge": "edge-a"}
 
@@ -94,7 +96,9 @@ def test_a_move_that_does_not_pay_is_proposed_by_no_policy(placed: Service) -> N
         placement = make_placement(placed, policy)
         assert placement["proposed"]["sites"]["merge"] == "cloud"
         assert placement["gain"]["net_bytes_per_s"] > 0 or placement["proposed"]["moves"] == []
-    assert make_placement(placed, "ranked")["dropped"] == ["merge"]
+    carried_out = make_placement(placed, "ranked")
+    assert carried_out["dropped"] == ["merge"]
+    assert carried_out["jobs"][1]["why"] == ["a move would not save what it costs within 1 h"]
 
 
 def test_the_horizon_is_a_limit_that_can_be_set(placed: Service) -> None:
@@ -201,7 +205,7 @@ def test_an_analysis_of_another_composition_or_not_done_is_refused(placed: Servi
 def test_what_is_not_there_is_not_found(placed: Service) -> None:
     with pytest.raises(NotFoundError, match="composition 'nothing'"):
         placed.placements.make("nothing")
-    with pytest.raises(NotFoundError, match="by policy best"):
+    with pytest.raises(InvalidError, match="by policy best: there is none, only milp"):
         placed.placements.make("c", "best")
     with pytest.raises(NotFoundError, match="placement 'p'"):
         placed.placements.get("p")
@@ -218,6 +222,8 @@ def test_a_job_that_was_not_measured_stays_and_is_told(placed: Service) -> None:
     placement = make_placement(placed)
     assert placement["proposed"]["moves"] == []
     assert placement["doubts"] == {"clean": "busy for 0.2 s only"}
+    assert placement["jobs"][0]["why"] == ["it stays, for lack of evidence: busy for 0.2 s only"]
+    assert placement["jobs"][0]["confidence"] is None
     assert "topic:edge-a/raw -> clean was not measured" in " ".join(placement["notes"])
 
 
@@ -227,6 +233,10 @@ def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     placement = make_placement(placed)
     assert placement["proposed"]["moves"] == []
     assert "no job is moved to or from sites that do not answer: edge-a" in placement["notes"]
+    placed.placements.analyses = Given({**FILTERS, "ranking": [rank("clean", 9000.0)]})
+    assert make_placement(placed)["jobs"][0]["why"] == [
+        "the ranking suggests edge-a, but edge-a does not answer"
+    ]
 
 
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
@@ -264,9 +274,10 @@ def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
     placement = make_placement(placed)
     assert placement["proposed"]["moves"] == []
     assert placement["memory_available_bytes"]["edge-a"] == 250e6
-    assert placement["differences"]["clean"].endswith(
-        "but with it at edge-a, jobs at edge-a need 300 MB, 250 MB are free"
-    )
+    assert placement["jobs"][0]["why"] == [
+        "the ranking suggests edge-a, but with it at edge-a, jobs at edge-a need 300 MB, 250 MB are"
+        " free"
+    ]
 
 
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:

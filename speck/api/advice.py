@@ -1,0 +1,45 @@
+"""/advice: an analysis, its ranking and the placement that follows, in one answer"""
+
+from __future__ import annotations
+
+from flask import Response
+
+from speck.api import shapes
+from speck.api.access import name_object, reach
+from speck.api.context import occupying, service, waiting
+from speck.api.hidden import show_placement
+from speck.api.requests import Query, load_body, wait
+from speck.api.routes import Routes, answer
+from speck.service.advisor import AdviceRequest
+
+routes = Routes("advice", "What to do about the placement of a composition, and why")
+
+_REQUEST = shapes.AdviceRequestShape()
+
+
+@routes.post(
+    "/advice",
+    body=shapes.AdviceRequestShape,
+    query=[wait()],
+    answers={200: shapes.AdviceShape, 202: shapes.AdviceShape},
+)
+def advise(query: Query) -> Response:
+    """Analyse, rank the jobs, and propose a placement with its effect and its cost; this changes
+    nothing. 202 while the analysis runs: ask again with its id."""
+    wanted = AdviceRequest(**load_body(_REQUEST))
+    name_object(f"/advice?composition={wanted.composition}")
+    allowed = reach()
+    allowed.require_composition(wanted.composition)
+    allowed.require_all_sites("compute a placement")
+    if wanted.analysis is not None:
+        allowed.require_analysis(wanted.analysis)
+    advisor = service().advisor
+    with waiting(query["wait"]) as seconds:
+        analysis = advisor.begin(wanted, alone=allowed.limited)
+        service().analyses.wait(analysis, seconds)
+    with occupying(f"advise on {wanted.composition}"):
+        advice = advisor.advise(wanted, analysis)
+    if "placement" in advice.body:
+        shown = show_placement(advice.body["placement"])
+        advice = advice._replace(body={**advice.body, "placement": shown})
+    return answer(advice)
