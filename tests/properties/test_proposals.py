@@ -122,7 +122,7 @@ def ask(
 
 def keep(proposal: Proposal) -> JsonObject:
     """The proposal as the service stores it."""
-    return {"id": "p1", **compare(proposal.question, proposal)}
+    return {"id": "p1", **compare(proposal.question, proposal, {})}
 
 
 def carry_out(description: CompositionDescription, proposal: Proposal) -> CompositionDescription:
