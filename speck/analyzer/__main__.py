@@ -15,7 +15,15 @@ from functools import partial
 from pathlib import Path
 
 from speck.analyzer.application import serve
-from speck.analyzer.request import Request, answer, describe_failure, parse_time
+from speck.analyzer.request import (
+    STARTING,
+    STEP,
+    STEPS,
+    Request,
+    answer,
+    describe_failure,
+    parse_time,
+)
 from speck.errors import SpeckError
 from speck.metrics.dataset.opening import open_storage
 
@@ -98,6 +106,12 @@ def _run(options: argparse.Namespace) -> None:
     if options.serve:
         serve(start)
         return
+    steps = [STARTING, *STEPS] if options.ahead else [STARTING, *STEPS[:-1]]
+
+    def report(step: str) -> None:
+        print(f"{STEP}{step} ({steps.index(step) + 1} of {len(steps)})", flush=True)
+
+    report(STARTING)
     spark = start()
     try:
         answer(
@@ -111,6 +125,7 @@ def _run(options: argparse.Namespace) -> None:
                 options.until,
                 options.ahead,
             ),
+            report,
         )
     finally:
         spark.stop()

@@ -16,14 +16,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from speck.analyzer.jvm import write_archive
-from speck.analyzer.request import Request, answer, describe_failure
+from speck.analyzer.request import STARTING, Request, answer, describe_failure
 from speck.errors import SpeckError
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STARTING = "starting Spark"
 NICENESS = 10
 """Of the process and its JVM: the service answers first."""
 

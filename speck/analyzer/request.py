@@ -24,6 +24,10 @@ READING, RATING, RANKING, FORECASTING = STEPS = (
 )
 """The steps of an analysis, in order; the last one only for a request with `ahead_s`."""
 
+STARTING = "starting Spark"
+STEP = "step: "
+"""What a line of standard output begins with that names a step which begins."""
+
 Report = Callable[[str], None]
 """Is called with each step that begins."""
 

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from speck.analyzer.application import STARTING
 from speck.analyzer.masters import SparkMasters
-from speck.analyzer.request import STEPS, Request
+from speck.analyzer.request import STARTING, STEPS, Request
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
@@ -156,13 +155,24 @@ class Analyses:
     def _add_progress(self, record: JsonObject) -> JsonObject:
         with self._lock:
             run = self._runs.get(record["id"])
-            if run is None or run.step is None:
+            if run is None:
+                return record
+            if not run.begun:
+                return {**record, "waits_for": self._find_former(run)}
+            if run.step is None:
                 return record
             steps = [STARTING, *STEPS] if not run.record["warm"] else [*STEPS]
             if run.request.ahead_s is None:
                 steps.remove(STEPS[-1])
             progress = {"step": run.step, "done": steps.index(run.step), "of": len(steps)}
             return {**record, "warm": run.record["warm"], "progress": progress}
+
+    def _find_former(self, run: _Run) -> str | None:
+        """The analysis that a run waits for: the one that has begun. The caller holds the lock."""
+        others = (each for each in self._runs.values() if each.begun)
+        return next(
+            (o.record["id"] for o in others if o.request.follow == run.request.follow), None
+        )
 
     # -- running --------------------------------------------------------------------------
 

@@ -48,6 +48,10 @@ class AnalysisShape(AnalysisHeadShape):
     """While it runs, `progress` is present; the results are once it is done, and one that
     follows holds the latest. A number that the samples do not support is null."""
 
+    waits_for = fields.String(
+        allow_none=True,
+        metadata={"description": "the analysis that runs before it, while it has not begun"},
+    )
     progress = fields.Dict(
         metadata={"description": "step, done, of: the step that runs, and how many are done"}
     )

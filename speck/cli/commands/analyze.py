@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _URI = re.compile(r"(file|s3a|hdfs):")
 _POLL_S = 0.1
-_WAITING_POLLS = 10
-"""An analysis without progress for so long waits for another one."""
 
 
 @click.command()
@@ -103,12 +101,12 @@ def _analyze_dataset(
 ) -> JsonObject:
     """Run the analyzer on this machine and wait for it."""
     import json
-    import subprocess
     import sys
     import tempfile
+    from datetime import UTC, datetime
 
     from speck.cli.offline import config_at
-    from speck.errors import InvalidError, PermanentError
+    from speck.errors import InvalidError
 
     if follow:
         raise InvalidError("cannot follow a folder: --follow needs the service")
@@ -119,15 +117,43 @@ def _analyze_dataset(
         argv += ["--composition", composition] if composition else []
         argv += ["--ahead", str(ahead)] if ahead else []
         argv += [each for jar in config_at(None).spark_jars for each in ("--jars", str(jar))]
-        result = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            output_text = "\n" + result.stderr.strip()
-            at = output_text.rfind("\ncannot ")
-            ended = f"cannot analyse: the analyzer ended with status {result.returncode}"
-            raise PermanentError(output_text[at + 1 :] if at >= 0 else ended)
+        started = datetime.now(UTC)
+        _run_analyzer(argv)
+        ended = datetime.now(UTC)
+        times = {"started": started.isoformat(), "ended": ended.isoformat()}
         head = {"composition": composition, "state": "done", "master": master, "warm": False}
         analysis: JsonObject = json.loads(out.read_text())
-        return head | analysis
+        return head | times | analysis
+
+
+def _run_analyzer(argv: list[str]) -> None:
+    """Run the analyzer; print the steps that it reports. Raises PermanentError with its error."""
+    import subprocess
+    import tempfile
+
+    from speck.analyzer.request import STEP
+    from speck.cli.messages import say
+    from speck.errors import PermanentError
+
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(STEP):
+                    say(line.removeprefix(STEP).strip())
+            status = process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
+        if status == 0:
+            return
+        log.seek(0)
+        text = "\n" + log.read().strip()
+    at = text.rfind("\ncannot ")
+    ended = f"cannot analyse: the analyzer ended with status {status}"
+    raise PermanentError(text[at + 1 :] if at >= 0 else ended)
 
 
 def await_analysis(service: Client, analysis_id: str) -> JsonObject:
@@ -139,16 +165,16 @@ def await_analysis(service: Client, analysis_id: str) -> JsonObject:
     from speck.errors import PermanentError
 
     step: str | None = None
-    polls = 0
+    former: str | None = None
     try:
         while (analysis := service.analysis(analysis_id))["state"] == "running":
-            polls += 1
-            progress = analysis.get("progress")
+            progress, waits_for = analysis.get("progress"), analysis.get("waits_for")
             if progress and progress["step"] != step:
                 step = progress["step"]
                 say(f"{step} ({progress['done'] + 1} of {progress['of']})")
-            elif step is None and polls == _WAITING_POLLS:
-                say("waiting for another analysis to end")
+            elif waits_for and waits_for != former:
+                former = waits_for
+                say(f"waiting for analysis {former} to end")
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)

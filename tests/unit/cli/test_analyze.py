@@ -20,7 +20,7 @@ from tests.unit.cli.conftest import Run, Server
 def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path: Path) -> None:
     result = speck("analyze", "--dataset", str(tmp_path), "--master", "mesos")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: cannot analyse: 'mesos' is not a Spark master")
+    assert "error: cannot analyse: 'mesos' is not a Spark master" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,9 @@ def test_the_service_analyses_and_the_tables_tell_it(server: Server, speck: Run)
 @pytest.mark.long
 def test_a_folder_is_analysed_without_a_service(alone: Run, tmp_path: Path) -> None:
     result = alone("analyze", "--dataset", str(samples(tmp_path / "metrics")), "-o", "json")
+    assert "starting Spark (1 of 4)" in result.stderr
+    assert "ranking jobs (4 of 4)" in result.stderr
+    assert json.loads(result.stdout)["ended"] > json.loads(result.stdout)["started"]
 
     assert result.exit_code == 0, result.output
     costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(result.stdout)["jobs"]}
@@ -107,11 +110,11 @@ def test_each_reason_is_said_once_with_its_jobs_and_columns_have_a_legend() -> N
         assert any(line.startswith(f"{column}: ") for line in lines)
 
 
-def test_what_waits_for_another_analysis_says_so(
+def test_one_that_has_begun_does_not_say_that_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer() -> Iterator[JsonObject]:
-        for _ in range(30):
+        for _ in range(30):  # it has begun, and Spark has not said anything yet
             yield {"state": "running"}
         yield {"state": "running", "progress": {"step": "reading samples", "done": 0, "of": 3}}
         yield analysis([])
@@ -120,7 +123,15 @@ def test_what_waits_for_another_analysis_says_so(
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
     monkeypatch.setattr(analyze, "_POLL_S", 0.0)
     assert analyze.await_analysis(Client(), "a1")["state"] == "done"
-    assert capsys.readouterr().err.splitlines() == [
-        "waiting for another analysis to end",
-        "reading samples (1 of 3)",
-    ]
+    assert capsys.readouterr().err.splitlines() == ["reading samples (1 of 3)"]
+
+
+def test_what_waits_for_another_analysis_names_it_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = {"state": "running", "waits_for": "a0"}
+    answers = iter([waiting, waiting, {"state": "running"}, analysis([])])
+    monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
+    monkeypatch.setattr(analyze, "_POLL_S", 0.0)
+    assert analyze.await_analysis(Client(), "a1")["state"] == "done"
+    assert capsys.readouterr().err.splitlines() == ["waiting for analysis a0 to end"]

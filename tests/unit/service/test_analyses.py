@@ -172,6 +172,8 @@ def test_a_cancelled_one_ends_with_its_process_and_those_that_wait_are_not_begun
 ) -> None:
     first, second = start(service), start(service)
     pid = pid_of(service, first)
+    assert service.analyses.get(second)["waits_for"] == first
+    assert "waits_for" not in service.analyses.get(first)
 
     assert service.analyses.cancel(second)["state"] == "cancelled"
     assert service.analyses.cancel(first)["state"] == "cancelled"
