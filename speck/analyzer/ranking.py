@@ -157,8 +157,6 @@ class _Rated:
                 f"sends {job['bytes_out_rate']:.0f} B/s of the {received:.0f} B/s that it receives"
                 f" from {self.edge}"
             )
-        if self.score is not None:
-            yield f"saves {self.score:.0f} WAN bytes per core-second"
         if job["stateful"] is False:
             yield f"stateless: {job['state_why']}"
 
@@ -167,7 +165,7 @@ class _Rated:
         if job["ended"] and job["evidence"] == SUFFICIENT:
             yield "is no longer running"
         if job["evidence"] != SUFFICIENT:
-            yield f"insufficient: {'; '.join(job['why'])}"
+            yield f"not ranked: {'; '.join(job['why'])}"
         if self.edge is None:
             yield self._explain_no_edge()
         elif self.saved is None:

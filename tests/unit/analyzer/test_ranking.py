@@ -59,7 +59,7 @@ def test_what_is_against_a_job_is_told() -> None:
         "over the capacity of edge-a: 2.10 of 1.40 reference core-seconds per second"
     ]
     assert against["fed-by-cloud"] == ["its input does not come from an edge"]
-    assert against["unknown"] == ["insufficient: busy for 0.2 s, less than 1 s"]
+    assert against["unknown"] == ["not ranked: busy for 0.2 s, less than 1 s"]
     assert against["there"] == []
     assert ranking[-1]["score"] is None
 
