@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,10 +42,15 @@ class Mortal:
         assert self._served is not None
         self.api = Api(self._served.url)
 
-    def strike(self, dice: random.Random, before_broker: Callable[[str], None]) -> str:
-        """Kill a random process and start it again; returns its name. `before_broker` is called
-        with the site of a broker before that is killed."""
-        what = dice.choice(KINDS)
+    def strike(
+        self,
+        dice: random.Random,
+        before_broker: Callable[[str], None],
+        kinds: Sequence[str] = KINDS,
+    ) -> str:
+        """Kill a random process of `kinds` and start it again; returns its name. `before_broker` is
+        called with the site of a broker before that is killed."""
+        what = dice.choice(kinds)
         site = dice.choice([site.name for site in self.fog.sites()])
         self.killed[what] += 1
         if what == "service":

@@ -14,7 +14,9 @@ is expected once at each of the two outputs):
 - `gap_s`: the longest silence at `out` of each change.
 
 Then the same under `exactly_once` while an engine, a broker or the service is killed within 2 s
-after each change was asked for, and started again at once.
+after each change was asked for, and started again at once. And once more with kills of brokers
+only, while each output has a second reader, whose session is reserved, and which comes for the
+first time when all is over (`absent_readers`): what waits for it is counted, too.
 
 Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
 to the change in which it was under way; what came twice also to the change in which it came.
@@ -29,6 +31,7 @@ Trials print what they find and write nothing:
 
     python -m bench.rewire --changes 6 --delivery exactly_once
     python -m bench.rewire --kills 5 --seed 7
+    python -m bench.rewire --absent 3
 """
 
 from __future__ import annotations
@@ -64,18 +67,19 @@ from bench.experiment import percentile
 from bench.instruments.checker import Checker, Tally
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
-from bench.kills import Mortal, insist, mortal_fog
+from bench.kills import KINDS, Mortal, insist, mortal_fog
 from bench.page.rewire import list_promised
 from bench.taps import Taps
-from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
+from bench.wirings import ABSENT, IN, OUT, OUT2, Place, first_wiring, next_wiring
 from speck.errors import SpeckError
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 
 MODES = ("exactly_once", "at_least_once", "at_most_once")
 WITH_KILLS = "with_kills"
+ABSENT_READERS = "absent_readers"
 RATE = 1000
-CHANGES, KILLS = 200, 100
+CHANGES, KILLS, ABSENT_KILLS = 200, 100, 10
 SLOTS = 16
 """All jobs of two wirings may meet at one site."""
 CHECKPOINT_S = 1.0
@@ -127,12 +131,12 @@ class Noted(Tally):
 
 
 class Output(Checker):
-    """One end of the composition. It must be opened before anything is published."""
+    """One end of the composition."""
 
-    def __init__(self, broker: str, run: str, place: Place) -> None:
-        super().__init__(broker, f"{run}/{place[1]}", f"{run}-{place[1]}")
-        self._tally = self.noted = Noted()
+    def __init__(self, broker: str, run: str, place: Place, reader: str = "") -> None:
+        self.noted = Noted()
         self.name = place[1]
+        super().__init__(broker, f"{run}/{place[1]}", f"{run}-{place[1]}{reader}", self.noted)
 
 
 @dataclass(slots=True)
@@ -148,6 +152,7 @@ class Run:
     log: Path
     rate: float
     mortal: Mortal | None
+    kinds: Sequence[str] = KINDS
     changes: list[Change] = field(default_factory=list)
 
     def change(self, composition: JsonObject, wiring: str) -> None:
@@ -186,7 +191,7 @@ class Run:
                 after = self.dice.uniform(0.0, KILL_WITHIN_S)
                 time.sleep(after)  # when the fault comes
                 leave = self.taps.leave if self.taps else _nothing
-                what = self.mortal.strike(self.dice, leave)
+                what = self.mortal.strike(self.dice, leave, self.kinds)
                 change.killed = f"{what} after {after:.1f} s"
                 change.state = applying.result()
         if change.state != "done":
@@ -257,17 +262,21 @@ def run(
     rate: float = RATE,
     mortal: Mortal | None = None,
     tapped: bool = True,
+    absent: bool = False,
 ) -> JsonObject:
-    """Rewires `wanted` times under load and counts."""
+    """Rewires `wanted` times under load and counts. With `absent` each output has a second reader
+    that comes at the end, and only brokers are killed."""
     brokers = {site.name: site.broker_address for site in fog.sites()}
     engines = {site.name: site.engine_address for site in fog.sites()}
-    name = f"rewire-{delivery.replace('_', '-')}{'-kills' if mortal else ''}"
+    suffix = ABSENT if absent else "-kills" if mortal else ""
+    name = f"rewire-{delivery.replace('_', '-')}{suffix}"
     dice = random.Random(f"{seed} {name}")
     wiring = first_wiring(dice)
     log = RAW / f"{name}.log"
     RAW.mkdir(exist_ok=True)
     log.write_text(f"seed {seed}, at first: {wiring}\n\n")
-    api.call("POST", "/compositions", wiring.composition(name, delivery), wait=300)
+    first = wiring.composition(name, delivery, absent=absent)
+    api.call("POST", "/compositions", first, wait=300)
     with ExitStack() as stack:
         taps = stack.enter_context(Taps(brokers, name)) if tapped else None
         witness = stack.enter_context(DuplicateMonitor(engines))
@@ -275,20 +284,25 @@ def run(
             stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
         ]
         feed = stack.enter_context(Feed(brokers[IN[0]], f"{name}/{IN[1]}", rate=rate, run=name))
-        current = Run(api, dice, feed, ends, taps, log, rate, mortal)
+        kinds = ("broker",) if absent else KINDS
+        current = Run(api, dice, feed, ends, taps, log, rate, mortal, kinds)
         fault = ""
         try:
             for end in ends:
                 end.await_past(int(3 * rate), PATIENCE_S)
             for _ in range(change_count):
                 wiring = next_wiring(dice, wiring)
-                current.change(wiring.composition(name, delivery), str(wiring))
+                composition = wiring.composition(name, delivery, absent=absent)
+                current.change(composition, str(wiring))
         except (RuntimeError, SpeckError, requests.RequestException) as error:
             # what was counted so far is shown all the same
             fault = str(error)
             say(f"{delivery} ended after {len(current.changes)} changes: {fault}")
         published = feed.end()
-        for end in ends:
+        if absent:
+            late = [Output(brokers[place[0]], name, place, ABSENT) for place in (OUT, OUT2)]
+            current.ends = [*ends, *map(stack.enter_context, late)]
+        for end in current.ends:
             end.await_all(published)
         result = _result(current, delivery, published, witness, fault)
     api.call("DELETE", f"/compositions/{name}", wait=600, drain="false")
@@ -381,26 +395,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--changes", type=int, help=f"in each mode ({CHANGES})")
     parser.add_argument("--kills", type=int, help=f"changes in which something dies ({KILLS})")
+    parser.add_argument("--absent", type=int, help=f"kills of brokers ({ABSENT_KILLS})")
     parser.add_argument("--delivery", choices=MODES, help="only this mode")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--rate", type=float, default=RATE, help="records a second")
     parser.add_argument("--no-tap", action="store_true", help="do not listen to the links")
     parser.add_argument(
         "--series",
-        choices=(*MODES, WITH_KILLS),
+        choices=(*MODES, WITH_KILLS, ABSENT_READERS),
         nargs="+",
         help="measure only these, in full, and keep the others of bench/results/rewire.json",
     )
     options = parser.parse_args()
     how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
-    is_trial = options.changes is not None or options.kills is not None or options.delivery
+    numbers = (options.changes, options.kills, options.absent)
+    is_trial = options.delivery or any(number is not None for number in numbers)
     if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
-    changes, kills = (4, 2) if is_quick() else (CHANGES, KILLS)
-    counts = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
+    changes, kills, absent_kills = (4, 2, 2) if is_quick() else (CHANGES, KILLS, ABSENT_KILLS)
+    counts = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills, ABSENT_READERS: absent_kills}
     facts = {
         "wanted_changes": changes,
         "wanted_kills": kills,
+        "wanted_absent_kills": absent_kills,
         "rate_per_s": RATE,
         "checkpoint_interval_s": CHECKPOINT_S,
         "seed": options.seed,
@@ -423,11 +440,16 @@ def main() -> int:
 
 def _trial(options: argparse.Namespace, how: JsonObject) -> int:
     """Print the measurements, and write nothing."""
-    changes, kills = options.changes, options.kills
+    changes, kills, absent = options.changes, options.kills, options.absent
     if changes is None:
-        changes = 0 if kills is not None and not options.delivery else 4
+        only_kills = kills is not None or absent is not None
+        changes = 0 if only_kills and not options.delivery else 4
     modes = [options.delivery] if options.delivery else MODES
-    counts = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
+    counts = {
+        **(dict.fromkeys(modes, changes) if changes else {}),
+        WITH_KILLS: kills or 0,
+        ABSENT_READERS: absent or 0,
+    }
     results, wrong = {}, []
     for name, result in _measure_series(counts, how):
         results[name] = result
@@ -447,6 +469,13 @@ def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tupl
         with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
             kills = counts[WITH_KILLS]
             yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
+    if counts.get(ABSENT_READERS):
+        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
+            how = {**how, "mortal": mortal, "absent": True}
+            yield (
+                ABSENT_READERS,
+                run(mortal.fog, mortal.api, MODES[0], counts[ABSENT_READERS], **how),
+            )
 
 
 def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str]:
@@ -463,7 +492,11 @@ def _load_series() -> JsonObject:
     if not file.exists():
         return {}
     result: JsonObject = json.loads(file.read_text())
-    series = {name: result.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in result}
+    series = {
+        name: result.pop(name)
+        for name in (*MODES[1:], WITH_KILLS, ABSENT_READERS)
+        if name in result
+    }
     return {**series, MODES[0]: result} if "changes" in result else series
 
 

@@ -47,6 +47,8 @@ LINKS: tuple[Place, ...] = tuple((site, topic) for site in SITES for topic in ("
 IN: Place = ("edge-a", "in")
 OUT: Place = ("cloud", "out")
 OUT2: Place = ("cloud", "out2")
+ABSENT = "-absent"
+"""The end of the client ids of readers that come only when all is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,10 @@ class Wiring:
         chain = zip(self.order, pairwise(places), strict=True)
         return {**dict(chain), self.branch: (places[1], OUT2)}
 
-    def composition(self, run: str, delivery: str) -> JsonObject:
-        """As it is applied; `run` names the composition, and begins every name and topic."""
+    def composition(self, run: str, delivery: str, *, absent: bool = False) -> JsonObject:
+        """As it is applied; `run` names the composition, and begins every name and topic. With
+        `absent` each output has a second reader."""
+        readers = ("", ABSENT) if absent else ("",)
 
         def job(name: str, source: Place, sink: Place) -> JsonObject:
             return {
@@ -88,8 +92,9 @@ class Wiring:
             "jobs": [job(name, *ends) for name, ends in self.ends().items()],
             "inputs": [{"site": IN[0], "topic": f"{run}/{IN[1]}"}],
             "outputs": [
-                {"site": site, "topic": f"{run}/{topic}", "client_id": f"{run}-{topic}"}
+                {"site": site, "topic": f"{run}/{topic}", "client_id": f"{run}-{topic}{reader}"}
                 for site, topic in (OUT, OUT2)
+                for reader in readers
             ],
         }
 

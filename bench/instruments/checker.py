@@ -147,8 +147,8 @@ class Tally:
 class Checker:
     """Reads `topic` under the session `client_id`, which must have been reserved, and counts."""
 
-    def __init__(self, broker: str, topic: str, client_id: str) -> None:
-        self._tally = Tally()
+    def __init__(self, broker: str, topic: str, client_id: str, tally: Tally | None = None) -> None:
+        self._tally = tally or Tally()
         self._lock = threading.Lock()
         self._topic = topic
         parts = urlsplit(broker)

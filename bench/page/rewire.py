@@ -14,12 +14,28 @@ _COUNTS = ("lost", "repeated", "repeated_outside", "bytes_resent", "two_copies")
 
 def _modes(result: Result) -> dict[str, Result]:
     """Each series by its name."""
-    return {
+    modes = {
         "exactly_once": result,
         "at_least_once": result["at_least_once"],
         "at_most_once": result["at_most_once"],
         "exactly_once, with kills": result["with_kills"],
     }
+    if "absent_readers" in result:
+        modes["exactly_once, brokers killed, readers away"] = result["absent_readers"]
+    return modes
+
+
+def _describe_absent_readers(result: Result) -> str:
+    if "absent_readers" not in result:
+        return (
+            " Not measured yet: the same with kills of brokers while each output has a second"
+            " reader that comes only at the end."
+        )
+    killed = number(result["absent_readers"]["killed"]["broker"])
+    return (
+        f" Readers away: {killed} kills of brokers, while each output has a second reader, whose"
+        " session is reserved and which comes only at the end; what reached it is counted, too."
+    )
 
 
 def _figures(result: Result) -> str:
@@ -46,7 +62,7 @@ def _figures(result: Result) -> str:
         " sinks then send again what may not have been kept; a sink that was stopped just before"
         " can send nothing again ([expected losses](guarantees.md#expected-losses))."
         " `at_most_once` promises nothing."
-    )
+    ) + _describe_absent_readers(result)
     heads = ["delivery", ">changes", ">published", ">lost", ">repeated", ">repeated outside"]
     heads += [">bytes sent again", ">two copies", ">silence p50, s", ">p95, s", ">max, s"]
     return f"{text}\n\n{table(heads, rows)}"
@@ -55,7 +71,7 @@ def _figures(result: Result) -> str:
 def _claims(result: Result) -> Sequence[Claim]:
     claims = []
     for mode, series in _modes(result).items():
-        expected = result["wanted_kills" if "killed" in series else "wanted_changes"]
+        expected = result[_wanted_key(result, series)]
         changes = series["changes"]
         claims.append(
             Claim(f"changes done, {mode}", expected, changes, changes == expected, series["fault"])
@@ -65,6 +81,12 @@ def _claims(result: Result) -> Sequence[Claim]:
             name = f"{key.replace('_', ' ')}, {mode}"
             claims.append(Claim(name, "0", series[key], series[key] == 0, of))
     return claims
+
+
+def _wanted_key(result: Result, series: Result) -> str:
+    if series is result.get("absent_readers"):
+        return "wanted_absent_kills"
+    return "wanted_kills" if "killed" in series else "wanted_changes"
 
 
 def list_promised(series: Mapping[str, Any]) -> list[str]:

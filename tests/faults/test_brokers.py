@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bench.instruments.checker import Checker
 from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
 from speck.fog import mosquitto
+from speck.model.values import JsonObject
 from tests.faults.conftest import MakeTrial
 from tests.faults.trial import RATE, Trial, assert_nothing_lost, report
 from tests.waiting import wait_for
@@ -61,6 +63,65 @@ def test_broker_killed_with_a_backlog(trial: Trial) -> None:
         "broker killed with a backlog", "saved by its autosave, the rest sent again", trial, result
     )
     assert_nothing_lost(trial, result)
+
+
+def _with_readers_away(trial: Trial, late_state: str) -> JsonObject:
+    """The chain, with readers that are not there beside those that are: outside readers of both
+    links of the broker in the cloud, and a job whose output another one awaits."""
+    chain = trial.chain()
+    late = dict(chain["jobs"][0], job_name=trial.job("late"), site="cloud", state=late_state)
+    late |= {"source_site": "cloud", "source_topic": f"{trial.name}/mid"}
+    late |= {"sink_topic": f"{trial.name}/late"}
+    chain["jobs"].append(late)
+    for topic in AWAY:
+        reader = {"topic": f"{trial.name}/{topic}", "client_id": f"{trial.name}-away-{topic}"}
+        chain["outputs"].append({"site": "cloud", **reader})
+    return chain
+
+
+AWAY = ("mid", "out", "late")
+
+
+@LONG
+@pytest.mark.parametrize("saved", [True, False], ids=["after an autosave", "before an autosave"])
+@pytest.mark.parametrize("served", [True, False], ids=["", "without the service"])
+def test_broker_killed_while_readers_are_away(trial: Trial, saved: bool, served: bool) -> None:
+    """Other readers of their links have sessions on disk, and so hide that theirs are gone. What
+    was sent after their reservation is all there when they come."""
+    with trial.flowing() as flow:
+        flow.go_on(6)  # past an autosave
+        trial.apply(_with_readers_away(trial, "stopped"))
+        reserved_at = flow.feed.sent
+        flow.go_on(7 if saved else 1)
+        if not served:
+            trial.kill_service()
+        trial.fog.kill("cloud", "broker")
+        trial.fog.start("cloud")
+        if not served:
+            flow.await_sent(flow.feed.sent + int(20 * RATE))  # longer than the resend window
+            trial.start_service()
+        flow.recovered()
+        trial.apply(_with_readers_away(trial, "running"))
+        result = flow.finish()
+        missing = {}
+        for topic in AWAY:
+            reader = f"{trial.name}-away-{topic}"
+            with Checker(trial.broker("cloud"), f"{trial.name}/{topic}", reader) as away:
+                away.await_past(result.count.published - 1)
+                numbers = away.missing(result.count.published)
+            missing[topic] = [number for number in numbers if number > reserved_at]
+    moment = f"{'after' if saved else 'before'} an autosave"
+    report(
+        f"broker killed {moment}, readers away{'' if served else ', service away for 20 s'}",
+        "their sessions saved or made again, the rest sent again",
+        trial,
+        result,
+        lost=result.count.lost + sum(map(len, missing.values())),
+    )
+    assert_nothing_lost(trial, result)
+    assert {topic: (len(lost), lost[:3]) for topic, lost in missing.items()} == dict.fromkeys(
+        AWAY, (0, [])
+    )
 
 
 ROOM = 5000
