@@ -21,8 +21,9 @@ routes = Routes("rates", "Current rates of jobs")
 def list_rates(query: Query) -> Response:
     """The rates of all deployed jobs between the collector's last two polls."""
     composition, has_job = query["composition"], reach().has_job
+    board = service().board
     jobs = [
-        job
+        {**job, "sessions_lost": board.sessions_lost(str(job["job_name"]))}
         for job in service().sampler.rate_jobs()
         if composition in (None, job["composition"]) and has_job(job["job_name"])
     ]

@@ -24,16 +24,16 @@ class HealthBoard:
     def __init__(self) -> None:
         self._jobs: Mapping[Key, JobHealth] = {}
         self._messages_lost: Mapping[str, int] = {}
-        self._sessions_lost: Mapping[Key, int] = {}
+        self._sessions_lost: Mapping[str, int] = {}
 
     def publish(
         self,
         jobs: Mapping[Key, JobHealth],
         messages_lost: Mapping[str, int],
-        sessions_lost: Mapping[Key, int],
+        sessions_lost: Mapping[str, int],
     ) -> None:
         """Replace the findings: jobs by (scope, name), messages lost at brokers by site, and how
-        many sessions of a reader brokers have lost, by (scope, reader)."""
+        many sessions brokers have lost, by the name of their job."""
         self._jobs, self._messages_lost = jobs, messages_lost
         self._sessions_lost = sessions_lost
 
@@ -48,10 +48,9 @@ class HealthBoard:
         """Messages lost at the site's broker since the service started, as far as is known."""
         return self._messages_lost.get(site, 0)
 
-    def sessions_lost(self, scope: str, reader: str) -> int:
-        """How many sessions of a job, or of an outside reader, brokers have lost since the service
-        started."""
-        return self._sessions_lost.get((scope, reader), 0)
+    def sessions_lost(self, job_name: str) -> int:
+        """How many sessions of a job brokers have lost since the service started."""
+        return self._sessions_lost.get(job_name, 0)
 
     def count_stalled(self) -> int:
         """How many jobs are stalled."""

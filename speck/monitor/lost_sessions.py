@@ -21,6 +21,7 @@ from speck.model.change import ChangeState
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
+from speck.monitor.released_sessions import ReleasedSessions
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -36,24 +37,25 @@ _Key = tuple[str, str, str]
 
 
 class LostSession(NamedTuple):
-    """Whose session was lost: `reader` is the name of a job, or the client id of an outside
-    reader."""
+    """Whose session was lost: that of a job, or that of an outside reader with this client id."""
 
     site: str
     topic: str
     reader: str
-    scope: str
+    is_job: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
     """What is to be done at the broker of a site: `missing` are lost sessions, `unannounced` topics
-    that have readers, `waited_for` topics whose sinks wait for a session."""
+    that have readers, `waited_for` topics whose sinks wait for a session, `returned` (client id,
+    topic) of released sessions that are there again."""
 
     site: str
     missing: tuple[_Key, ...]
     unannounced: tuple[str, ...]
     waited_for: tuple[str, ...]
+    returned: tuple[tuple[str, str], ...]
 
 
 class LostSessions:
@@ -66,9 +68,11 @@ class LostSessions:
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
         self._under_way: dict[str, Future[None]] = {}
         self._reserved: tuple[tuple[int, int], dict[_Key, Session]] = ((-1, -1), {})
+        self._stored: frozenset[tuple[str, str]] = frozenset()
         self._known_since: dict[_Key, float] | None = None
         self._missing_since: dict[_Key, float] = {}
         self._restored: set[_Key] = set()
+        self._released = ReleasedSessions()
         self._confirmed_at: dict[tuple[str, str], float] = {}
         self.counts: Counter[LostSession] = Counter()
         """Since the start. Publishers that do not send again may have lost messages with each."""
@@ -81,6 +85,13 @@ class LostSessions:
     def idle(self) -> bool:
         """Whether nothing is being restored."""
         return all(future.done() for future in self._under_way.values())
+
+    def count_by_job(self) -> Mapping[str, int]:
+        """Lost sessions since the start, by the name of their job."""
+        counts: Counter[str] = Counter()
+        for session, count in list(self.counts.items()):
+            counts[session.reader] += count if session.is_job else 0
+        return counts
 
     def restore(
         self, now: float, polls: Mapping[str, Poll[BrokerView]], anew: Collection[str]
@@ -97,8 +108,9 @@ class LostSessions:
             under_way = self._under_way.get(site)
             if poll.answer is None or not (under_way is None or under_way.done()):
                 continue
-            repair = self._compare(now, site, poll, {k: reserved[k] for k in by_site.get(site, ())})
-            if repair.missing or repair.unannounced or repair.waited_for:
+            own = {key: reserved[key] for key in by_site.get(site, ())}
+            repair = self._compare(now, site, poll, own, restarted=site in anew)
+            if repair.missing or repair.unannounced or repair.waited_for or repair.returned:
                 self._under_way[site] = self._pool.submit(self._repair, repair, now)
 
     def _find_reserved(self, now: float) -> dict[_Key, Session]:
@@ -112,6 +124,8 @@ class LostSessions:
                 if session.reserved
             }
             self._reserved = writes, sessions
+            self._stored = frozenset((s.site, s.client_id) for _, s in self._records.all_sessions())
+        self._released.update(now, self._stored)
         reserved = self._reserved[1]
         known = self._known_since
         first = float("-inf") if known is None else now
@@ -124,6 +138,8 @@ class LostSessions:
         site: str,
         poll: Poll[BrokerView],
         reserved: Mapping[_Key, Session],
+        *,
+        restarted: bool,
     ) -> _Repair:
         view = poll.answer
         assert view is not None
@@ -139,7 +155,12 @@ class LostSessions:
                 self._missing_since.setdefault(key, now)
                 missing.append(key)
         waited_for = tuple(self._find_waited_for(now, site, view))
-        return _Repair(site, tuple(sorted(missing)), tuple(sorted(unannounced)), waited_for)
+        returned = self._released.find_returned(
+            site, poll.begun, view.sessions, restarted=restarted
+        )
+        return _Repair(
+            site, tuple(sorted(missing)), tuple(sorted(unannounced)), waited_for, tuple(returned)
+        )
 
     def _find_waited_for(self, now: float, site: str, view: BrokerView) -> Iterable[str]:
         """Topics whose sinks hold messages back. They may miss a session that was released, of
@@ -160,6 +181,8 @@ class LostSessions:
         try:
             for key in repair.missing:
                 self._restore(key, now)
+            for client_id, topic in repair.returned:
+                self._release(repair.site, client_id, topic)
             for topic in repair.unannounced:
                 broker.announce(topic, readers=True)
             for topic in repair.waited_for:
@@ -187,8 +210,19 @@ class LostSessions:
             others = self._records.sessions_on_link(scope, session.link)
             broker.release(client_id, topic, last_reader=not others)
             return
-        self.counts[LostSession(site, topic, session.reader, scope)] += 1
+        is_job = session.job_name is not None
+        self.counts[LostSession(site, topic, session.reader, is_job)] += 1
         self._report_loss(scope, session)
+
+    def _release(self, site: str, client_id: str, topic: str) -> None:
+        """Release a session again that is no longer in the store."""
+        stored = [session for _, session in self._records.sessions_on(site)]
+        is_used = any(session.client_id == client_id for session in stored)
+        if is_used or self._records.kept_sessions.has(client_id, site):
+            return
+        last_reader = not any(session.link.topic == topic for session in stored)
+        self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
+        LOG.info("the session of %s at %s/%s was back, and is released", client_id, site, topic)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
         """Whether a job that may run makes the session again, or a start that is about to use it:

@@ -6,7 +6,6 @@ their own (`speck.sites.poll_cache`): a slow or unreachable site delays no other
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from speck.clock import Clock
@@ -150,10 +149,7 @@ class Watch:
     def _publish(self) -> None:
         jobs = {k: self._events.health_of(k, memory) for k, memory in self._memory.jobs.items()}
         lost = {site: self.sessions.lost_at(site) for site in self._records.sites()}
-        sessions: Counter[Key] = Counter()
-        for session, count in list(self.sessions.lost_sessions.counts.items()):
-            sessions[session.scope, session.reader] += count
-        self._board.publish(jobs, lost, sessions)
+        self._board.publish(jobs, lost, self.sessions.lost_sessions.count_by_job())
 
     # -- a round --------------------------------------------------------------------------
 

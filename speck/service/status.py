@@ -89,7 +89,7 @@ class StatusViews:
                     "engine_job_id": incarnation.engine_job_id if incarnation else None,
                     "attempt": incarnation.attempt if incarnation else None,
                     "error": error,
-                    "sessions_lost": self._board.sessions_lost(composition, description.job_name),
+                    "sessions_lost": self._board.sessions_lost(description.job_name),
                 }
             )
         return rendered

@@ -56,12 +56,16 @@ class JobRatesShape(_WorkShape):
     tasks = fields.List(fields.Nested(TaskRatesShape), required=True)
 
 
+class ListedRatesShape(JobRatesShape):
+    sessions_lost = _total("how many sessions of its source brokers have lost; see /jobs")
+
+
 class JobMetricsShape(JobRatesShape):
     metrics = fields.Dict(required=True, keys=fields.String(), values=fields.Float())
 
 
 class RatesListShape(Shape):
-    jobs = fields.List(fields.Nested(JobRatesShape), required=True)
+    jobs = fields.List(fields.Nested(ListedRatesShape), required=True)
 
 
 class ImportedShape(Shape):

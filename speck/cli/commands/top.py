@@ -99,38 +99,28 @@ def _watch_keys() -> Iterator[Callable[[float], bool]]:
 
 
 def _table(rates: list[JsonObject]) -> Grid:
-    """The jobs as a table, busiest first."""
+    """The jobs as a table, busiest first; lost sessions only if there are any."""
     from speck.cli.output import Grid
 
-    return Grid(
+    headings = ["name", "composition", "site", "in/s", "out/s", "busy", "back-pressure", "lag"]
+    headings += ["restarts", "lost sessions"]
+    width = len(headings) if any(job["sessions_lost"] for job in rates) else len(headings) - 1
+    rows = [
         (
-            "name",
-            "composition",
-            "site",
-            "in/s",
-            "out/s",
-            "busy",
-            "back-pressure",
-            "lag",
-            "restarts",
-        ),
-        [
-            (
-                job["job_name"],
-                job["composition"],
-                job["site"],
-                _rate(job["in_rate"]),
-                _rate(job["out_rate"]),
-                _share(job["busy"]),
-                _share(job["back_pressured"]),
-                job["lag"],
-                job["restarts"],
-            )
-            for job in sorted(rates, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
-        ],
-        None,
-        "no jobs",
-    )
+            job["job_name"],
+            job["composition"],
+            job["site"],
+            _rate(job["in_rate"]),
+            _rate(job["out_rate"]),
+            _share(job["busy"]),
+            _share(job["back_pressured"]),
+            job["lag"],
+            job["restarts"],
+            job["sessions_lost"],
+        )
+        for job in sorted(rates, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
+    ]
+    return Grid(headings[:width], [row[:width] for row in rows], None, "no jobs")
 
 
 def _rate(value: float | None) -> str | None:

@@ -73,6 +73,7 @@ def test_the_api_shows_them() -> None:
         "engine_job_id": None,
         "attempt": None,
         "error": None,
+        "sessions_lost": 0,
     }
     assert JobShape().validate({**PLAIN, **SET, **observed}) == {}
     missing = JobShape().validate({**PLAIN, **observed})

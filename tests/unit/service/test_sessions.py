@@ -278,3 +278,38 @@ def test_what_a_full_queue_dropped_is_told_and_counted(watched: Watched) -> None
         " reader's queue was full"
     )
     assert watched.watch.sessions.memory.dropped == {"edge-a": 3}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_released_session_that_a_killed_broker_brings_back_is_released_again(
+    watched: Watched, seen: bool
+) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").autosave()
+    watched.service.compositions.delete("c", 30)
+    look(watched)
+    if seen:
+        look(watched)
+    broker("edge-a").kill()
+    assert len(broker("edge-a").sessions) == 1
+
+    look(watched)
+
+    assert broker("edge-a").sessions == {}
+    assert broker("edge-a").readers == {"A-in": "none"}
+
+
+def test_a_session_that_is_used_again_is_not_released(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    watched.service.compositions.delete("c", 30)
+    look(watched)
+    apply(watched, STOPPED)
+    broker("edge-a").autosave()
+    broker("edge-a").kill()
+    calls = broker("edge-a").count("release")
+    look(watched)
+    assert broker("edge-a").count("release") == calls
