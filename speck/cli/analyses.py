@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from speck.cli.messages import clean
@@ -10,7 +10,7 @@ from speck.cli.output import Grid, moment
 from speck.cli.placements import render_legend, share
 from speck.model.values import JsonObject
 from speck.placement.figures import describe_rate, describe_size
-from speck.placement.sentences import fold, name_jobs
+from speck.placement.sentences import LOW, explain_low_confidence, fold, name_jobs
 
 _FAULTS = {
     "duplicates": "duplicates",
@@ -36,7 +36,7 @@ def render(analysis: JsonObject) -> Iterator[object]:
     for file in samples.get("damaged_files", ()):
         yield f"damaged and ignored: {file}"
     yield ""
-    yield from render_ranking(analysis["ranking"])
+    yield from render_ranking(analysis["ranking"], _explain_low_confidence(analysis))
     yield ""
     yield _jobs(analysis["jobs"])
     if analysis["jobs"]:
@@ -83,8 +83,27 @@ JOBS_LEGEND = {
 }
 
 
-def render_ranking(ranking: list[JsonObject]) -> list[object]:
-    """Render the ranking, the reasons for and against, and what the columns mean."""
+def _explain_low_confidence(analysis: JsonObject) -> dict[str, str]:
+    """Why the confidence in a ranked job is low, by job."""
+    reports = {job["job_name"]: job for job in analysis["jobs"]}
+    paces = {site["name"]: site["pace"] for site in analysis["sites"]}
+    return {
+        row["job_name"]: explain_low_confidence(
+            {
+                **reports.get(row["job_name"], {}),
+                "ranking": {"uncalibrated": paces.get(row["edge"]) is None},
+            }
+        )
+        for row in analysis["ranking"]
+        if row["score"] is not None and row["confidence"] == LOW
+    }
+
+
+def render_ranking(
+    ranking: list[JsonObject], low_confidence: Mapping[str, str] | None = None
+) -> list[object]:
+    """Render the ranking, the reasons for and against, why the confidence is low (by job; None: it
+    is said elsewhere), and what the columns mean."""
     rows = [
         (
             job["rank"],
@@ -109,9 +128,16 @@ def render_ranking(ranking: list[JsonObject]) -> list[object]:
         "",
         *_list_reasons("Why", ranking, "reasons"),
         *_list_reasons("Why not", ranking, "against"),
+        *_list_doubts(low_confidence or {}, len(ranking)),
         "",
         *render_legend(RANKING_LEGEND),
     ]
+
+
+def _list_doubts(low_confidence: Mapping[str, str], total: int) -> list[str]:
+    folded = fold((name, [why]) for name, why in low_confidence.items())
+    lines = [f"  {name_jobs(jobs, total)}: {why}" for why, jobs in folded.items()]
+    return ["Why low confidence", *map(clean, lines)] if lines else []
 
 
 def _list_reasons(title: str, ranking: list[JsonObject], name: str) -> list[str]:

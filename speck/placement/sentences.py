@@ -58,7 +58,7 @@ def fold(whys: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
 def name_jobs(names: Sequence[str], total: int) -> str:
     """Some of `total` jobs, in few words."""
     if len(names) == total > 1:
-        return f"all {total} jobs"
+        return "both jobs" if total == 2 else f"all {total} jobs"
     if len(names) > MANY:
         return f"{', '.join(names[: MANY - 2])} and {len(names) - MANY + 2} more"
     return ", ".join(names)

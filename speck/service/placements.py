@@ -333,4 +333,4 @@ def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
     hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600
     if hours < OLD_H:
         return ()
-    return (f"measured {hours:.0f} h ago: `speck place --analyze` measures anew",)
+    return (f"measured {hours:.0f} h ago: `speck advise` analyses anew",)

@@ -142,7 +142,7 @@ def _show(state: JsonObject) -> None:
         ("least saving", f"{state['min_gain']:.0%} of the bytes between sites"),
         ("policy", state["policy"]),
         ("waits after a change", write_duration(state["settle_s"])),
-        ("acts when", f"{state['looks']} analyses in a row agree"),
+        ("acts when", _count_agreeing(state["looks"])),
         ("scales jobs", state["scale"]),
         ("plans ahead", write_duration(state["ahead_s"]) if state["ahead_s"] else "no"),
         ("analysis", state["analysis"]),
@@ -150,3 +150,7 @@ def _show(state: JsonObject) -> None:
         ("last", f"{moment(last['at'])} {last['message']}" if last else None),
     ]
     output().show(state, fields(rows))
+
+
+def _count_agreeing(number: int) -> str:
+    return "one analysis says so" if number == 1 else f"{number} analyses in a row agree"

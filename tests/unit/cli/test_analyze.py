@@ -12,7 +12,7 @@ from speck.cli.analyses import RANKING_LEGEND, render
 from speck.cli.commands import analyze
 from speck.client import Client
 from speck.model.values import JsonObject
-from tests.analyses import analysis
+from tests.analyses import analysis, describe_measured
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.unit.cli.conftest import Run, Server
 
@@ -108,6 +108,14 @@ def test_each_reason_is_said_once_with_its_jobs_and_columns_have_a_legend() -> N
     assert lines.count("  grow: it sends 5 B/s more than it receives") == 1
     for column in RANKING_LEGEND:
         assert any(line.startswith(f"{column}: ") for line in lines)
+
+
+def test_low_confidence_is_explained() -> None:
+    ranking = [{**rank("filter", 5.0), "confidence": "low"}]
+    overloaded = describe_measured("filter", "cloud", contended=1.0)
+    lines = "\n".join(map(str, render(analysis([overloaded], ranking=ranking)))).splitlines()
+    at = lines.index("Why low confidence")
+    assert lines[at + 1] == "  filter: the machine was overloaded all the time"
 
 
 def test_one_that_has_begun_does_not_say_that_it_waits(

@@ -11,6 +11,7 @@ from speck.cli import offloading
 from speck.client import Client
 from speck.model.values import JsonObject
 from speck.placement.names import IDEAS
+from speck.service.advice import advice_of
 from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, describe_measured
 from tests.unit.cli.conftest import COMPOSITION, Run, Server
@@ -110,6 +111,58 @@ def test_for_programs_there_is_one_document(placed: Run) -> None:
     accepted = json.loads(placed("place", "chain", "--apply", "--yes", "-o", "json").stdout)
     assert accepted["state"] == "done"
     assert list(Path().glob("*.yaml")) == []
+
+
+def rank_clean(server: Server) -> None:
+    """The analysis with a ranking, of low confidence since the machine was overloaded."""
+    given = server.service.placements.analyses.newest("chain")
+    assert given is not None
+    row = {"rank": 1, "job_name": "clean", "site": "cloud", "composition": "chain"}
+    row |= {"edge": "edge-a", "wan_bytes_saved_per_s": 9000.0, "edge_core_s_per_s": 0.1}
+    row |= {"score": 90_000.0, "stateful": False, "confidence": "low"}
+    given["ranking"] = [{**row, "reasons": ["stateless: no state"], "against": []}]
+    given["jobs"][0]["contended"] = 1.0
+
+
+def test_advice_ranks_proposes_and_gives_effect_and_cost(placed: Run, server: Server) -> None:
+    rank_clean(server)
+    result = placed("advise", "chain", "--analysis", "a1")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "Jobs for the edge"
+    assert "  clean: stateless: no state" in lines
+    assert "  clean: low confidence: the machine was overloaded all the time" in lines
+    assert "between sites: 10 kB/s → 1 kB/s (90% saved)" in lines
+    assert any(line.startswith("cost of the moves: 21 kB") for line in lines)
+    assert server.service.compositions.revision("chain") == 1
+    advice = json.loads(placed("advise", "chain", "--analysis", "a1", "-o", "json").stdout)
+    assert [row["job_name"] for row in advice["ranking"]] == ["clean"]
+    for sentence in (*advice["why"], *advice["summary"]):
+        if not sentence.startswith("note: "):
+            assert sentence in result.stdout
+    assert advice["legend"].keys() <= {line.split(":")[0] for line in lines}
+
+
+def test_advice_is_the_placement_that_place_and_the_autopilot_make(
+    placed: Run, server: Server
+) -> None:
+    rank_clean(server)
+    placement = json.loads(placed("place", "chain", "-o", "json").stdout)
+    advice = json.loads(placed("advise", "chain", "--analysis", "a1", "-o", "json").stdout)
+    assert advice["placement"]["jobs"] == placement["jobs"]
+    assert advice["placement"]["repeats"] == placement["id"]
+    doubts = advice_of(placement, {"id": "a1"}).doubts
+    assert doubts == ("clean: low confidence: the machine was overloaded all the time",)
+
+
+def test_advice_is_carried_out_and_saved(placed: Run, server: Server) -> None:
+    options = ("advise", "chain", "--analysis", "a1", "--save", "new.yaml", "--apply", "--yes")
+    result = placed(*options)
+    assert result.exit_code == 0, result.stderr
+    assert {j["job_name"]: j["site"] for j in server.service.jobs.all()}["clean"] == "edge-a"
+    assert load_composition(Path("new.yaml").read_bytes(), None).jobs[0].site == "edge-a"
+    again = placed("advise", "chain", "--analysis", "a1")
+    assert "nothing would change" in again.stderr
 
 
 def test_what_is_saved_is_announced_only_if_something_changes(placed: Run) -> None:
