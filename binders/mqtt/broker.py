@@ -36,6 +36,8 @@ _LONGEST_TOPIC = 65535 - 256  # a session is announced below a prefix, with its 
 
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
+LARGEST_TAPPED = 18 * 1024 * 1024
+"""The most bytes of a message that a tap takes: the largest batch, and its properties."""
 _SKIPPED_KEPT = 1000
 _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
@@ -182,15 +184,16 @@ class MqttBroker:
     def tap(
         self, topic: str, on_record: Callable[[Record], None], go_on: Callable[[], bool]
     ) -> None:
-        """Subscribe in a session that ends with the connection, without retained messages. A
-        damaged batch is handed over as one record."""
+        """Subscribe in a session that ends with the connection, without retained messages, and
+        without those larger than `LARGEST_TAPPED`. A damaged batch is handed over as one record."""
         _check_topic(topic)
 
         def hand_over(message: MQTTMessage) -> None:
             for record in _records_of(message):
                 on_record(record)
 
-        session = Session("speck-tap-" + secrets.token_hex(8), lingers=False)
+        client_id = "speck-tap-" + secrets.token_hex(8)
+        session = Session(client_id, lingers=False, most_bytes=LARGEST_TAPPED)
         with self._open(session, hand_over) as connection:
             connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
             while go_on():

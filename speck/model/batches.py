@@ -9,6 +9,7 @@ Any other message is one record. See edge_jobs/README.md, "Links".
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ FRAMED, ZSTD = "speck/batch", "speck/batch+zstd"
 MAX_BYTES = 16 << 20
 MAX_RECORDS = 10_000
 _LENGTH_BYTES = 5
+_STAMP = re.compile(
+    r"(?P<series>.{1,500})/(?P<first>[0-9]{1,18})\+(?P<count>[0-9]{1,18})", re.DOTALL
+)
+"""Each record repeats the series, and int() refuses thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +66,14 @@ def unpack(stamp: str | None, content_type: str | None, payload: bytes) -> Itera
         yield Record(stamp, payload)
         return
     payloads = list(_frames(_decompress(payload) if content_type == ZSTD else payload))
-    series, _, numbers = (stamp or "").rpartition("/")
-    first, _, count = numbers.partition("+")
-    if not (series and first.isdecimal() and count.isdecimal()):
+    numbered = _STAMP.fullmatch(stamp or "")
+    if numbered is None:
         yield from (Record(None, each) for each in payloads)
         return
-    if len(payloads) != int(count):
+    series, first, count = numbered["series"], int(numbered["first"]), int(numbered["count"])
+    if len(payloads) != count:
         raise PermanentError(f"cannot read a batch: it has {len(payloads)} records, not {count}")
-    for number, each in enumerate(payloads, int(first)):
+    for number, each in enumerate(payloads, first):
         yield Record(f"{series}/{number}", each)
 
 

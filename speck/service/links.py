@@ -34,18 +34,20 @@ class Links:
         """Collect up to `most` records that are published within `seconds`. `complete` is False
         when the tap ended before that time: more may have been published. Raises SpeckError."""
         records: list[Record] = []
+        size = 0
         until = time.monotonic() + seconds
 
         def is_full() -> bool:
-            size = sum(len(record.payload) for record in records)
             return len(records) >= most or size >= MOST_BYTES
 
         def go_on() -> bool:
             return time.monotonic() < until and not self._closing.is_set() and not is_full()
 
         def keep(record: Record) -> None:
+            nonlocal size
             if not is_full():
                 records.append(record)
+                size += len(record.payload)
 
         self._connections.broker(site).tap(topic, keep, go_on)
         return {

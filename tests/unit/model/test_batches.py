@@ -80,3 +80,16 @@ def test_nothing_does_more_than_to_be_refused(payload: bytes, content_type: str)
         list(unpack("p/1/1+2", content_type, payload))
     except PermanentError as error:
         assert str(error).startswith("cannot read a batch")
+
+
+@pytest.mark.parametrize(
+    "stamp", ["p/1/" + "9" * 5_000 + "+1", "p/1/1+" + "9" * 5_000, "p" * 60_000 + "/1/1+3"]
+)
+def test_a_stamp_that_no_sink_gives_is_no_stamp(stamp: str) -> None:
+    """`int` refuses thousands of digits, and each record would repeat a long series."""
+    records = list(unpack(stamp, FRAMED, b"\x01a\x01b\x01c"))
+    assert [(record.stamp, record.payload) for record in records] == [
+        (None, b"a"),
+        (None, b"b"),
+        (None, b"c"),
+    ]
