@@ -22,7 +22,7 @@ from binders.mqtt.connection import (
 )
 from binders.mqtt.poll import KeptConnection, Poll
 from speck.binding import BrokerCapability, Finding, Target
-from speck.errors import BrokerRefusedError, PermanentError, SpeckError
+from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
 from speck.model.batches import Record, read_records
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
@@ -39,6 +39,7 @@ LARGEST_PACKET = 2 * 1024 * 1024
 LARGEST_TAPPED = 18 * 1024 * 1024
 """The most bytes of a message that a tap takes: the largest batch, and its properties."""
 _SKIPPED_KEPT = 1000
+_FRESH_TRIES = 3
 _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
 millions of them with each poll."""
@@ -86,13 +87,11 @@ class MqttBroker:
         No message is taken from the session: acknowledgements are manual and none is sent, and
         Receive Maximum 1 limits the messages that are sent in vain to one.
 
-        The session is always made with Clean Start 0: Mosquitto does not write a session to its
+        Also a fresh session is made with Clean Start 0: Mosquitto does not write a session to its
         file that began with Clean Start 1, whatever its expiry, and loses it when it is killed.
         The announcement follows the session, so that a file with the one has the other, too.
         """
         _check_topic(topic)
-        if fresh:
-            self._end_session(client_id)
         session = Session(
             client_id,
             clean=False,
@@ -101,15 +100,23 @@ class MqttBroker:
             manual_ack=True,
             lingers=False,  # the reader itself may take it over
         )
-        with self._open(session) as connection:
-            connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
-            if lost or not (connection.session_present or fresh):
-                # before the announcement, at which sinks that miss this session send everything
-                connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
-            made = bookkeeping.session_topic(topic, client_id)
-            messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
-            connection.publish_all(messages, retain=True)
-            return connection.session_present
+        for _ in range(_FRESH_TRIES):
+            with self._open(session) as connection:
+                connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
+                existed = connection.session_present
+                if not (fresh and existed):
+                    if lost or not (existed or fresh):
+                        # first: at the announcement sinks that miss this session send everything
+                        connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
+                    made = bookkeeping.session_topic(topic, client_id)
+                    messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
+                    connection.publish_all(messages, retain=True)
+                    return existed
+            self._end_session(client_id)
+        raise TransientError(
+            f"cannot begin an empty session of {client_id} at {self._target.address}: its reader"
+            " makes it again and again; end that client"
+        )
 
     def _end_session(self, client_id: str) -> None:
         """End a session. The broker does so before it accepts the connection, whose own session

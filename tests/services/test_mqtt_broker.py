@@ -380,7 +380,9 @@ def test_no_more_is_sent_at_once_than_the_broker_takes(
 
 
 def test_numbers_that_may_not_be_cleared_are_named(tmp_path: Path) -> None:
-    with guarded(tmp_path, acl="user speck\ntopic write speck/readers/#") as server:
+    with guarded(
+        tmp_path, acl="user speck\ntopic write speck/readers/#\ntopic write speck/sessions/#"
+    ) as server:
         file = write_credentials(tmp_path, user="speck", password="secret=1")
         broker = MqttBroker(Target(server.address, file))
 
