@@ -24,6 +24,13 @@ SOAK_S = 20.0 if is_quick() else 480.0
 REST_S = 10.0
 MOST_KEPT_MB = 100
 MIB = 2**20
+SITE = {
+    "name": "soaked",
+    "tier": "edge",
+    "spe": {"kind": "memory", "address": "http://soaked:8081"},
+    "broker": {"kind": "memory", "address": "tcp://soaked:1883"},
+}
+"""A site of its own: the slots of the others are taken."""
 
 _READS = (
     "/jobs",
@@ -88,7 +95,7 @@ class _Clients:
         jobs = [
             {
                 "job_name": f"soak-{who}-{index}",
-                "site": "edge-a",
+                "site": SITE["name"],
                 "source_topic": f"in-{who}-{index}-{number % 3}",
                 "sink_topic": f"soaked-{who}-{index}",
                 "entry_class": "package.Job",
@@ -106,6 +113,7 @@ class _Clients:
 def soak(target: Target) -> JsonObject:
     """Let the clients work, then rest: the memory at each moment, and the times of calls."""
     say(f"soak, {SOAK_S:g} s")
+    target.call("POST", "/sites", json=SITE).raise_for_status()
     worker = target.worker()
     before = worker.memory_info().rss
     clients = _Clients(target, time.monotonic() + SOAK_S)
