@@ -122,7 +122,7 @@ class Bench:
             with Arrivals(outputs, self._fog.enter(EDGE)) as reader:
                 yield reader
         finally:
-            self._api.call("DELETE", "/compositions/fig8", drain="false", wait=120)
+            self._api.call("DELETE", "/compositions/fig8", drop_queues="true", wait=120)
 
     def _read_crossings(self) -> int:
         """Bytes that crossed the edge's uplink so far, both ways, whole packets."""

@@ -89,7 +89,7 @@ class Bench:
         return run
 
     def _remove(self) -> None:
-        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
+        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drop_queues="true")
 
     def _series(
         self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course

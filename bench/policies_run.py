@@ -114,7 +114,9 @@ class Bench:
     def _deploy(self, content: JsonObject) -> None:
         name = content["name"]
         if self._deployed not in (None, name):
-            self._api.call("DELETE", f"/compositions/{self._deployed}", wait=300, drain="false")
+            self._api.call(
+                "DELETE", f"/compositions/{self._deployed}", wait=300, drop_queues="true"
+            )
         self._api.apply(content)
         self._deployed = name
 

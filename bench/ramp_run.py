@@ -121,7 +121,7 @@ class Bench:
         finally:
             watch.close()
         log = self._api.call("GET", f"/compositions/{name}/autopilot")["log"]
-        self._api.call("DELETE", f"/compositions/{name}", wait=300, drain="false")
+        self._api.call("DELETE", f"/compositions/{name}", wait=300, drop_queues="true")
         seen = Seen(begin, course, came, watch.polls)
         return {
             "ahead_s": ahead_s,

@@ -305,7 +305,7 @@ def run(
         for end in current.ends:
             end.await_all(published)
         result = _result(current, delivery, published, witness, fault)
-    api.call("DELETE", f"/compositions/{name}", wait=600, drain="false")
+    api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true")
     return result
 
 

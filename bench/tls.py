@@ -87,7 +87,7 @@ def deploy(site: Site) -> float:
     _await(site.client, answer["change"])
     seconds = time.monotonic() - started
     site.revision = answer["revision"]
-    removal = site.client.destroy("chain", revision=site.revision, drain=False)
+    removal = site.client.destroy("chain", revision=site.revision, drop_queues=True)
     _await(site.client, removal["change"])
     return seconds
 

@@ -6,7 +6,7 @@ in `speck.deploy.execution.retry` and about the HTTP status in `speck.api.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -55,6 +55,15 @@ class ConflictError(PermanentError):
     def __init__(self, message: str, *, change: str | None = None):
         super().__init__(message)
         self.change = change
+
+
+class QueuesError(ConflictError):
+    """The request would drop queues, and does not allow that (HTTP 409). `queues` are they, as the
+    API shows them; the message holds one line for each."""
+
+    def __init__(self, message: str, queues: Sequence[Mapping[str, object]]):
+        super().__init__(message)
+        self.queues = tuple(queues)
 
 
 class StaleRevisionError(PermanentError):

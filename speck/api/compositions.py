@@ -13,6 +13,7 @@ from speck.api.hidden import show_composition
 from speck.api.requests import (
     Query,
     document,
+    drop_queues,
     flag,
     idempotency_key,
     if_match,
@@ -44,11 +45,6 @@ _HEADERS = (
 _DRY_RUN = flag("dry_run", "return the plan and change nothing")
 _MERMAID = "text/plain"
 _DOT = "text/vnd.graphviz"
-_DRAIN = flag(
-    "drain",
-    "drain a link before its reader leaves it; with false, queued messages are abandoned",
-    default=True,
-)
 _FORCE = flag("force", "allow a change that removes more than half of the deployed jobs")
 _ADOPT = flag("adopt", "take over jobs of the same names that were posted alone")
 
@@ -78,7 +74,7 @@ def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
 
 @routes.post(
     "/compositions",
-    query=[wait(), _DRY_RUN, _ADOPT, _DRAIN, _FORCE],
+    query=[wait(), _DRY_RUN, _ADOPT, drop_queues(), _FORCE],
     headers=_HEADERS,
     body=CompositionSchema,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -107,25 +103,20 @@ def get_composition(name: str) -> Response:
 
 @routes.delete(
     "/compositions/<name>",
-    query=[
-        wait(),
-        flag(
-            "drain",
-            "drain every link before its reader stops; with false, all jobs are cancelled at once",
-            default=True,
-        ),
-    ],
+    query=[wait(), _DRY_RUN, drop_queues()],
     headers=[_IF_MATCH],
-    answers={202: shapes.AcceptedShape, 204: None},
+    answers={202: shapes.AcceptedShape, 204: None, 200: shapes.AcceptedShape},
 )
 def delete_composition(name: str, query: Query, headers: Query) -> Response:
-    """Remove every job of the composition: 202, or 204 if that is done within `wait`."""
+    """Remove every job of the composition: 202, or 204 if that is done within `wait`; 200 for a
+    plan only."""
     with acting(f"remove {name}", query["wait"]) as seconds:
         return answer(
             service().compositions.delete(
                 name,
                 seconds,
-                drain=query["drain"],
+                drop_queues=query["drop_queues"],
+                dry_run=query["dry_run"],
                 if_match=headers["If-Match"],
                 by=caller().actor,
             )
@@ -169,7 +160,7 @@ def list_revisions(name: str) -> Response:
 
 @routes.post(
     "/compositions/<name>/rollback",
-    query=[wait(), _DRY_RUN, _ADOPT, _DRAIN, _FORCE],
+    query=[wait(), _DRY_RUN, _ADOPT, drop_queues(), _FORCE],
     headers=_HEADERS,
     body=shapes.RollbackShape,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -200,7 +191,7 @@ def _request(
         wait_s=seconds,
         dry_run=query["dry_run"],
         adopt=query["adopt"],
-        drain=query["drain"],
+        drop_queues=query["drop_queues"],
         force=query["force"],
         if_match=headers["If-Match"],
         idempotency_key=headers["Idempotency-Key"],

@@ -23,6 +23,7 @@ from speck.errors import (
     NotFoundError,
     PermanentError,
     Problem,
+    QueuesError,
     SpeckError,
     StaleRevisionError,
     StoreError,
@@ -130,7 +131,8 @@ def _of_speck(error: SpeckError) -> Response:
         _log.error("request %s: %s", request_id(), error, exc_info=error)
     problems = error.problems if isinstance(error, InvalidError | ForbiddenError) else ()
     change = error.change if isinstance(error, ConflictError) else None
-    return problem(status, str(error), problems, headers, change=change)
+    queues = list(error.queues) if isinstance(error, QueuesError) else None
+    return problem(status, str(error), problems, headers, change=change, queues=queues)
 
 
 def of_http(error: HTTPException) -> Response:

@@ -47,6 +47,15 @@ def flag(name: str, description: str, *, default: bool = False) -> Param:
     )
 
 
+def drop_queues() -> Param:
+    """The consent to lose messages."""
+    return flag(
+        "drop_queues",
+        "let readers leave their links at once, and drop what is queued for them; without it, 409"
+        " lists the queues of readers outside speck and of jobs that do not run",
+    )
+
+
 class _Whole(fields.Integer):
     """Decimal digits and nothing else: int() also accepts `1_0` and ` 1`."""
 

@@ -21,12 +21,13 @@ def carry_out(
     preview: JsonObject,
     accept: Callable[[], JsonObject],
     *,
+    drop_queues: bool = False,
     yes: bool,
     wait: bool,
     timeout_s: float | None,
 ) -> None:
     """Carry out what `preview` shows by calling `accept`. Raises CommandFailed when the change
-    does not succeed.
+    does not succeed, or when it would drop queues and `drop_queues` does not allow that.
 
     With the table format, the plan and the outcome go to stdout. Otherwise stdout holds one object,
     the response with the final state of the change, and the plan goes to stderr.
@@ -35,8 +36,9 @@ def carry_out(
     click.echo(plans.render(plan), err=not output.table)
     note_warnings(preview)
     has_changes = plans.changes_anything(plan)
+    plans.refuse_dropping(plan, f"apply this plan to composition {name}", allowed=drop_queues)
     if has_changes:
-        ask(f"Apply this plan to composition {name}?", yes)
+        ask(f"Apply this plan to composition {name}{plans.ask_to_drop(plan)}?", yes)
         if not yes:
             client.limit(timeout_s)  # the time to confirm does not count
     accepted = accept()

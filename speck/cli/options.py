@@ -82,18 +82,21 @@ def add_yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
+drop_queues_option = click.option(
+    "--drop-queues",
+    is_flag=True,
+    help="Let readers leave their links at once, and drop what is queued for them: needed to drop"
+    " the queue of a reader outside speck, or of a job that does not run.",
+)
+
+
 def add_removal_options(command: F) -> F:
-    """Add --drain and --force, passed as `drain` and `force`: how jobs may be removed."""
+    """Add --drop-queues and --force, passed as `drop_queues` and `force`: what may be lost."""
     for option in (
         click.option(
             "--force", is_flag=True, help="Allow a change that removes more than half of the jobs."
         ),
-        click.option(
-            "--drain/--no-drain",
-            default=True,
-            help="Whether to drain a link before its reader leaves it; with --no-drain, queued"
-            " messages are abandoned.",
-        ),
+        drop_queues_option,
     ):
         command = option(command)
     return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speck.cli.messages import clean, style
+from speck.cli.messages import CommandFailed, clean, style
 from speck.model.values import JsonObject
 
 SIGNS = {"add": "+", "update": "~", "move": "→", "remove": "-"}
@@ -15,7 +15,8 @@ def changes_anything(plan: JsonObject) -> bool:
 
 
 def render(plan: JsonObject, *, operations: bool = False) -> str:
-    """Render one line for each job that changes, on demand the operations, then the summary."""
+    """Render one line for each job that changes and each queue that is dropped, on demand the
+    operations, then the summary."""
     jobs = [job for job in plan["jobs"] if job["action"] in SIGNS]
     name_width = max((len(job["job_name"]) for job in jobs), default=0)
     places = [_place(job) for job in jobs]
@@ -24,8 +25,10 @@ def render(plan: JsonObject, *, operations: bool = False) -> str:
         _line(job, f"{job['job_name']:{name_width}}  {place:{place_width}}")
         for job, place in zip(jobs, places, strict=True)
     ]
-    if operations and plan["text"]:
-        lines += [*([""] if lines else []), clean(plan["text"]), ""]
+    lines += render_queues(plan)
+    if operations and plan["operations"]:
+        steps = plan["text"].splitlines()[len(plan["queues"]) :]
+        lines += [*([""] if lines else []), clean("\n".join(steps)), ""]
     return "\n".join([*lines, summary(plan)])
 
 
@@ -41,6 +44,30 @@ def summary(plan: JsonObject) -> str:
         f"plan: {', '.join(parts)}, {unchanged} unchanged"
         f" ({steps} operation{'' if steps == 1 else 's'})"
     )
+
+
+def render_queues(plan: JsonObject) -> list[str]:
+    """One line for each queue that the plan drops."""
+    return [style("! ", fg="red") + clean(queue["text"]) for queue in plan["queues"]]
+
+
+def refuse_dropping(plan: JsonObject, what: str, *, allowed: bool) -> None:
+    """Raises CommandFailed if the plan drops queues and that is not `allowed`."""
+    if plan["queues"] and not allowed:
+        raise CommandFailed(
+            f"cannot {what}: it {_drop(plan, 'drops')}, named above; to drop"
+            f" {'it' if len(plan['queues']) == 1 else 'them'}, use --drop-queues"
+        )
+
+
+def ask_to_drop(plan: JsonObject) -> str:
+    """The end of a question: what else is agreed to."""
+    return f" and {_drop(plan, 'drop')}" if plan["queues"] else ""
+
+
+def _drop(plan: JsonObject, verb: str) -> str:
+    count = len(plan["queues"])
+    return f"{verb} a queue" if count == 1 else f"{verb} {count} queues"
 
 
 def _line(job: JsonObject, middle: str) -> str:

@@ -249,14 +249,14 @@ class Client:
         content_type: str,
         *,
         adopt: bool = False,
-        drain: bool = True,
+        drop_queues: bool = False,
         force: bool = False,
     ) -> JsonObject:
         """What applying the document would do: `{revision, plan, warnings}`."""
         return self._json(
             "POST",
             "/compositions",
-            query={"dry_run": True, "adopt": adopt, "drain": drain, "force": force},
+            query={"dry_run": True, "adopt": adopt, "drop_queues": drop_queues, "force": force},
             data=text,
             headers={"Content-Type": content_type},
         )
@@ -269,14 +269,14 @@ class Client:
         revision: int,
         key: str,
         adopt: bool = False,
-        drain: bool = True,
+        drop_queues: bool = False,
         force: bool = False,
     ) -> JsonObject:
         """Make the document the desired state; `{change, composition, revision, plan}`.
 
         `revision` is the one that the user has seen (0: none yet). `key` makes the request safe to
-        repeat; it is repeated here if no answer comes. Without `drain`, messages queued on links
-        whose readers leave are abandoned. `force` allows the removal of more than half of the jobs.
+        repeat; it is repeated here if no answer comes. `drop_queues` allows queued messages to be
+        dropped. `force` allows the removal of more than half of the jobs.
         """
         headers = {
             "Content-Type": content_type,
@@ -286,7 +286,7 @@ class Client:
         return self._json(
             "POST",
             "/compositions",
-            query={"adopt": adopt, "drain": drain, "force": force},
+            query={"adopt": adopt, "drop_queues": drop_queues, "force": force},
             data=text,
             headers=headers,
             again=True,
@@ -300,7 +300,7 @@ class Client:
         dry_run: bool = False,
         revision: int = 0,
         key: str = "",
-        drain: bool = True,
+        drop_queues: bool = False,
         force: bool = False,
     ) -> JsonObject:
         """Apply revision `to` as a new one; see `apply`."""
@@ -308,21 +308,23 @@ class Client:
         return self._json(
             "POST",
             f"/compositions/{_part(name)}/rollback",
-            query={"dry_run": dry_run, "drain": drain, "force": force},
+            query={"dry_run": dry_run, "drop_queues": drop_queues, "force": force},
             json={"revision": to},
             headers=headers,
             again=not dry_run,
         )
 
-    def destroy(self, name: str, *, revision: int, drain: bool = True) -> JsonObject:
+    def destroy(
+        self, name: str, *, revision: int, drop_queues: bool = False, dry_run: bool = False
+    ) -> JsonObject:
         """Remove every job of the composition; `revision` is the one that the user has seen.
 
-        Without `drain`, messages queued between the jobs are abandoned.
+        `drop_queues` allows queued messages to be dropped.
         """
         return self._json(
             "DELETE",
             f"/compositions/{_part(name)}",
-            query={"drain": drain},
+            query={"drop_queues": drop_queues, "dry_run": dry_run},
             headers={"If-Match": f'"{revision}"'},
         )
 

@@ -14,6 +14,7 @@ from speck.deploy.capabilities import find_sites_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
 from speck.deploy.planner import plan
+from speck.deploy.planner.queues import keep_queues
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
 from speck.model.ids import source_client_id
@@ -64,13 +65,17 @@ class Deployer:
         changes: Changes,
         keeper: StateKeeper,
         admission: Admission,
+        is_stuck: Callable[[str, Incarnation], bool] = lambda scope, incarnation: False,
     ):
+        """`is_stuck` says whether an incarnation of a scope takes nothing, though it is listed by
+        its engine."""
         self._records = records
         self._connections = connections
         self._polling = polling
         self._artifacts = artifacts
         self._keeper = keeper
         self._admission = admission
+        self._is_stuck = is_stuck
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
 
@@ -81,17 +86,18 @@ class Deployer:
         adopted_jobs: Sequence[str] = (),
         jars: Mapping[str, str] | None = None,
         *,
-        drain: bool = True,
+        drop_queues: bool = False,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
+        readers_stopped: frozenset[str] = frozenset(),
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
-        other compositions only if the user `sees` these. For `drain`, `leave` and
-        `stopped` see `speck.deploy.planner.plan`."""
+        other compositions only if the user `sees` these. For `drop_queues`, `leave`,
+        `stopped` and `readers_stopped` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
         stored = self._read_inventory(scope, adopted_jobs)
@@ -131,9 +137,10 @@ class Deployer:
             replace(observation, brokers=numbers),
             resolution.warnings,
             adopted_jobs=adopted_jobs,
-            drain=drain,
+            drop_queues=drop_queues,
             leave=leave,
             stopped=stopped,
+            readers_stopped=readers_stopped,
         )
         return replace(
             prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, running=running
@@ -156,14 +163,25 @@ class Deployer:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
         return self._jars(job_path).sha256
 
-    def prepare_removal(self, name: str, *, drain: bool = True) -> PreparedPlan:
-        """The plan that removes a whole composition; `drain`: see `speck.deploy.planner`."""
+    def prepare_removal(
+        self, name: str, *, drop_queues: bool = False, readers_stopped: frozenset[str] = frozenset()
+    ) -> PreparedPlan:
+        """The plan that removes a whole composition; `drop_queues` and `readers_stopped`: see
+        `speck.deploy.planner.plan`."""
         sites = self._records.sites()
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._find_left_brokers(composition, inventory)
         observation = self._begin_observing(sites, inventory, set(), leaving)()
-        prepared_plan = self._make_plan(name, composition, inventory, observation, (), drain=drain)
+        prepared_plan = self._make_plan(
+            name,
+            composition,
+            inventory,
+            observation,
+            (),
+            drop_queues=drop_queues,
+            readers_stopped=readers_stopped,
+        )
         return replace(prepared_plan, sites=sites)
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
@@ -172,18 +190,26 @@ class Deployer:
         Raises InvalidError, ConflictError, NotFoundError when no plan can be made any more.
         """
         if change.cause is Cause.REMOVE:
-            prepared_plan = self.prepare_removal(change.composition, drain=change.drain)
+            prepared_plan = self.prepare_removal(
+                change.composition,
+                drop_queues=change.drop_queues,
+                readers_stopped=change.readers_stopped,
+            )
         else:
             description, jars = read_desired_state(change, self._records)
             prepared_plan = self.prepare(
                 description,
                 jars=jars,
-                drain=change.drain,
+                drop_queues=change.drop_queues,
                 leave=change.leave,
                 stopped=change.stopped,
+                readers_stopped=change.readers_stopped,
             )
             self.accept(prepared_plan)
-        return prepared_plan.plan, prepared_plan.sites
+        result = prepared_plan.plan
+        if change.cause is Cause.REPAIR:
+            result = keep_queues(result) or result
+        return result, prepared_plan.sites
 
     def _make_plan(
         self,
@@ -194,9 +220,10 @@ class Deployer:
         warnings: Sequence[str],
         *,
         adopted_jobs: Sequence[str] = (),
-        drain: bool = True,
+        drop_queues: bool = False,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
+        readers_stopped: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted_jobs)}
         links = _find_links(composition, inventory)
@@ -210,9 +237,11 @@ class Deployer:
             self._records.installation,
             self._records.links_read_outside(links, scopes),
             self._records.sinks_outside(links, scopes),
-            drain=drain,
+            drop_queues=drop_queues,
             leave=leave,
             stopped=stopped,
+            readers_stopped=readers_stopped,
+            stuck=frozenset(n for n, d in inventory.jobs.items() if self._is_stuck(scope, d)),
             cannot_try=find_sites_lacking(self._connections, EngineCapability.TRY_MAIN, engines),
             cannot_save=find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
             apart=self._find_unshared_storage(composition, inventory),

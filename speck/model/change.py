@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from speck.model.composition import composition_of_one, job_posted_alone, visible_name
 from speck.model.plan import Plan, Step
+from speck.model.queue import DroppedQueue
 from speck.model.values import JsonObject
 
 
@@ -86,9 +87,9 @@ class Change:
     """One execution of `plan`.
 
     Its purpose is stored with it, so that a service that was stopped in the middle can plan it
-    anew: its `cause` and `revision`, whether links `drain`, and the jobs that it must `leave`
-    alone. `earlier` are the operations of its previous plans, as they were stored. `left_stopped`
-    are the jobs that the superseded change had stopped and not started again.
+    anew: its `cause` and `revision`, whether it may `drop_queues`, and the jobs that it must
+    `leave` alone. `earlier` are the operations of its previous plans, as they were stored.
+    `left_stopped` are the jobs that the superseded change had stopped and not started again.
     """
 
     id: str
@@ -102,7 +103,7 @@ class Change:
     operations: list[OperationRecord] = field(default_factory=list)
     cause: Cause = Cause.APPLY
     by: str | None = None
-    drain: bool = True
+    drop_queues: bool = False
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
     earlier: list[JsonObject] = field(default_factory=list)
@@ -121,7 +122,7 @@ class Change:
             started=head["started"],
             cause=Cause(head["cause"]),
             by=head["by"],
-            drain=head["drain"],
+            drop_queues=head["drop_queues"],
             leave=frozenset(head["leave"]),
             left_stopped=frozenset(head["left_stopped"]),
             earlier=[_cancel_unless_over(operation) for operation in operations],
@@ -163,6 +164,16 @@ class Change:
         return frozenset(stopped)
 
     @property
+    def readers_stopped(self) -> frozenset[str]:
+        """All jobs that it has stopped itself, also those that run again, elsewhere maybe."""
+        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
+        return frozenset(
+            operation["job_name"]
+            for operation in operations
+            if operation["attempts"] and operation["kind"] in ("stop", "cancel")
+        )
+
+    @property
     def composition(self) -> str:
         return self.plan.composition
 
@@ -175,7 +186,7 @@ class Change:
             "revision": self.revision,
             "cause": str(self.cause),
             "by": self.by,
-            "drain": self.drain,
+            "drop_queues": self.drop_queues,
             "leave": sorted(self.leave),
             "left_stopped": sorted(self.left_stopped),
             "state": str(self.state),
@@ -220,6 +231,21 @@ def step_to_json(step: Step) -> JsonObject:
     }
 
 
+def queue_to_json(queue: DroppedQueue) -> JsonObject:
+    """A queue that a plan drops, as the API shows it; `text` is `str(queue)`."""
+    return {
+        "reader": queue.reader,
+        "client_id": queue.client_id,
+        "job_name": queue.job_name,
+        "site": queue.site,
+        "topic": queue.topic,
+        "messages": queue.messages,
+        "count": str(queue.count),
+        "why": queue.why,
+        "text": str(queue),
+    }
+
+
 def plan_to_json(plan: Plan) -> JsonObject:
     """A plan as the API shows it; `text` is `str(plan)`."""
     return {
@@ -234,6 +260,7 @@ def plan_to_json(plan: Plan) -> JsonObject:
             }
             for change in plan.jobs
         ],
+        "queues": [queue_to_json(queue) for queue in plan.queues],
         "operations": [step_to_json(step) for step in plan.steps],
         "text": str(plan),
     }

@@ -165,6 +165,10 @@ class Session:
     it remembers the last of them. Those that read `beside` the successor do other work, and the
     old reader could not continue for them.
 
+    `since` are the last numbers (producer, epoch, number) that the link's sinks had reported when
+    the session was made: it holds only later messages. `fed_outside`: programs outside speck write
+    to the link, or nobody whom speck knows of; their messages are not counted.
+
     `drained`: its reader has taken everything that was meant for it and has been stopped, on a
     link that its producers have left. Later messages are meant for other readers: before such a
     session is used again, it is made anew.
@@ -182,6 +186,8 @@ class Session:
     skip: tuple[TakenEpoch, ...] = ()
     drained: bool = False
     beside: bool = False
+    since: tuple[tuple[str, int, int], ...] = ()
+    fed_outside: bool = False
 
     @property
     def reader(self) -> str:

@@ -16,6 +16,7 @@ from typing import ClassVar
 from speck.model.incarnation import StaleSink
 from speck.model.job import Job
 from speck.model.link import Link
+from speck.model.queue import DroppedQueue
 
 
 class Action(StrEnum):
@@ -77,7 +78,9 @@ class TryMain:
 class Reserve:
     """Create a reader's session on a link before any producer writes to the link.
 
-    `follows` is the client id of another session there whose reader is to be succeeded.
+    `follows` is the client id of another session there whose reader is to be succeeded. With
+    `renewed` the plan has ended a session of that client id before. `sinks` are the client ids of
+    those who write to the link already; `fed_outside`: see `speck.model.incarnation.Session`.
     """
 
     kind: ClassVar[str] = "reserve"
@@ -87,6 +90,9 @@ class Reserve:
     job_name: str | None
     follows: str | None = None
     beside: bool = False
+    renewed: bool = False
+    sinks: tuple[str, ...] = ()
+    fed_outside: bool = False
 
     def __str__(self) -> str:
         return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
@@ -263,7 +269,12 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End a reader's session; up to `abandons` messages in it are lost (None: not known)."""
+    """End a reader's session; up to `abandons` messages in it are lost (None: not known).
+
+    With `guarded` the session is kept, and the release fails, if messages wait in it at that
+    moment: its reader is outside speck or does not run, and nobody has allowed to drop them.
+    `sinks` are the client ids of those who write to the link.
+    """
 
     kind: ClassVar[str] = "release"
     site: str
@@ -272,6 +283,8 @@ class Release:
     job_name: str | None
     last_reader: bool
     abandons: int | None = 0
+    guarded: bool = False
+    sinks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"release {self.site}/{self.link.topic} of {self.job_name or self.client_id}"
@@ -281,7 +294,7 @@ class Release:
 class Forget:
     """Delete a removed job from the inventory once nothing of it remains.
 
-    `readers` are the client ids of the readers that stay on the link that it wrote to. The numbers
+    `readers` are the client ids of the sessions on the link that it wrote to. The numbers
     that they have not taken yet are stored with their sessions before the numbers of `sinks` are
     cleared at the broker.
     """
@@ -361,13 +374,15 @@ class Plan:
     """The steps that turn the observed state into the desired composition.
 
     A plan that `goes_on` is only the first part: once it is carried out, the change is planned
-    again (see `speck.deploy.planner.backlog`).
+    again (see `speck.deploy.planner.backlog`). `queues` are those that it drops; a plan that
+    drops any needs the user's consent.
     """
 
     composition: str
     jobs: tuple[JobChange, ...]
     steps: tuple[Step, ...]
     goes_on: bool = False
+    queues: tuple[DroppedQueue, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -393,4 +408,4 @@ class Plan:
         return replace(self, steps=steps)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.steps))
+        return "\n".join(map(str, (*self.queues, *self.steps)))

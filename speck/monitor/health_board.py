@@ -44,6 +44,12 @@ class HealthBoard:
             return None
         return health
 
+    def is_stuck(self, scope: str, incarnation: Incarnation) -> bool:
+        """Whether an incarnation takes nothing: it is stalled, or its engine keeps restarting
+        it."""
+        job = self.job(scope, incarnation)
+        return job is not None and job.health in (Health.STALLED, Health.RESTARTING)
+
     def messages_lost(self, site: str) -> int:
         """Messages lost at the site's broker since the service started, as far as is known."""
         return self._messages_lost.get(site, 0)

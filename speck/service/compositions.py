@@ -18,7 +18,9 @@ from speck.deploy.admission import (
 from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
 from speck.deploy.deployer import Deployer, PreparedPlan
+from speck.deploy.dropping import refuse_dropping
 from speck.deploy.locks import NamedLocks
+from speck.deploy.planner.queues import keep_queues
 from speck.errors import ConflictError, NotFoundError
 from speck.model.change import Cause, Change, ChangeState, plan_to_json
 from speck.model.composition import (
@@ -27,6 +29,7 @@ from speck.model.composition import (
     title,
     visible_name,
 )
+from speck.model.plan import Plan
 from speck.model.values import SPECK, JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
@@ -46,14 +49,15 @@ class Request:
     """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
     `sees` whether that token may be told of a composition.
 
-    Without `drain` readers leave their links at once; with `force` most jobs may be removed. Only
-    with `any_client_id` may outputs name clients that speck might not have created.
+    With `drop_queues` readers leave their links at once, and what is queued there is dropped; with
+    `force` most jobs may be removed. Only with `any_client_id` may outputs name clients that speck
+    might not have created.
     """
 
     wait_s: float = 0.0
     dry_run: bool = False
     adopt: bool = False
-    drain: bool = True
+    drop_queues: bool = False
     force: bool = False
     if_match: int | None = None
     idempotency_key: str | None = None
@@ -253,7 +257,7 @@ class Compositions:
                 request.line_of,
                 list(adopted),
                 jars,
-                drain=request.drain,
+                drop_queues=request.drop_queues,
                 stopped=stopped,
                 sees=request.sees,
             )
@@ -270,6 +274,7 @@ class Compositions:
                     f"{describe_removal(removed)}: this needs --force (?force=true)"
                 )
             return dry, None
+        refuse_dropping(f"apply {title(name)}", prepared.plan, allowed=request.drop_queues)
         superseded = self._runner.make_way(name)
         if superseded is not None:  # plan again: it has done something until its end
             prepared = prepare(superseded.stopped)
@@ -296,33 +301,49 @@ class Compositions:
         name: str,
         wait_s: float,
         *,
-        drain: bool = True,
+        drop_queues: bool = False,
+        dry_run: bool = False,
         if_match: int | None = None,
         by: str | None = None,
     ) -> Answer:
         """Remove every job of the composition; its revisions stay known by number.
 
-        Links are drained from their beginning to their end, unless `drain` is false: then all
-        jobs are cancelled at once and what is queued between them is abandoned.
+        Links are drained from their beginning to their end. With `drop_queues` all jobs are
+        cancelled at once instead, and all queues are dropped. 200 for a plan only (`dry_run`).
         """
-        self._head(name)
-        answer, running = self.remove(name, drain=drain, if_match=if_match, by=by)
+        head = self._head(name)
+        if dry_run:
+            self._admission.check_revision(name, head, if_match)
+            prepared = self._deployer.prepare_removal(name, drop_queues=drop_queues)
+            return Answer(200, _render_accepted(None, name, head["revision"], prepared))
+        answer, running = self.remove(name, drop_queues=drop_queues, if_match=if_match, by=by)
         change = running.change
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(202, answer, f"/changes/{change.id}")
 
     def remove(
-        self, name: str, *, drain: bool = True, if_match: int | None = None, by: str | None = None
+        self,
+        name: str,
+        *,
+        drop_queues: bool = False,
+        if_match: int | None = None,
+        by: str | None = None,
     ) -> tuple[JsonObject, Running]:
         """Like `delete` without a wait: the shape Accepted, and the change."""
         with self._locks[name]:
             head = self._read_head(name)
             self._admission.check_revision(name, head, if_match)
+            self._changes.find_in_the_way(name)
+            prepared = self._deployer.prepare_removal(name, drop_queues=drop_queues)
+            refuse_dropping(f"remove {title(name)}", prepared.plan, allowed=drop_queues)
             superseded = self._runner.make_way(name)
-            prepared = self._deployer.prepare_removal(name, drain=drain)
+            if superseded is not None:  # plan again: it has done something until its end
+                prepared = self._deployer.prepare_removal(
+                    name, drop_queues=drop_queues, readers_stopped=superseded.stopped
+                )
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
+                prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drop_queues=drop_queues
             )
             with self._guard_adoption(name):
                 self._read_head(name)  # a job posted alone may have been taken in meanwhile
@@ -365,16 +386,26 @@ class Compositions:
             description = composition_as_stored(newest["description"])
             prepared = self._deployer.prepare(description, jars=newest.get("jars"), leave=leave)
             self._deployer.accept(prepared)
-            if prepared.plan.empty:
+            plan = self._keep_queues(name, prepared.plan)
+            if plan.empty:
                 return None
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
+                plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             with self._guard_adoption(name):
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile
                 return self._runner.start(change, accepted, prepared.sites)
+
+    @staticmethod
+    def _keep_queues(name: str, plan: Plan) -> Plan:
+        """The plan of a repair without the releases that would drop a queue. Raises QueuesError if
+        the repair cannot do without one."""
+        kept = keep_queues(plan)
+        if kept is None:
+            refuse_dropping(f"repair {title(name)}", plan, allowed=False)
+        return kept or plan
 
     @contextmanager
     def locked(self, names: Iterable[str]) -> Iterator[None]:
@@ -423,7 +454,7 @@ class Compositions:
             revision,
             cause=cause,
             by=request.by,
-            drain=request.drain,
+            drop_queues=request.drop_queues,
             left_stopped=superseded.stopped if superseded else frozenset(),
         )
         now = rfc3339(self._clock.now())

@@ -157,11 +157,12 @@ class Jobs:
         wait_s: float,
         line_of: LineOf | None = None,
         *,
+        drop_queues: bool = False,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
-        `sees` says which compositions may be named to who asks.
+        `sees` says which compositions may be named to who asks; `drop_queues` as in `Request`.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
@@ -174,7 +175,9 @@ class Jobs:
                 self._refuse_another(description, head)
             running = self._compositions.under_way(composition_of_one(name))
             if running is None or head is None:
-                running = self._start(description, Request(line_of=line_of, by=by, sees=sees))
+                running = self._start(
+                    description, Request(line_of=line_of, drop_queues=drop_queues, by=by, sees=sees)
+                )
                 if running is None:
                     return Answer(200, self.get(name))
         return self._await_outcome(running, name, wait_s, created=True, new=head is None)
@@ -186,28 +189,35 @@ class Jobs:
         wait_s: float,
         line_of: LineOf | None = None,
         *,
+        drop_queues: bool = False,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
-        """Update or move; `sees` as with `post`. Raises NotFoundError, and ConflictError for a
-        composition's job."""
+        """Update or move; `sees` and `drop_queues` as with `post`. Raises NotFoundError, and
+        ConflictError for a composition's job."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
-            running = self._start(description, Request(line_of=line_of, by=by, sees=sees))
+            running = self._start(
+                description, Request(line_of=line_of, drop_queues=drop_queues, by=by, sees=sees)
+            )
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
         return self._await_outcome(running, name, wait_s, created=False)
 
-    def delete(self, name: str, wait_s: float, *, by: str | None = None) -> Answer:
-        """204 when it is gone, 202 while that is under way."""
+    def delete(
+        self, name: str, wait_s: float, *, drop_queues: bool = False, by: str | None = None
+    ) -> Answer:
+        """204 when it is gone, 202 while that is under way; `drop_queues` as in `Request`."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}")
             try:
-                _, running = self._compositions.remove(composition_of_one(name), by=by)
+                _, running = self._compositions.remove(
+                    composition_of_one(name), drop_queues=drop_queues, by=by
+                )
             except NotFoundError:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
@@ -262,13 +272,16 @@ class Jobs:
         raise error
 
     def _clean_up(self, name: str, failed: Change) -> None:
-        """Remove what is left of a job that could not be started."""
+        """Remove what is left of a job that could not be started. Its session is no older than the
+        request that failed: nobody was promised what came since."""
         # unless another request changes it by now, or a composition has adopted it
         with self._locks[name], suppress(ConflictError, NotFoundError):
             head = self._head(name)
             if head is None or head["last_change"] != failed.id:
                 return
-            _, running = self._compositions.remove(composition_of_one(name), by=failed.by)
+            _, running = self._compositions.remove(
+                composition_of_one(name), drop_queues=True, by=failed.by
+            )
             running.over.wait(10.0)
 
     def _refuse_owned(self, name: str) -> None:

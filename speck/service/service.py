@@ -182,6 +182,7 @@ class Service:
             self.changes,
             self.keeper,
             admission,
+            self.board.is_stuck,
         )
         self.executions = Executions(
             self.connections,

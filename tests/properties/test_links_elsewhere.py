@@ -83,7 +83,7 @@ def step(service: Service, dice: random.Random, accepted: Edges) -> None:
             if scope.startswith("~"):
                 service.jobs.delete(scope[1:], LIMIT_S)
             else:
-                service.compositions.delete(scope, LIMIT_S, drain=False)
+                service.compositions.delete(scope, LIMIT_S, drop_queues=True)
             del accepted[scope]
         return
     description = describe(dice, scope)

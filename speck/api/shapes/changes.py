@@ -18,6 +18,7 @@ from speck.api.shapes.base import (
 )
 from speck.model.change import Cause, ChangeState, OperationState
 from speck.model.plan import Action
+from speck.model.queue import Count
 from speck.spec.fields import Choice
 
 CHANGE_STATES = tuple(map(str, ChangeState))
@@ -62,9 +63,25 @@ class OperationOutcomeShape(OperationShape):
     progress = fields.String(metadata={"description": "progress of a long operation"})
 
 
+class QueueShape(Shape):
+    reader = text("the job, or the client id of a reader outside speck")
+    client_id = text()
+    job_name = nullable_text("null for a reader outside speck")
+    site = text()
+    topic = text()
+    messages = integer("null if nothing is known of their number", allow_none=True)
+    count = one_of(
+        Count,
+        "about: sent less taken; at_most: sent, by a reader that does not report what it has taken",
+    )
+    why = text("why nobody takes the messages first")
+    text = text("one line for people")
+
+
 class PlanShape(Shape):
     summary = fields.Nested(SummaryShape, required=True)
     jobs = list_of(JobChangeShape)
+    queues = list_of(QueueShape)
     operations = list_of(OperationShape)
     text = text("one line for each operation")
 
@@ -76,7 +93,7 @@ class ChangeHeadShape(Shape):
     revision = integer(allow_none=True)
     cause = one_of(Cause, "what started the change; a repair restores the accepted revision")
     by = nullable_text("name of the token that requested it")
-    drain = flag("whether each link is drained before its reader leaves")
+    drop_queues = flag("whether queues may be dropped and readers leave without a drain")
     leave = list_of(fields.String(metadata={"description": "a job that the repair does not touch"}))
     left_stopped = list_of(
         fields.String(metadata={"description": "a job that the superseded change stopped"})

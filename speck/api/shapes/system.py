@@ -16,6 +16,7 @@ from speck.api.shapes.base import (
     optional_text,
     text,
 )
+from speck.api.shapes.changes import QueueShape
 from speck.service.tokens import Role
 from speck.spec.fields import Choice
 from speck.spec.strict_schema import StrictSchema
@@ -144,6 +145,10 @@ class ProblemShape(Shape):
     request_id = text("the same as in the header X-Request-Id and in the log")
     errors = list_of(FaultShape)
     change = optional_text("for 409: id of the conflicting change")
+    queues = fields.List(
+        fields.Nested(QueueShape),
+        metadata={"description": "for 409: the queues that the request would drop"},
+    )
     received = fields.Integer(
         metadata={"description": "for 409 on a piece of state: offset of the expected piece"}
     )

@@ -26,7 +26,7 @@ from speck.cli.options import (
 def apply(
     file: str,
     adopt: bool,
-    drain: bool,
+    drop_queues: bool,
     force: bool,
     yes: bool,
     wait: bool,
@@ -45,7 +45,7 @@ def apply(
     text = documents.read(file)
     service = client()
     preview = service.preview(
-        text.content, text.content_type, adopt=adopt, drain=drain, force=force
+        text.content, text.content_type, adopt=adopt, drop_queues=drop_queues, force=force
     )
     key = secrets.token_hex(16)
     carry_out(
@@ -58,9 +58,10 @@ def apply(
             revision=preview["revision"] or 0,
             key=key,
             adopt=adopt,
-            drain=drain,
+            drop_queues=drop_queues,
             force=force,
         ),
+        drop_queues=drop_queues,
         yes=yes,
         wait=wait,
         timeout_s=timeout,

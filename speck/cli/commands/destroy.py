@@ -10,6 +10,7 @@ from speck.cli.options import (
     add_wait_options,
     add_yes_option,
     client,
+    drop_queues_option,
     names_of,
     output,
 )
@@ -17,31 +18,35 @@ from speck.cli.options import (
 
 @click.command()
 @click.argument("composition", shell_complete=names_of("compositions"))
-@click.option(
-    "--drain/--no-drain",
-    default=True,
-    help="Whether to drain each link before its reader stops; with --no-drain, messages queued"
-    " between the jobs are abandoned.",
-)
+@drop_queues_option
 @add_yes_option
 @add_wait_options
 @add_connection_options
 @add_output_option
-def destroy(composition: str, drain: bool, yes: bool, wait: bool, timeout: float | None) -> None:
+def destroy(
+    composition: str, drop_queues: bool, yes: bool, wait: bool, timeout: float | None
+) -> None:
     """Remove a composition and its jobs."""
+    from speck.cli import plans
     from speck.cli.follow import follow, require_done
     from speck.cli.messages import ask, clean, say
 
     service = client()
     record = service.composition(composition)
+    revision = record["desired"]["revision"]
     for job in record["jobs"]:
         say(f"- remove  {job['job_name']}  {clean(job['site'] or '')}")
-    abandoned = "" if drain else " and abandon the messages queued between them"
+    preview = service.destroy(composition, revision=revision, drop_queues=drop_queues, dry_run=True)
+    plan = preview["plan"]
+    for line in plans.render_queues(plan):
+        click.echo(line, err=True)
+    plans.refuse_dropping(plan, f"remove composition {composition}", allowed=drop_queues)
     count = len(record["jobs"])
-    ask(f"Remove {count} job{'' if count == 1 else 's'} of {composition}{abandoned}?", yes)
+    jobs = f"{count} job{'' if count == 1 else 's'}"
+    ask(f"Remove {jobs} of {composition}{plans.ask_to_drop(plan)}?", yes)
     if not yes:
         service.limit(timeout)  # the time to confirm does not count
-    accepted = service.destroy(composition, revision=record["desired"]["revision"], drain=drain)
+    accepted = service.destroy(composition, revision=revision, drop_queues=drop_queues)
     outcome = f"composition {composition} is removed"
     if not accepted:
         output().show({"composition": composition, "state": "done"}, outcome)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    client,
+    drop_queues_option,
+    names_of,
+    output,
+)
 
 CHANGES = 2
 """The exit status for "there are changes"."""
@@ -23,6 +30,7 @@ CHANGES = 2
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when there are changes, 0 when not."
 )
+@drop_queues_option
 @add_connection_options
 @add_output_option
 def plan(
@@ -31,6 +39,7 @@ def plan(
     operations: bool,
     adopt: bool,
     detailed_exitcode: bool,
+    drop_queues: bool,
 ) -> None:
     """Show what apply would do, without doing it.
 
@@ -43,7 +52,9 @@ def plan(
         raise click.UsageError("give a FILE or --composition NAME")
     if file is not None:
         text = documents.read(file)
-        answer = client().preview(text.content, text.content_type, adopt=adopt)
+        answer = client().preview(
+            text.content, text.content_type, adopt=adopt, drop_queues=drop_queues
+        )
         changes = answer["plan"]
         note_warnings(answer)
     else:

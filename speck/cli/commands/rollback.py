@@ -27,7 +27,7 @@ from speck.cli.options import (
 def rollback(
     composition: str,
     revision: int,
-    drain: bool,
+    drop_queues: bool,
     force: bool,
     yes: bool,
     wait: bool,
@@ -42,7 +42,9 @@ def rollback(
     from speck.cli.carry_out import carry_out
 
     service = client()
-    preview = service.rollback(composition, revision, dry_run=True, drain=drain, force=force)
+    preview = service.rollback(
+        composition, revision, dry_run=True, drop_queues=drop_queues, force=force
+    )
     key = secrets.token_hex(16)
     carry_out(
         service,
@@ -53,9 +55,10 @@ def rollback(
             revision,
             revision=preview["revision"] or 0,
             key=key,
-            drain=drain,
+            drop_queues=drop_queues,
             force=force,
         ),
+        drop_queues=drop_queues,
         yes=yes,
         wait=wait,
         timeout_s=timeout,

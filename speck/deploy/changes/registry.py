@@ -163,7 +163,7 @@ class Changes:
         cause: Cause = Cause.APPLY,
         *,
         by: str | None = None,
-        drain: bool = True,
+        drop_queues: bool = False,
         leave: frozenset[str] = frozenset(),
         left_stopped: frozenset[str] = frozenset(),
     ) -> Change:
@@ -180,7 +180,7 @@ class Changes:
             rfc3339(now),
             cause=cause,
             by=by,
-            drain=drain,
+            drop_queues=drop_queues,
             leave=leave,
             left_stopped=left_stopped,
         )

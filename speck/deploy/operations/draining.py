@@ -82,7 +82,7 @@ class Draining:
             raise PermanentError(
                 f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
                 f" has not taken {what}; see `speck job {operation.job_name}`, or apply with"
-                " --no-drain to abandon them"
+                " --drop-queues to drop them"
             )
         return Waiting(
             None,

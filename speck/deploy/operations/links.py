@@ -13,13 +13,17 @@ from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
+from speck.model.queue import count_unread
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
     """Reserve a session. Without a reservation in the store it begins empty: whatever the broker
     still keeps under that client id is left from earlier and belongs to no reader, unless an
     adoption has kept it for this one."""
+    broker = context.connections.broker(operation.site)
     former = context.records.session(context.scope, operation.client_id, operation.site)
+    known = former if former is not None and former.usable else None
+    view = broker.view() if operation.sinks and known is None else None
     session = Session(
         operation.client_id,
         operation.link,
@@ -28,13 +32,21 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         reserved=False,
         follows=operation.follows,
         beside=operation.beside,
+        owed=known.owed if known else (),
+        since=known.since if known else (),
+        fed_outside=operation.fed_outside,
     )
     context.records.write(context.records.put_session(context.scope, session))
-    broker = context.connections.broker(operation.site)
     kept = context.records.kept_sessions
     is_kept = kept.has(operation.client_id, operation.site)
     is_new = (former is None or not former.usable) and not is_kept
-    broker.reserve(operation.client_id, operation.link.topic, fresh=is_new)
+    # an outside reader may have made its session itself: what waits in it is not speck's to drop
+    fresh = is_new and (operation.renewed or operation.job_name is not None)
+    existed = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh)
+    if view is not None and not existed:
+        reports = (view.find_sent(operation.link.topic, sink) for sink in operation.sinks)
+        since = ((sent.producer, sent.epoch, sent.number) for sent in reports if sent is not None)
+        session = replace(session, since=tuple(sorted(since)))
     return Done(
         {
             **context.records.put_session(context.scope, replace(session, reserved=True)),
@@ -44,14 +56,39 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
 
 
 def release(context: Context, operation: Release) -> Outcome:
-    """Release a session. It counts as released from the moment the release begins."""
+    """Release a session. It counts as released from the moment the release begins.
+
+    Raises PermanentError, and keeps the session, if the release is `guarded` and messages wait in
+    it, or if nothing is known of that.
+    """
+    broker = context.connections.broker(operation.site)
+    # read before the session: numbers that another step clears now are stored with it by then
+    view = broker.view() if operation.guarded else None
     session = Session(
         operation.client_id, operation.link, operation.site, operation.job_name, reserved=False
     )
-    context.records.write(context.records.put_session(context.scope, session))
-    broker = context.connections.broker(operation.site)
+    with context.noting:
+        if view is not None:
+            _refuse_to_drop(context, operation, view)
+        context.records.write(context.records.put_session(context.scope, session))
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
     return Done(context.records.drop_session(context.scope, operation.client_id, operation.site))
+
+
+def _refuse_to_drop(context: Context, operation: Release, view: BrokerView) -> None:
+    stored = context.records.session(context.scope, operation.client_id, operation.site)
+    if stored is None or not stored.reserved:  # the release has begun before
+        return
+    unread = count_unread(view, stored, operation.sinks)
+    if unread == 0 and operation.abandons is not None:
+        return
+    count = "at most" if operation.client_id not in view.taken else "about"
+    size = "messages may wait" if operation.abandons is None else f"{count} {unread} messages wait"
+    raise PermanentError(
+        f"cannot end the session of {operation.job_name or operation.client_id} on"
+        f" {operation.site}/{operation.link.topic}: {size} in it, and nobody takes them; the"
+        " session is kept. Use --drop-queues to drop them"
+    )
 
 
 def hand_over(context: Context, operation: HandOver) -> Outcome:
@@ -143,17 +180,18 @@ def _note(
     context: Context, site: str, client_id: str, reports: list[Sent], view: BrokerView
 ) -> None:
     session = context.records.session(context.scope, client_id, site)
-    if session is None:
+    if session is None or not session.reserved:  # it is being released
         return
     owed = {(producer, epoch): number for producer, epoch, number in session.owed}
     for sent in reports:
         key = (sent.producer, sent.epoch)
         owed[key] = max(sent.number, owed.get(key, 0))
-    remainder = owed if view.untaken(client_id, owed) else {}
-    numbers = tuple((*key, number) for key, number in sorted(remainder.items()))
-    if numbers != session.owed:
-        batch = context.records.put_session(context.scope, replace(session, owed=numbers))
-        context.records.write(batch)
+    numbers = tuple((*key, number) for key, number in sorted(owed.items()))
+    noted = replace(session, owed=numbers)
+    if not count_unread(view, noted, ()):
+        noted = replace(session, owed=())
+    if noted != session:
+        context.records.write(context.records.put_session(context.scope, noted))
 
 
 def _is_forgotten(context: Context, site: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from speck.deploy.operations.connecting import source_connected
 from speck.deploy.operations.context import Context, hiding
+from speck.deploy.operations.links import note_owed
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import (
@@ -17,7 +18,7 @@ from speck.errors import (
     PermanentError,
     SpeckError,
 )
-from speck.model.ids import source_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
@@ -42,8 +43,21 @@ def start(context: Context, operation: Start) -> Outcome:
         )
 
     if not operation.keeps_state:
+        _note_last_epoch(context, old)
         return submit(old, None)
     return bring(context, old, operation.site, submit)
+
+
+def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
+    """Store the last numbers of a job that starts without its state, and so numbers anew, with the
+    sessions of readers outside speck: these report nothing by which the messages would be known."""
+    if old is None:
+        return
+    job, records = old.job, context.records
+    readers = [s for s in records.sessions_on_link(context.scope, job.sink) if s.job_name is None]
+    own = sink_client_id(records.installation, job.job_name, job.source)
+    names = tuple(session.client_id for session in readers)
+    note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
 
 
 def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:

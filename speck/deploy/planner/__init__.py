@@ -38,6 +38,7 @@ from speck.deploy.planner.cuts import note_cuts
 from speck.deploy.planner.decisions import decide, leave_alone
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.handovers import hand_over, match_readers
+from speck.deploy.planner.queues import mark_queues
 from speck.deploy.planner.sessions import (
     find_ending_sessions,
     is_still_fed,
@@ -49,12 +50,15 @@ from speck.deploy.planner.sessions import (
 from speck.deploy.planner.sinks import clear, forget, note
 from speck.deploy.planner.start_order import StartOrder
 from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
+from speck.deploy.planner.state_losses import note_state_losses
 from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
+from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import Observation
 from speck.model.plan import Action, JobChange, Plan
+from speck.model.queue import DroppedQueue
 
 
 def plan(
@@ -65,7 +69,9 @@ def plan(
     outside_readers: frozenset[Link] = frozenset(),
     outside_sinks: Mapping[Link, Sequence[str]] | None = None,
     *,
-    drain: bool = True,
+    drop_queues: bool = False,
+    stuck: frozenset[str] = frozenset(),
+    readers_stopped: frozenset[str] = frozenset(),
     cannot_try: frozenset[str] = frozenset(),
     cannot_save: frozenset[str] = frozenset(),
     apart: frozenset[tuple[str, str]] = frozenset(),
@@ -76,15 +82,20 @@ def plan(
 
     `inventory` and `desired` belong to one scope (a composition, or one job posted alone).
     `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
-    their sinks by link. Without `drain`, readers leave their links at once, and the messages queued
-    there are abandoned. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
+    their sinks by link. With `drop_queues` readers leave their links at once, and the messages
+    queued there are dropped; otherwise a session whose reader is outside speck, or does not run, is
+    released only while nothing waits in it. `stuck` are jobs that take nothing though their engine
+    lists them. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
     alone, or cannot take savepoints; `apart` are pairs (from, to) of sites between which state must
     be transferred. Jobs in `leave` stay as they are, whatever is desired. `stopped` are jobs that
     the change has stopped already, if it is planned again: the former incarnation comes back if
-    their start fails.
+    their start fails. `readers_stopped` are all that it has stopped: they ran until then, and what
+    came afterwards to the links that they have left is not a queue to ask about.
     """
     options: dict[str, Any] = {
-        "drain": drain,
+        "drain": not drop_queues,
+        "stuck_jobs": stuck,
+        "readers_stopped": readers_stopped,
         "cannot_try": cannot_try,
         "cannot_save": cannot_save,
         "apart": apart,
@@ -93,21 +104,32 @@ def plan(
     inputs = (inventory, observation, installation, outside_readers, outside_sinks or {})
     draft = _make_draft(desired, *inputs, **options, leave=leave)
     match_readers(draft)
-    waiting = {} if leave or not drain else find_waiting(draft)
-    postponed = [] if leave or not drain or waiting else find_postponed(draft)
+    waiting = {} if leave or drop_queues else find_waiting(draft)
+    postponed = [] if leave or drop_queues or waiting else find_postponed(draft)
     draft.sessions += postponed
     draft.links_read |= {session.link for session in postponed}
+    later_queues: list[DroppedQueue] = []
     if waiting:  # these jobs first read what waits for them; all others stay as they are until then
         rest = frozenset(inventory.jobs.keys() - waiting.keys())
         then, first = draft, replace(desired, jobs=tuple(waiting.values()))
         draft = _make_draft(first, *inputs, **options, leave=rest)
         draft.backlog_only, draft.kept_jobs, leave = True, rest, rest
         keep_sessions(draft, then)
+        later_queues = _find_later_queues(then, waiting)
     names = sorted(draft.wanted_jobs.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(_make_job_change(decision) for decision in decisions)
-    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed))
+    queues = tuple(mark_queues(draft) + later_queues)
+    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed), queues)
+
+
+def _find_later_queues(then: Draft, waiting: Mapping[str, Job]) -> list[DroppedQueue]:
+    """The queues that the change drops once the jobs in `waiting` have read what waits for them:
+    who asks for the change has to know them now."""
+    names = sorted(then.wanted_jobs.keys() | then.inventory.jobs.keys())
+    _add_steps(then, [decide(then, name) for name in names])
+    return [queue for queue in mark_queues(then) if queue.job_name not in waiting]
 
 
 def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
@@ -184,6 +206,7 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
     note_cuts(draft, decisions)
+    note_state_losses(decisions)
     note_leaving(draft, decisions)
     reserve_sessions(draft, [s for s in lasting if is_still_fed(draft, s.link)], {})
     for decision in sort_upstream_first(draft, [d for d in decisions if d.stops]):

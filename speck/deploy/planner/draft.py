@@ -102,6 +102,10 @@ class Draft:
     cut_between: frozenset[str] = frozenset()
     """Those of them that take everything sent to them before they stop: they keep reading the same
     link."""
+    readers_stopped: frozenset[str] = frozenset()
+    """Jobs that ran when this change was accepted, and that it has stopped."""
+    stuck_jobs: frozenset[str] = frozenset()
+    """Jobs whose engine lists them, but which take nothing: in a crash loop, or stalled."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.decisions import is_live, may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.sinks import sink_of
+from speck.deploy.planner.sinks import list_sinks, sink_of
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.link import Link
@@ -51,6 +51,9 @@ def reserve_sessions(
             session.job_name,
             former.client_id if former else None,
             session.client_id in draft.readers_beside,
+            session.client_id in after,
+            list_sinks(draft, session.link),
+            is_fed_by_unknown(draft, session.link),
         )
         reason = f"follows {former.job_name}" if former else _explain_joining(draft, session)
         before = [*after.get(session.client_id, ()), *_find_producer_stops(draft, session.link)]
@@ -94,6 +97,13 @@ def is_still_fed(draft: Draft, link: Link) -> bool:
     running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
     leaving = {d.job_name for d in draft.leavers.get(link, ())}
     return link in draft.links_fed_outside or not producers or not running <= leaving
+
+
+def is_fed_by_unknown(draft: Draft, link: Link) -> bool:
+    """Whether programs outside speck are declared to write to a link, or nobody else would."""
+    jobs = (job for job in draft.wanted_jobs.values() if job.sink == link)
+    known = link in draft.sinks_outside or bool(draft.producers.get(link)) or any(jobs)
+    return link in draft.desired.inputs or not known
 
 
 def find_ending_sessions(

@@ -23,6 +23,12 @@ def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
     return (*incarnation.former_sinks, sink_of(draft, incarnation))
 
 
+def list_sinks(draft: Draft, link: Link) -> tuple[str, ...]:
+    """The client ids under which jobs report what they have sent to a link."""
+    own = {s for producer in draft.producers.get(link, ()) for s in sinks_of(draft, producer)}
+    return tuple(sorted(own | set(draft.sinks_outside.get(link, ()))))
+
+
 def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
     """The ids to keep when `new` follows `old`; none if the sink link differs."""
     if old is None or old.job.sink != new.sink:
@@ -41,7 +47,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
-    readers = find_staying_readers(draft, old.job.sink)
+    readers = _list_readers(draft, old.job.sink)
     operation = Forget(
         old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
     )
@@ -60,6 +66,7 @@ def note(draft: Draft, decision: Decision) -> None:
     if old is None or new is None or own not in _find_sinks_left(draft, decision):
         return
     readers = find_staying_readers(draft, old.job.sink)
+    readers += _list_readers(draft, old.job.sink, outside=True)
     drains = draft.drains_of[own]
     if old.job.sink.broker == new.sink.broker and (readers or drains):
         after = [*ids([decision.stop_id]), *drains]
@@ -97,7 +104,7 @@ def clear(draft: Draft, decision: Decision) -> list[int]:
         drains = [step for sink in sinks for step in draft.drains_of[sink]]
         before = steps[-1:]
         after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
-        readers = find_staying_readers(draft, link)
+        readers = _list_readers(draft, link)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers)
         steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
     return steps
@@ -117,6 +124,13 @@ def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
     if old.job.sink == new.sink:
         current = {_make_own_sink(draft, decision), *list_former_sinks(draft, old, new)}
     return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
+
+
+def _list_readers(draft: Draft, link: Link, *, outside: bool = False) -> tuple[str, ...]:
+    """Client ids of all sessions on a link, or of those of readers outside speck. Numbers are
+    stored also with sessions that the plan releases: a release may be refused, or not come."""
+    sessions = (s for s in draft.inventory.sessions if s.link == link)
+    return tuple(sorted(s.client_id for s in sessions if not outside or s.job_name is None))
 
 
 def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def test_a_blocked_change_is_superseded(deployed: Bench) -> None:
     jobs = (job("A"), job("B"), job("X", site="edge-b"))
     first = client.post("/compositions", json=composition(*jobs)).json["change"]
     deployed.wait_until_blocked()
-    second = client.post("/compositions", json=composition(job("A"), job("B")))
+    second = client.post("/compositions?drop_queues=true", json=composition(job("A"), job("B")))
     assert second.status_code == 202
     old = client.get(f"/changes/{first}").json
     assert (old["state"], old["superseded_by"]) == ("cancelled", second.json["change"])
@@ -117,10 +117,12 @@ def test_removing_most_jobs_needs_force(bench: Bench) -> None:
     refusal = client.post("/compositions", json=composition(job("A")))
     assert refusal.status_code == 409
     assert "(B, C)" in refusal.json["detail"] and "?force=true" in refusal.json["detail"]
-    forced = client.post("/compositions?force=true&drain=false&wait=10", json=composition(job("A")))
+    forced = client.post(
+        "/compositions?force=true&drop_queues=true&wait=10", json=composition(job("A"))
+    )
     assert forced.json["state"] == "done"
     change = client.get(f"/changes/{forced.json['change']}").json
-    assert (change["cause"], change["drain"], change["leave"]) == ("apply", False, [])
+    assert (change["cause"], change["drop_queues"], change["leave"]) == ("apply", True, [])
     back = client.post("/compositions/demo/rollback?wait=10", json={"revision": 1})
     assert client.get(f"/changes/{back.json['change']}").json["cause"] == "rollback"
 

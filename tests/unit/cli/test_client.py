@@ -119,7 +119,7 @@ def test_a_lost_answer_to_an_apply_is_asked_for_again(
     assert answer == {"change": "c"}
     assert len(stub.requests) == 3
     for method, path, headers in stub.requests:
-        assert (method, path) == ("POST", "/compositions?adopt=false&drain=true&force=false")
+        assert (method, path) == ("POST", "/compositions?adopt=false&drop_queues=false&force=false")
         assert headers["Idempotency-Key"] == "k"
         assert headers["If-Match"] == '"3"'
 

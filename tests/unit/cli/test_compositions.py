@@ -248,7 +248,7 @@ def test_forget_names_what_is_left(speck: Run, chain: str) -> None:
 
 def test_destroy_without_drain(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
-    result = speck("destroy", "chain", "--yes", "--no-drain", "-o", "json")
+    result = speck("destroy", "chain", "--yes", "--drop-queues", "-o", "json")
     kinds = {o["kind"] for o in json.loads(result.stdout)["operations"]}
     assert "drain" not in kinds
     assert "cancel" in kinds

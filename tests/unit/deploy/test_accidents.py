@@ -12,7 +12,7 @@ import pytest
 from binders.memory import World
 from binders.memory.engine import MemoryEngine
 from speck.binding import Submission
-from speck.errors import ConflictError, EngineRefusedError, UnreachableError
+from speck.errors import ConflictError, EngineRefusedError, QueuesError, UnreachableError
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -23,6 +23,7 @@ from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
 SOON = Request(wait_s=0.05)
+DROPPING = replace(DONE, drop_queues=True)
 
 
 @pytest.fixture
@@ -31,8 +32,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def apply(service: Service, *jobs: JsonObject, **more: Any) -> JsonObject:
-    body: JsonObject = service.compositions.apply(composition(*jobs, **more), DONE).body
+def apply(service: Service, *jobs: JsonObject, request: Request = DONE, **more: Any) -> JsonObject:
+    body: JsonObject = service.compositions.apply(composition(*jobs, **more), request).body
     change = service.changes.get(body["change"])
     assert change["state"] == "done", change["error"]
     return body
@@ -241,7 +242,7 @@ def test_a_start_that_may_still_arrive_is_settled_when_it_is_not_wanted(
 ) -> None:
     left_blocked(service, composition(job("A"), job("B", site="cloud")))
     jobs = [job("B", site="cloud")] + ([job("A", state="stopped")] if wish == "stopped" else [])
-    apply(service, *jobs)
+    apply(service, *jobs, request=DROPPING)
     with pytest.raises(EngineRefusedError):
         late.arrive()
     assert not engine("edge-a").running()
@@ -391,7 +392,10 @@ def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> N
     apply(service, job("A"))
     apply(service, job("A", state="stopped"))
     feed("A-in", b"1")
-    body = apply(service, job("A", state="stopped", source_topic="other"))
+    edited = job("A", state="stopped", source_topic="other")
+    with pytest.raises(QueuesError, match=r"drops the queue of A at edge-a/A-in"):
+        apply(service, edited)
+    body = apply(service, edited, request=DROPPING)
     assert body["plan"]["summary"]["update"] == 1
     assert body["plan"]["jobs"][0]["reason"] == (
         "source edge-a/A-in -> edge-a/other; stopped, as wanted"

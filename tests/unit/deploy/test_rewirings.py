@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
-from speck.errors import EngineRefusedError
+from speck.errors import EngineRefusedError, QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
@@ -39,14 +39,14 @@ class Rewired:
         self.cancel_at = 0
         self._submits = 0
 
-    def apply(self, *jobs: JsonObject, flow: bool = True) -> JsonObject:
+    def apply(self, *jobs: JsonObject, flow: bool = True, drop_queues: bool = False) -> JsonObject:
         outputs = [
             {"site": "edge-a", "topic": topic, "client_id": f"out-{topic}"}
             for topic in self.outputs
         ]
         for name in ("edge-a", "cloud"):
             engine(name).before = self._called if flow else None
-        request = replace(DONE, force=True)
+        request = replace(DONE, force=True, drop_queues=drop_queues)
         body = self.service.compositions.apply(composition(*jobs, outputs=outputs), request).body
         for name in ("edge-a", "cloud"):
             engine(name).before = None
@@ -182,19 +182,22 @@ def test_what_waits_for_a_stopped_job_that_is_rewired_is_read_once_that_closes_n
     assert service.compositions.plan("c")["operations"] == []
 
 
-def test_what_waits_for_a_stopped_job_is_said_to_be_abandoned_where_reading_it_closes_a_circle(
+def test_what_waits_for_a_stopped_job_is_dropped_with_consent_where_reading_it_closes_a_circle(
     service: Service,
 ) -> None:
     rewired = Rewired(service, "out")
     _stop_before_out(rewired)
-    change = rewired.apply(job("A", "in", "x"), job("C", "x", "y"), job("B", "y", "out"))
+    circle = job("A", "in", "x"), job("C", "x", "y"), job("B", "y", "out")
+    with pytest.raises(QueuesError, match=r"drops the queue of A at edge-a/y \(at most 6 messages"):
+        rewired.apply(*circle)
+    change = rewired.apply(*circle, drop_queues=True)
     assert change["state"] == "done"
     assert broker("edge-a").unread == {}
     lost, twice = rewired.wrong()["out"]
     queues = broker("edge-a").abandoned.values()
     assert set(lost) <= {int(message.payload) for queue in queues for message in queue}
     assert twice == []
-    assert any("; abandons" in each["reason"] for each in change["operations"])
+    assert any("; drops its queue" in each["reason"] for each in change["operations"])
     assert service.compositions.plan("c")["operations"] == []
 
 

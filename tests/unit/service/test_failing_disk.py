@@ -61,7 +61,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
             if disk.failed:
                 with pytest.raises(StoreWriteError):
                     if operation == "apply":
-                        service.compositions.apply(THIRD, Request())
+                        service.compositions.apply(THIRD, Request(drop_queues=True))
                     else:
                         service.check_ready()
         service.close()

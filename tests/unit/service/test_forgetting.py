@@ -127,7 +127,7 @@ def test_a_lost_site_is_forgotten_with_its_jobs(service: Service) -> None:
     assert {s["client_id"].rsplit("-", 2)[-2] for s in record["left"]["sessions"]} == {"B", "R"}
     assert "cloud" not in {site["name"] for site in service.sites.all()}
     rewired = composition(A, job_body("B", "edge-b"), job_body("R", "edge-a"))
-    done = service.compositions.apply(rewired, Request(wait_s=LIMIT_S, drain=False)).body
+    done = service.compositions.apply(rewired, Request(wait_s=LIMIT_S, drop_queues=True)).body
     assert done["state"] == "done", service.changes.get(done["change"])
     assert [len(engine(site).running()) for site in ("edge-a", "edge-b")] == [2, 1]
     assert service.compositions.delete("c", LIMIT_S).status == 204

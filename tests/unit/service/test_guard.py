@@ -58,11 +58,11 @@ def test_an_apply_need_not_drain(service: Service) -> None:
     service.compositions.apply(composition(*chain), DONE)
     moved = [body("P", sink_topic="z"), body("Q", source_topic="z")]
     kinds = {}
-    for drain in (True, False):
-        request = Request(dry_run=True, drain=drain)
+    for drop_queues in (True, False):
+        request = Request(dry_run=True, drop_queues=drop_queues)
         plan = service.compositions.apply(composition(*moved), request).body["plan"]
-        kinds[drain] = {operation["kind"] for operation in plan["operations"]}
-    assert "drain" in kinds[True] - kinds[False]
+        kinds[drop_queues] = {operation["kind"] for operation in plan["operations"]}
+    assert "drain" in kinds[False] - kinds[True]
 
 
 def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:

@@ -64,7 +64,7 @@ def test_a_job_posted_alone_leaves_nothing_behind(service: Service) -> None:
 def test_it_is_removed_without_running_main_again(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
     service.compositions.apply(composition(A), DONE)
-    assert service.compositions.delete("c", LIMIT_S).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
     assert engine("edge-a").count("submit") == 1
     with pytest.raises(DuplicateJobError):
         submit_late(service)
@@ -89,7 +89,7 @@ def test_an_id_that_cannot_be_fenced_now_is_fenced_by_the_removal(service: Servi
     engine("edge-a").refuse("submit", 1, HUNG)
     engine("edge-a").refuse("fence", 1, UnreachableError("cannot fence: no thread is free"))
     service.compositions.apply(composition(A), DONE)
-    assert service.compositions.delete("c", LIMIT_S).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
     assert engine("edge-a").count("submit") == 1
     with pytest.raises(DuplicateJobError):
         submit_late(service)
@@ -140,7 +140,7 @@ def test_after_a_restart_of_the_service_it_is_still_fenced(service: Service) -> 
     service.compositions.apply(composition(A), DONE)
     again = reopened(service)
     try:
-        assert again.compositions.delete("c", LIMIT_S).status == 204
+        assert again.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
     finally:
         again.close()
     with pytest.raises(SpeckError):

@@ -659,7 +659,7 @@ def test_a_drain_that_stands_still_is_given_up_with_the_number(bench: Bench) -> 
     assert states(execution.change) == [FAILED]
     assert execution.change.error == (
         "cannot drain edge-a/A-in: A has not taken 7 messages and takes no more; see `speck job A`,"
-        " or apply with --no-drain to abandon them"
+        " or apply with --drop-queues to drop them"
     )
 
 

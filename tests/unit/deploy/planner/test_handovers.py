@@ -340,14 +340,14 @@ def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
 
 
 def test_without_a_drain_the_handover_says_what_is_abandoned() -> None:
-    plan = plan_jobs(deployed(A, B), A, C, B2, drain=False)
+    plan = plan_jobs(deployed(A, B), A, C, B2, drop_queues=True)
     assert find_line(plan, "handover edge-a/T from B to C").endswith(
         ": goes on where B ended; what it had not taken when it stopped is abandoned (no drain)"
     )
 
 
 def test_without_a_drain_a_reader_that_is_followed_is_not_drained() -> None:
-    assert "drain edge-a/T for B" not in str(plan_jobs(deployed(A, B), A, C, B2, drain=False))
+    assert "drain edge-a/T for B" not in str(plan_jobs(deployed(A, B), A, C, B2, drop_queues=True))
 
 
 @pytest.mark.parametrize("how", ["inputs", "other composition", "nobody known"])
@@ -557,7 +557,9 @@ def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_n
 
 def test_a_lost_reader_is_left_where_what_waits_is_not_wanted() -> None:
     inventory = deployed(FEED, OLD)
-    plan = plan_jobs(inventory, FEED, NEW, observed=observe_lost(inventory, "old"), drain=False)
+    plan = plan_jobs(
+        inventory, FEED, NEW, observed=observe_lost(inventory, "old"), drop_queues=True
+    )
     assert not plan.goes_on
     assert "start old" not in str(plan)
 
@@ -607,7 +609,10 @@ def test_what_neither_an_old_reader_nor_its_follower_reads_any_more_is_abandoned
     observed = replace(running(UNFOLLOWED), brokers={"edge-a": numbers})
     plan = plan_jobs(UNFOLLOWED, FEED, observed=observed)
     assert not plan.goes_on
-    assert find_line(plan, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
+    assert list(map(str, plan.queues)) == [
+        "drops the queue of old at edge-a/T (about 5 messages): the job does not run"
+    ]
+    assert find_line(plan, "release edge-a/T of old").endswith(": left; drops its queue")
     assert find_line(plan, "release edge-a/T of new").endswith(": left")
 
 
@@ -656,11 +661,11 @@ def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_
     ],
     ids=["side by side", "one after the other"],
 )
-@pytest.mark.parametrize("drain", [True, False])
+@pytest.mark.parametrize("drop_queues", [False, True])
 def test_two_jobs_can_exchange_their_links(
-    old: tuple[Job, Job], new: tuple[Job, Job], drain: bool
+    old: tuple[Job, Job], new: tuple[Job, Job], drop_queues: bool
 ) -> None:
-    plan = plan_jobs(deployed(*old), *new, drain=drain)
+    plan = plan_jobs(deployed(*old), *new, drop_queues=drop_queues)
     assert list_handovers(plan) == {"x": "y", "y": "x"}
     before = steps_before(plan)
     kinds = {step.id: step.operation.kind for step in plan.steps}

@@ -241,12 +241,14 @@ def test_what_outsiders_read_is_released_after_its_producers_have_stopped() -> N
 
 def test_removal_without_draining_cancels_all_at_once() -> None:
     assert (
-        text(plan_jobs(deployed(A, B), drain=False))
+        text(plan_jobs(deployed(A, B), drop_queues=True))
         == """
+drops the queue of A at edge-a/T-1 (number not known): the job leaves it undrained
+drops the queue of B at cloud/T-2 (number not known): the job leaves it undrained
 [] -> #1 cancel A on edge-a: no longer wanted
 [] -> #2 cancel B on cloud: no longer wanted
-[1] -> #3 release edge-a/T-1 of A: left; abandons what is queued (number not known)
-[2] -> #4 release cloud/T-2 of B: left; abandons what is queued (number not known)
+[1] -> #3 release edge-a/T-1 of A: left; drops its queue
+[2] -> #4 release cloud/T-2 of B: left; drops its queue
 [1,3] -> #5 forget A: removed
 [2,4] -> #6 forget B: removed
 """
@@ -402,12 +404,14 @@ def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     assert (
         text(make_plan(desired, inventory, running(inventory), INSTALLATION))
         == """
+drops the queue of dashboard at cloud/T-2 (number not known): its reader is outside speck
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 try A on edge-a: before it stops
 [2] -> #3 stop A on edge-a: sink cloud/T-2 -> cloud/T-9
-[3] -> #4 release cloud/T-2 of dashboard: left; abandons what is queued (number not known)
+[3] -> #4 release cloud/T-2 of dashboard: left; drops its queue
 [4] -> #5 reserve cloud/T-9 for dashboard: new reader
-[1,3,5] -> #6 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+[3] -> #6 note A's numbers at cloud: its links changed
+[1,3,5,6] -> #7 start A on edge-a: sink cloud/T-2 -> cloud/T-9
 """
     )
 

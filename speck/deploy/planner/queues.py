@@ -1,0 +1,124 @@
+"""Finds the queues that a plan drops, and guards the releases that might drop one.
+
+A session that a running job leaves is drained first, as far as that is possible. Nobody takes what
+waits in the session of a reader outside speck, or of a job that does not run: to release it drops
+its queue. That needs the user's consent; without it such a release is `guarded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speck.deploy.planner.decisions import is_live
+from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.sessions import is_held_elsewhere
+from speck.deploy.planner.sinks import list_sinks
+from speck.model.incarnation import Session
+from speck.model.observation import RunState
+from speck.model.plan import Plan, Release, Reserve, Step
+from speck.model.queue import Count, DroppedQueue, count_unread
+from speck.spec.job_contract import reports_numbers
+
+OUTSIDE = "its reader is outside speck"
+NOT_RUNNING = "the job does not run"
+STUCK = "the job takes nothing: it keeps failing or is stalled"
+NOT_DRAINED = "the job leaves it undrained"
+
+
+def mark_queues(draft: Draft) -> list[DroppedQueue]:
+    """The queues that the releases of a plan drop, in their order. Lets these releases say so, and
+    look again when they are carried out: messages may have come by then."""
+    queues = []
+    for position, session in _list_releases(draft):
+        step = draft.steps[position]
+        why = _explain(draft, session)
+        if why is None or _is_spent(draft, session) or not isinstance(step.operation, Release):
+            continue
+        messages, count = _count(draft, session)
+        reason = "left" if messages == 0 else "left; drops its queue"
+        sinks = list_sinks(draft, session.link)
+        operation = replace(step.operation, abandons=messages, guarded=draft.drain, sinks=sinks)
+        draft.steps[position] = replace(step, operation=operation, reason=reason)
+        if messages != 0:
+            place = session.site, session.link.topic
+            queues.append(
+                DroppedQueue(session.client_id, session.job_name, *place, messages, count, why)
+            )
+    return queues
+
+
+def keep_queues(plan: Plan) -> Plan | None:
+    """The plan without the releases that would drop a queue: their sessions stay for a later plan.
+    None if another step needs one of them, since a client id is to read another topic."""
+    dropped = {(queue.client_id, queue.site, queue.topic) for queue in plan.queues}
+    kept = {step.id for step in plan.steps if _identify(step) in dropped}
+    rest = [step for step in plan.steps if step.id not in kept]
+    if any(isinstance(step.operation, Reserve) and kept & set(step.after) for step in rest):
+        return None
+    steps = tuple(
+        replace(
+            step,
+            after=tuple(before for before in step.after if before not in kept),
+            whatever=step.whatever - kept,
+        )
+        for step in rest
+    )
+    return replace(plan, steps=steps, queues=())
+
+
+def _identify(step: Step) -> tuple[str, str, str] | None:
+    operation = step.operation
+    if not isinstance(operation, Release):
+        return None
+    return operation.client_id, operation.site, operation.link.topic
+
+
+def _list_releases(draft: Draft) -> Iterator[tuple[int, Session]]:
+    """The sessions that the plan releases, with the positions of the steps."""
+    sessions = {(s.client_id, s.site, s.link): s for s in draft.inventory.sessions}
+    for position, step in enumerate(draft.steps):
+        operation = step.operation
+        if isinstance(operation, Release):
+            yield position, sessions[operation.client_id, operation.site, operation.link]
+
+
+def _explain(draft: Draft, session: Session) -> str | None:
+    """Why nobody takes what waits in a session before it is released; None if its reader does."""
+    if session.job_name is None:
+        return OUTSIDE
+    old = draft.inventory.jobs.get(session.job_name)
+    if session.job_name in draft.readers_stopped | draft.stopped_jobs and draft.drain:
+        return None
+    if old is None or old.job.source != session.link or not is_live(draft, old):
+        return NOT_RUNNING
+    engine_job = draft.observation.job(old.job.site, old.engine_job_id)
+    is_restarting = engine_job is not None and engine_job.state is RunState.RESTARTING
+    if is_restarting or session.job_name in draft.stuck_jobs:
+        return STUCK
+    return None if draft.drain else NOT_DRAINED
+
+
+def _is_spent(draft: Draft, session: Session) -> bool:
+    """Whether the messages of a session are for others, or were or will be taken before it is
+    released: a drain that its reader does not end fails, and so drops nothing."""
+    return (
+        session.drained
+        or session.client_id in draft.drained_readers
+        or session.client_id in draft.renewed_sessions
+        or is_held_elsewhere(draft, session)
+    )
+
+
+def _count(draft: Draft, session: Session) -> tuple[int | None, Count]:
+    view = draft.observation.brokers.get(session.site)
+    jobs = [producer.job for producer in draft.producers.get(session.link, ())]
+    reader = draft.inventory.jobs.get(session.job_name or "")
+    has_report = view is not None and session.client_id in view.taken
+    if reader is not None and not has_report and reader.job.source == session.link:
+        jobs.append(reader.job)
+    is_uncounted = session.fed_outside or session.link in draft.desired.inputs
+    if view is None or is_uncounted or not all(map(reports_numbers, jobs)):
+        return None, Count.UNKNOWN
+    count = Count.ABOUT if has_report else Count.AT_MOST
+    return count_unread(view, session, list_sinks(draft, session.link)), count

@@ -1,0 +1,35 @@
+"""Says which jobs start without the state that they, or the job that they stand for, have now."""
+
+from __future__ import annotations
+
+from speck.deploy.planner.draft import Decision
+from speck.model.plan import Action
+
+
+def note_state_losses(decisions: list[Decision]) -> None:
+    """Add it to the reasons: of jobs that are not upgraded with their state, and of new jobs that
+    look like a removed one under another name."""
+    removed = [d for d in decisions if d.action is Action.REMOVE and d.old and d.old.has_state]
+    for decision in decisions:
+        old = decision.old
+        if not decision.starts or decision.again:
+            continue
+        if old is not None and old.has_state and not decision.keeps_state:
+            decision.reason += "; starts WITHOUT its state (upgrade: stateless)"
+        elif old is None and (former := _find_former(decision, removed)) is not None:
+            removed.remove(former)
+            decision.reason += (
+                f"; starts WITHOUT the state of {former.job_name}: a job that is renamed is a new"
+                " job"
+            )
+
+
+def _find_former(new: Decision, removed: list[Decision]) -> Decision | None:
+    """The removed job that runs the same class between the same links, if any."""
+    for former in removed:
+        if former.old is not None and new.new is not None:
+            job, other = new.new, former.old.job
+            same = (job.source, job.sink, job.entry_class)
+            if same == (other.source, other.sink, other.entry_class):
+                return former
+    return None

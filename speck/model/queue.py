@@ -1,0 +1,74 @@
+"""A queue that a plan drops: messages in a reader's session that nobody will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from speck.model.incarnation import Session
+from speck.model.observation import BrokerView
+
+
+class Count(StrEnum):
+    """What is known about the number of messages in a queue."""
+
+    ABOUT = "about"  # sent to it, less what its reader reports as taken
+    AT_MOST = "at_most"  # sent to it; its reader does not report what it has taken
+    UNKNOWN = "unknown"  # publishers outside speck write to the link, and report nothing
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedQueue:
+    """The queue of a session that a plan releases.
+
+    `job_name` is None for a reader outside speck. `messages` is None if nothing is known of the
+    number. `why` says why nobody takes the messages first.
+    """
+
+    client_id: str
+    job_name: str | None
+    site: str
+    topic: str
+    messages: int | None
+    count: Count
+    why: str
+
+    @property
+    def reader(self) -> str:
+        return self.job_name or self.client_id
+
+    @property
+    def size(self) -> str:
+        """The number of messages in words."""
+        if self.messages is None:
+            return "number not known"
+        unit = "message" if self.messages == 1 else "messages"
+        if self.count is Count.ABOUT:
+            return f"about {self.messages} {unit}"
+        return f"at most {self.messages} {unit}, sent since the session was made"
+
+    def __str__(self) -> str:
+        return (
+            f"drops the queue of {self.reader} at {self.site}/{self.topic} ({self.size}):"
+            f" {self.why}"
+        )
+
+
+def count_unread(view: BrokerView, session: Session, sinks: Iterable[str]) -> int:
+    """Count the messages that were sent to a session and that its reader does not report as taken.
+    An upper bound for a reader that reports nothing: all that was sent since the session was made.
+
+    `sinks` are the client ids of those who write to the link; one that reports no number for it has
+    sent nothing. The numbers of sinks that have left the link are stored with the session (`owed`).
+    """
+    last = {(producer, epoch): number for producer, epoch, number in session.owed}
+    for sink in sinks:
+        sent = view.find_sent(session.link.topic, sink)
+        if sent is not None:
+            key = (sent.producer, sent.epoch)
+            last[key] = max(sent.number, last.get(key, 0))
+    if session.client_id in view.taken:
+        return view.untaken(session.client_id, last)
+    before = {(producer, epoch): number for producer, epoch, number in session.since}
+    return sum(max(0, number - before.get(key, 0)) for key, number in last.items())
