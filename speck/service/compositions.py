@@ -393,6 +393,11 @@ class Compositions:
                 plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
+            for queue in prepared.plan.queues:
+                place = f"{queue.reader} at {queue.site}/{queue.topic} ({queue.size})"
+                message = f"the repair of {title(name)} keeps the queue of {place}: {queue.why}"
+                about = {"composition": visible_name(name), "site": queue.site}
+                accepted |= self._records.event("change", message, change=change.id, **about)
             with self._guard_adoption(name):
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile

@@ -109,6 +109,23 @@ def test_a_blocked_change_is_superseded(deployed: Bench) -> None:
     assert (old["state"], old["superseded_by"]) == ("cancelled", second.json["change"])
 
 
+def test_a_queue_is_dropped_only_with_consent(bench: Bench) -> None:
+    bench.add_sites()
+    client = bench.client
+    assert client.post("/jobs", json=job("A", state="stopped")).status_code == 201
+    for method, path, body in (
+        ("DELETE", "/jobs/A", None),
+        ("PUT", "/jobs/A", job("A", state="stopped", source_topic="other")),
+    ):
+        answer = client.open(path, method=method, json=body)
+        assert answer.status_code == 409
+        assert answer.mimetype == "application/problem+json"
+        (queue,) = answer.json["queues"]
+        assert (queue["reader"], queue["messages"], queue["count"]) == ("A", None, "unknown")
+        assert queue["text"] in answer.json["detail"]
+    assert client.delete("/jobs/A?drop_queues=true").status_code == 204
+
+
 def test_removing_most_jobs_needs_force(bench: Bench) -> None:
     bench.add_sites()
     client = bench.client

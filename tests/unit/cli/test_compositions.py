@@ -252,3 +252,53 @@ def test_destroy_without_drain(speck: Run, chain: str) -> None:
     kinds = {o["kind"] for o in json.loads(result.stdout)["operations"]}
     assert "drain" not in kinds
     assert "cancel" in kinds
+
+
+WITH_READER = "outputs: [{site: cloud, topic: kept, client_id: q-db}]"
+
+
+@pytest.fixture
+def queued(speck: Run, chain: str) -> str:
+    """The chain, applied, with five messages in the queue of a reader outside speck."""
+    text = Path(chain).read_text().replace("outputs: [{site: cloud, topic: kept}]", WITH_READER)
+    Path(chain).write_text(text)
+    assert speck("apply", "-y", chain).exit_code == 0
+    World.current().feed("tcp://edge-a.test:1883", "raw", [b"x"] * 5, "sensor")
+    World.current().pump()
+    return chain
+
+
+LINE = (
+    "! drops the queue of q-db at cloud/kept (at most 5 messages, sent since the session was made):"
+    " its reader is outside speck"
+)
+
+
+def test_destroy_drops_queues_only_with_their_own_option(speck: Run, queued: str) -> None:
+    refused = speck("destroy", "chain", "--yes")
+    assert refused.exit_code == 1
+    assert LINE in refused.stderr.splitlines()
+    assert refused.stderr.splitlines()[-1] == (
+        "error: cannot remove composition chain: it drops a queue, named above; to drop it, use"
+        " --drop-queues"
+    )
+    assert speck("status", "chain").exit_code == 0, "nothing was removed"
+    asked = speck("destroy", "chain", "--drop-queues", input="n\n")
+    assert asked.exit_code == 1
+    assert speck("destroy", "chain", "--drop-queues", "--yes").exit_code == 0
+
+
+def test_plan_and_apply_name_the_queues_on_their_first_page(speck: Run, queued: str) -> None:
+    Path(queued).write_text(Path(queued).read_text().replace(", client_id: q-db", ""))
+    plan = speck("plan", queued)
+    assert plan.exit_code == 0
+    assert LINE in plan.stdout.splitlines()
+    operations = speck("plan", "--operations", queued).stdout.splitlines()
+    assert operations.count(LINE) == 1
+    assert not any(line.startswith("drops the queue") for line in operations)
+    assert len(json.loads(speck("plan", "-o", "json", queued).stdout)["plan"]["queues"]) == 1
+    refused = speck("apply", "-y", queued)
+    assert refused.exit_code == 1
+    assert LINE in refused.stdout.splitlines()
+    assert "cannot apply this plan to composition chain: it drops a queue" in refused.stderr
+    assert speck("apply", "-y", "--drop-queues", queued).exit_code == 0

@@ -1,0 +1,244 @@
+"""Queues are dropped only with consent, whoever asks and however long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import World
+from speck.errors import QueuesError, UnreachableError
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import (
+    DONE,
+    LIMIT_S,
+    broker,
+    composition,
+    engine,
+    job,
+    job_body,
+    look_anew,
+    reopened,
+)
+from tests.waiting import wait_for
+
+DB: JsonObject = {"site": "edge-a", "topic": "A-out", "client_id": "q-db"}
+DROPPING = replace(DONE, drop_queues=True)
+A = job_body("A")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
+        yield opened
+
+
+def feed(count: int, topic: str = "A-in") -> None:
+    World.current().feed("tcp://edge-a.test:1883", topic, [b"%d" % n for n in range(count)], "s")
+    World.current().pump()
+
+
+def begin(service: Service, count: int = 650, *jobs: JsonObject) -> None:
+    """A writes for an outside reader that reads nothing."""
+    service.compositions.apply(composition(A, *jobs, outputs=[DB]), DONE)
+    feed(count)
+    assert len(broker("edge-a").sessions["q-db"].waiting) == count
+
+
+def refused(service: Service, *jobs: JsonObject, **more: Any) -> list[JsonObject]:
+    """The queues that an apply would drop; nothing is done about it."""
+    changes = len(service.changes.all())
+    with pytest.raises(QueuesError, match=r"without --drop-queues \(\?drop_queues=true\)") as error:
+        service.compositions.apply(composition(*jobs, **more), DONE)
+    assert len(service.changes.all()) == changes
+    return [dict(queue) for queue in error.value.queues]
+
+
+def test_an_apply_without_the_output_is_refused_with_the_list(service: Service) -> None:
+    begin(service)
+    assert refused(service, A) == [
+        {
+            "reader": "q-db",
+            "client_id": "q-db",
+            "job_name": None,
+            "site": "edge-a",
+            "topic": "A-out",
+            "messages": 650,
+            "count": "at_most",
+            "why": "its reader is outside speck",
+            "text": "drops the queue of q-db at edge-a/A-out (at most 650 messages, sent since the"
+            " session was made): its reader is outside speck",
+        }
+    ]
+    assert len(broker("edge-a").take("q-db")) == 650
+    dry = service.compositions.apply(composition(A), Request(dry_run=True)).body
+    assert [queue["messages"] for queue in dry["plan"]["queues"]] == [650]
+    assert service.compositions.apply(composition(A), DROPPING).body["state"] == "done"
+    assert "q-db" not in broker("edge-a").sessions
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {**DB, "client_id": "other"},
+        {**DB, "topic": "B-out"},
+        {**DB, "site": "cloud"},
+    ],
+    ids=["client id", "topic", "site"],
+)
+def test_an_output_that_changes_is_refused(service: Service, output: JsonObject) -> None:
+    begin(service, 5)
+    assert [queue["messages"] for queue in refused(service, A, outputs=[output])] == [5]
+    assert len(broker("edge-a").take("q-db")) == 5
+
+
+def test_a_removal_is_refused_with_the_list_and_nothing_is_half_done(service: Service) -> None:
+    begin(service)
+    with pytest.raises(QueuesError, match=r"(?s)cannot remove composition 'c' .* q-db"):
+        service.compositions.delete("c", LIMIT_S)
+    assert service.jobs.get("A")["state"] == "running"
+    dry = service.compositions.delete("c", LIMIT_S, dry_run=True)
+    assert (dry.status, len(dry.body["plan"]["queues"])) == (200, 1)
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert broker("edge-a").sessions == {}
+
+
+def test_what_was_sent_before_a_stateless_start_is_still_counted(service: Service) -> None:
+    """Its sink numbers anew then, and reports only the new epoch."""
+    begin(service, 7)
+    service.compositions.apply(
+        composition({**A, "args": ["x"], "upgrade": "stateless"}, outputs=[DB]), DONE
+    )
+    feed(3)
+    assert [queue["messages"] for queue in refused(service, {**A, "args": ["x"]})] == [10]
+
+
+def test_what_a_producer_sent_that_has_left_is_still_counted(service: Service) -> None:
+    begin(service, 7, job_body("B"))
+    moved = {**A, "sink_topic": "elsewhere"}
+    service.compositions.apply(composition(moved, job_body("B"), outputs=[DB]), DONE)
+    assert [q["messages"] for q in refused(service, moved, job_body("B"))] == [7]
+    service.compositions.apply(composition(job_body("B"), outputs=[DB]), replace(DONE, force=True))
+    assert [q["messages"] for q in refused(service, job_body("B"))] == [7]
+    assert len(broker("edge-a").take("q-db")) == 7
+
+
+def test_what_an_outside_reader_has_kept_before_speck_knew_it_is_not_dropped(
+    service: Service,
+) -> None:
+    broker("edge-a").subscribe("q-db", "A-out")
+    World.current().feed("tcp://edge-a.test:1883", "A-out", [b"old"])
+    begin_after = composition(A, outputs=[DB])
+    service.compositions.apply(begin_after, DONE)
+    assert broker("edge-a").take("q-db") == [b"old"]
+
+
+def test_one_of_several_jobs_that_is_stopped_is_not_removed_with_its_queue(
+    service: Service,
+) -> None:
+    chain = [job_body("P", sink_topic="x"), job_body("Q", source_topic="x")]
+    service.compositions.apply(composition(*chain), DONE)
+    stopped = [chain[0], {**chain[1], "state": "stopped"}]
+    service.compositions.apply(composition(*stopped), DONE)
+    feed(650, "P-in")
+    (queue,) = refused(service, chain[0])
+    assert (queue["job_name"], queue["messages"], queue["count"]) == ("Q", 650, "about")
+    elsewhere = {**stopped[1], "source_topic": "y"}
+    assert [q["messages"] for q in refused(service, chain[0], elsewhere)] == [650]
+    service.compositions.apply(composition(*chain), DONE)
+    World.current().pump()
+    assert service.compositions.apply(composition(chain[0]), DONE).body["state"] == "done"
+
+
+def test_a_job_posted_alone_asks_too(service: Service) -> None:
+    service.jobs.post(job("A", state="stopped"), LIMIT_S)
+    with pytest.raises(QueuesError, match=r"(?s)cannot remove job 'A' .*drops the queue of A"):
+        service.jobs.delete("A", LIMIT_S)
+    with pytest.raises(QueuesError):
+        service.jobs.put("A", job("A", source_topic="other", state="stopped"), LIMIT_S)
+    with pytest.raises(QueuesError):  # a composition that takes it over reads another topic
+        service.compositions.apply(
+            composition(job_body("A", source_topic="other", state="stopped")),
+            replace(DONE, adopt=True),
+        )
+    assert service.jobs.delete("A", LIMIT_S, drop_queues=True).status == 204
+
+
+def test_what_is_refused_supersedes_nothing(service: Service) -> None:
+    begin(service, 5)
+    engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
+    more = composition(A, job_body("B", "cloud"), outputs=[DB])
+    blocked = service.compositions.apply(more, Request()).body["change"]
+    wait_for(lambda: service.changes.get(blocked)["state"] == "blocked")
+    refused(service, A)
+    with pytest.raises(QueuesError):
+        service.compositions.delete("c", LIMIT_S)
+    assert service.changes.get(blocked)["state"] == "blocked"
+
+
+def test_a_release_looks_again(service: Service) -> None:
+    """Nothing waited when the plan was made; something comes before the session ends."""
+    begin(service, 0)
+    engine("edge-a").before = lambda kind, subject: feed(1) if kind == "cancel" else None
+    answer = service.compositions.delete("c", LIMIT_S)
+    engine("edge-a").before = None
+    change = service.changes.get(answer.body["change"])
+    assert change["state"] == "failed"
+    assert change["error"] == (
+        "cannot end the session of q-db on edge-a/A-out: at most 1 messages wait in it, and"
+        " nobody takes them; the session is kept. Use --drop-queues to drop them"
+    )
+    assert len(broker("edge-a").sessions["q-db"].waiting) == 1
+    with pytest.raises(QueuesError):
+        service.compositions.delete("c", LIMIT_S)
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+
+
+def test_a_change_with_consent_goes_on_with_it_after_a_restart(service: Service) -> None:
+    begin(service, 5)
+    broker("edge-a").refuse("release", 10**6, UnreachableError("silent"))
+    change = service.compositions.delete("c", 0, drop_queues=True).body["change"]
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    broker("edge-a").forgive()
+    again = reopened(service)
+    try:
+        wait_for(lambda: again.changes.get(change)["state"] == "done")
+        assert broker("edge-a").sessions == {}
+    finally:
+        again.close()
+
+
+def test_a_rollback_asks(service: Service) -> None:
+    service.compositions.apply(composition(A), DONE)
+    begin(service, 5)
+    with pytest.raises(QueuesError):
+        service.compositions.rollback("c", 1, DONE)
+    assert service.compositions.rollback("c", 1, DROPPING).body["state"] == "done"
+
+
+def test_a_repair_drops_nothing(service: Service) -> None:
+    """The revision does not want the reader any more, but its release has failed."""
+    begin(service, 0)
+    broker("edge-a").before = lambda kind, subject: feed(1) if kind == "release" else None
+    broker("edge-a").refuse("release", 1, QueuesError("no", []))
+    change = service.compositions.apply(composition(A), DONE).body["change"]
+    broker("edge-a").before = None
+    assert service.changes.get(change)["state"] == "failed"
+    feed(2)
+    for engine_job_id in list(engine("edge-a").jobs):
+        engine("edge-a").fail(engine_job_id, "no memory")
+    look_anew(service)
+    repair = service.compositions.repair("c")
+    assert repair is not None
+    assert repair.over.wait(LIMIT_S)
+    assert repair.change.state == "done", repair.change.error
+    assert service.jobs.get("A")["state"] == "running"
+    assert "q-db" in broker("edge-a").sessions
+    messages = [event["message"] for event in service.records.events()]
+    assert any("keeps the queue of q-db at edge-a/A-out" in message for message in messages)
