@@ -1,18 +1,20 @@
 """A change may be cancelled after any of its outcomes: going on then loses nothing.
 
-Going back loses nothing but what its plan says that it abandons: messages that came for a reader
-which was never started, since its start was cancelled.
+Some of these changes drop a queue, and so need consent: of a reader that was never started, since
+its start was cancelled, or that was stopped and is not wanted any more, and of the reader outside.
 """
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from binders.memory import World
+from speck.errors import QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -61,13 +63,21 @@ def is_done(record: JsonObject | None) -> bool:
 
 
 def ask(service: Service, desired: JsonObject | None) -> str:
-    """How the change to it has ended."""
-    if desired is None:
-        service.compositions.delete("c", 20)
-    else:
-        service.compositions.apply(composition_from_data(desired), WHATEVER)
+    """How the change to it has ended, with consent to drop queues if it needs that."""
+    try:
+        _begin(service, desired, drop_queues=False)
+    except QueuesError:
+        _begin(service, desired, drop_queues=True)
     wait_for(lambda: not service.changes.all_under_way())
     return str(service.changes.all()[0]["state"])
+
+
+def _begin(service: Service, desired: JsonObject | None, *, drop_queues: bool) -> None:
+    if desired is None:
+        service.compositions.delete("c", 20, drop_queues=drop_queues)
+    else:
+        request = replace(WHATEVER, drop_queues=drop_queues)
+        service.compositions.apply(composition_from_data(desired), request)
 
 
 def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
-from speck.errors import EngineRefusedError, UnreachableError
+from speck.errors import EngineRefusedError, QueuesError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -193,8 +193,13 @@ class DuplicateMonitor:
 
 
 def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str:
-    """Apply; once nothing moves any more let all faults be over, and see how it ends."""
-    body = service.compositions.apply(composition_from_data(desired), SOON).body
+    """Apply, with consent if a queue is to be dropped; once nothing moves any more let all faults
+    be over, and see how it ends."""
+    description = composition_from_data(desired)
+    try:
+        body = service.compositions.apply(description, SOON).body
+    except QueuesError:
+        body = service.compositions.apply(description, replace(SOON, drop_queues=True)).body
     change = body["change"]
     if change is None:
         return "done"
@@ -278,7 +283,8 @@ def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
 def said_so(service: Service) -> bool:
     """Whether a plan has named what a release abandons."""
     changes = [service.changes.get(head["id"]) for head in service.changes.all()]
-    return any("; abandons" in o["reason"] for change in changes for o in change["operations"])
+    reasons = [o["reason"] for change in changes for o in change["operations"]]
+    return any("; abandons" in reason or "; drops its queue" in reason for reason in reasons)
 
 
 def all_running(desired: JsonObject) -> JsonObject:
