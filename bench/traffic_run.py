@@ -120,7 +120,8 @@ class Bench:
                 yield Deployment(self, content, stack)
             finally:
                 stack.close()
-                self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
+                path = f"/compositions/{content['name']}"
+                self.api.call("DELETE", path, wait=300, drop_queues="true")
 
     def read_crossings(self) -> dict[str, tuple[int, int]]:
         """Bytes up and down each site's uplink so far, whole packets, by the kernel's word."""

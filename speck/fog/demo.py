@@ -130,7 +130,9 @@ class Demo:
             console.print(f"{name} replay, local statistics: {round_.local}")
             console.print(f"{name} replay, global statistics: {round_.total}")
         with _step("removing the application"):
-            _await_change(client, client.destroy("traffic", revision=self._revision).get("change"))
+            # the readers have taken all, which no MQTT broker tells
+            removal = client.destroy("traffic", revision=self._revision, drop_queues=True)
+            _await_change(client, removal.get("change"))
         return {
             "jobs": jobs,
             "sites": len(self._fog.sites()),

@@ -237,7 +237,9 @@ class Speck:
 
     def delete(self, name: str) -> None:
         """Remove a composition and wait until it is gone."""
-        self.call("DELETE", f"/compositions/{name}", 204, params={"wait": 120})
+        self.call(
+            "DELETE", f"/compositions/{name}", 204, params={"wait": 120, "drop_queues": "true"}
+        )
         self.compositions.pop(name, None)
 
     def job(self, name: str) -> JsonObject:

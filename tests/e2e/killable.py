@@ -127,7 +127,9 @@ class Killable:
         return change
 
     def remove(self) -> None:
-        answer = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
+        answer = self.call(
+            "DELETE", f"/compositions/{self.name}", params={"wait": 120, "drop_queues": "true"}
+        )
         assert answer.status_code == 204, answer.text
 
     # -- what is on the engines -----------------------------------------------------------

@@ -98,5 +98,7 @@ def test_a_restored_service_takes_over_a_job_that_moved_after_the_backup(
         flow.go_on()
         await_each_once(flow.end(), out)
         stack.close()
-        answer = second.call("DELETE", f"/compositions/{NAME}", params={"wait": 120})
+        answer = second.call(
+            "DELETE", f"/compositions/{NAME}", params={"wait": 120, "drop_queues": "true"}
+        )
         assert answer.status_code == 204, answer.text
