@@ -19,7 +19,7 @@ from tests.service_helpers import LIMIT_S, composition, job_body
 
 SITES = ("edge-a", "edge-b")
 SCOPES = ("one", "two", "three", "~P", "~Q")
-ALL = Request(wait_s=LIMIT_S, force=True, adopt=True)
+ALL = Request(wait_s=LIMIT_S, force=True, adopt=True, drop_queues=True)
 SEEDS, STEPS = 12, 25
 
 Edges = dict[str, list[tuple[tuple[str, str], tuple[str, str]]]]
@@ -70,7 +70,7 @@ def apply(service: Service, scope: str, description: CompositionDescription) -> 
         return
     (job,) = description.jobs
     try:
-        service.jobs.put(job.job_name, job, LIMIT_S)
+        service.jobs.put(job.job_name, job, LIMIT_S, drop_queues=True)
     except NotFoundError:
         service.jobs.post(job, LIMIT_S)
 
@@ -81,7 +81,7 @@ def step(service: Service, dice: random.Random, accepted: Edges) -> None:
     if dice.random() < 0.25:
         if scope in accepted:
             if scope.startswith("~"):
-                service.jobs.delete(scope[1:], LIMIT_S)
+                service.jobs.delete(scope[1:], LIMIT_S, drop_queues=True)
             else:
                 service.compositions.delete(scope, LIMIT_S, drop_queues=True)
             del accepted[scope]
