@@ -47,7 +47,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
-    readers = _list_readers(draft, old.job.sink)
+    readers = _list_noted_readers(draft, old.job.sink)
     operation = Forget(
         old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
     )
@@ -65,8 +65,7 @@ def note(draft: Draft, decision: Decision) -> None:
     own = _make_own_sink(draft, decision)
     if old is None or new is None or own not in _find_sinks_left(draft, decision):
         return
-    readers = find_staying_readers(draft, old.job.sink)
-    readers += _list_readers(draft, old.job.sink, outside=True)
+    readers = _list_noted_readers(draft, old.job.sink)
     drains = draft.drains_of[own]
     if old.job.sink.broker == new.sink.broker and (readers or drains):
         after = [*ids([decision.stop_id]), *drains]
@@ -104,7 +103,7 @@ def clear(draft: Draft, decision: Decision) -> list[int]:
         drains = [step for sink in sinks for step in draft.drains_of[sink]]
         before = steps[-1:]
         after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
-        readers = _list_readers(draft, link)
+        readers = _list_noted_readers(draft, link)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers)
         steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
     return steps
@@ -126,11 +125,12 @@ def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
     return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
 
 
-def _list_readers(draft: Draft, link: Link, *, outside: bool = False) -> tuple[str, ...]:
-    """Client ids of all sessions on a link, or of those of readers outside speck. Numbers are
-    stored also with sessions that the plan releases: a release may be refused, or not come."""
-    sessions = (s for s in draft.inventory.sessions if s.link == link)
-    return tuple(sorted(s.client_id for s in sessions if not outside or s.job_name is None))
+def _list_noted_readers(draft: Draft, link: Link) -> tuple[str, ...]:
+    """Client ids of the sessions with which the numbers of a link's sinks are stored: of jobs that
+    stay its readers, and of readers outside speck, also of those that the plan releases, since a
+    release may be refused."""
+    outside = (s for s in draft.inventory.sessions if s.link == link and s.job_name is None)
+    return (*find_staying_readers(draft, link), *sorted(s.client_id for s in outside))
 
 
 def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
