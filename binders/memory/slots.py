@@ -103,7 +103,8 @@ class MemoryJob:
         """Run all tasks: hold the session, and begin an epoch above any in the restored state."""
         self.state = RunState.RUNNING
         if self.wiring is not None:
-            self.epoch = max(self.epoch + 1, (self.wiring.attempt << 32) + 1)
+            shift = 32 if self.wiring.attempt < 1 << 31 else 10  # stored numbers have 64 bits
+            self.epoch = max(self.epoch + 1, (self.wiring.attempt << shift) + 1)
             self.ledger.take_over(self.wiring.taken)
             self._session(self.wiring)
 
