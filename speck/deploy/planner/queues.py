@@ -15,6 +15,7 @@ from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.sessions import is_held_elsewhere
 from speck.deploy.planner.sinks import list_sinks
 from speck.model.incarnation import Session
+from speck.model.job import DesiredState
 from speck.model.observation import RunState
 from speck.model.plan import Plan, Release, Reserve, Step
 from speck.model.queue import Count, DroppedQueue, count_unread
@@ -38,7 +39,9 @@ def mark_queues(draft: Draft) -> list[DroppedQueue]:
         messages, count = _count(draft, session)
         reason = "left" if messages == 0 else "left; drops its queue"
         sinks = list_sinks(draft, session.link)
-        operation = replace(step.operation, abandons=messages, guarded=draft.drain, sinks=sinks)
+        operation = replace(
+            step.operation, abandons=messages, guarded=_is_guarded(draft, session), sinks=sinks
+        )
         draft.steps[position] = replace(step, operation=operation, reason=reason)
         if messages != 0:
             place = session.site, session.link.topic
@@ -46,6 +49,14 @@ def mark_queues(draft: Draft) -> list[DroppedQueue]:
                 DroppedQueue(session.client_id, session.job_name, *place, messages, count, why)
             )
     return queues
+
+
+def _is_guarded(draft: Draft, session: Session) -> bool:
+    """Whether a session is kept if something has come by the time of its release. Not that of a job
+    which is to run elsewhere: what it has to read first is decided with the plan (`backlog.py`),
+    and what comes during the change is for the new wiring."""
+    job = draft.wanted_jobs.get(session.job_name or "")
+    return draft.drain and (job is None or job.state is not DesiredState.RUNNING)
 
 
 def keep_queues(plan: Plan) -> Plan | None:
