@@ -288,7 +288,7 @@ def test_a_released_session_that_a_killed_broker_brings_back_is_released_again(
     apply(watched, STOPPED)
     look(watched)
     broker("edge-a").autosave()
-    watched.service.compositions.delete("c", 30)
+    watched.service.compositions.delete("c", 30, drop_queues=True)
     look(watched)
     if seen:
         look(watched)
@@ -305,7 +305,7 @@ def test_a_session_that_is_used_again_is_not_released(watched: Watched) -> None:
     apply(watched, job_body("A"))
     apply(watched, STOPPED)
     look(watched)
-    watched.service.compositions.delete("c", 30)
+    watched.service.compositions.delete("c", 30, drop_queues=True)
     look(watched)
     apply(watched, STOPPED)
     broker("edge-a").autosave()
