@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speck.analyzer.links import join_links
+from speck.analyzer.result import render_jobs
 from speck.model.values import JsonObject
 from speck.placement.model import Kind, Limits, Problem
 from speck.placement.places import Condition
@@ -17,6 +19,7 @@ from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import lay_out
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, site_from_data
+from tests import rows_of_jobs
 from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 from tests.placement_problems import limit_memory, random_problem
@@ -179,6 +182,72 @@ def test_no_move_rests_on_a_figure_without_evidence(seed: int, name: str) -> Non
     assert all(layout.links[link] == link.site for link in links)
 
 
+# -- from what was measured of each job --------------------------------------------------------
+
+
+def make_measured_case(chance: random.Random) -> tuple[Question, set[str]]:
+    """The merge of three edges, from rows of jobs of which some are missing, weak or wrong; and the
+    jobs of which enough is known. Links, origins and the ranking are those of the analyzer."""
+    rows, known = [], set()
+    brokers = {topic: chance.choice(SITES) for topic in ("clean-a", "clean-b", "clean-c", "all")}
+    wires = [(f"clean-{e}", (f"edge-{e}", "raw"), f"clean-{e}") for e in "abc"]
+    wires += [(f"pass-{e}", (brokers[f"clean-{e}"], f"clean-{e}"), "all") for e in "abc"]
+    wires.append(("merge", (brokers["all"], "all"), "total"))
+    bodies = []
+    for name, (source_site, source), sink in wires:
+        site_of_sink = brokers.get(sink, "cloud")
+        rate = 300.0 if name == "merge" else 100.0
+        where = {"source_site": source_site, "source_topic": source}
+        where |= {"sink_site": site_of_sink, "sink_topic": sink}
+        bodies.append(job_body(name, chance.choice(SITES), **where))
+        row = rows_of_jobs.job(
+            name,
+            site=bodies[-1]["site"],
+            in_rate=rate,
+            bytes_in_rate=50 * rate,
+            out_rate=rate,
+            bytes_out_rate=50 * rate,
+            selectivity=1.0,
+            reference_cores=0.001 * rate,
+            source_is_input=source == "raw",
+            **where,
+        )
+        fate = chance.random()
+        if fate < 0.06:
+            continue
+        if fate < 0.12:  # a burst after an outage, seen by two samples
+            row |= {"evidence": "insufficient", "rate_evidence": "insufficient"}
+            row |= {"in_rate": 3 * rate, "bytes_in_rate": 150 * rate, "rate_why": ["2 pairs"]}
+        else:
+            known.add(name)
+        rows.append(row)
+    inputs = [{"site": f"edge-{e}", "topic": "raw"} for e in "abc"]
+    outputs = [{"site": "cloud", "topic": "total"}]
+    composition = {"name": "c", "jobs": bodies, "inputs": inputs, "outputs": outputs}
+    ranked = rows_of_jobs.rank(rows, [rows_of_jobs.site(name) for name in SITES])
+    body = analysis(render_jobs(rows), SITES, join_links(rows, []), ranking=ranked)
+    sites = {name: site_from_data(site_body(name)) for name in SITES}
+    conditions = {name: Condition(free=9) for name in SITES}
+    wiring = wire(composition_from_data(composition), sites)
+    return pose_question(wiring, "c", body, sites, conditions, Limits()), known
+
+
+@settings(deadline=None, max_examples=300)
+@given(SEEDS, st.sampled_from(sorted(POLICIES)))
+def test_no_move_rests_on_a_job_of_which_too_little_is_known(seed: int, name: str) -> None:
+    question, known = make_measured_case(random.Random(seed))
+    layout = lay_out(question, POLICIES[name].place(question.problem).sites)
+    unknown = [job for job in question.wiring.jobs if job.name not in known]
+    shut = {at for job in unknown for at in (job.site, job.sink.site)}
+    for job in question.wiring.jobs:
+        to = layout.jobs[job.name]
+        assert to == job.site or (job.name in known and to not in shut)
+    for link, to in layout.links.items():
+        assert to == link.site or to not in shut
+        if any(link == job.sink for job in unknown):
+            assert to == link.site
+
+
 def test_some_of_these_cases_move_jobs_and_some_close_sites() -> None:
     """Otherwise the properties above would hold for nothing."""
     moves, closed = 0, 0
@@ -188,3 +257,10 @@ def test_some_of_these_cases_move_jobs_and_some_close_sites() -> None:
         moves += any(sites[job.name] != job.site for job in question.wiring.jobs)
         closed += bool(question.closed)
     assert moves > 10 and closed > 10
+    moves = 0
+    for seed in range(60):
+        question, known = make_measured_case(random.Random(seed))
+        sites = POLICIES["ranked"].place(question.problem).sites
+        is_moved = any(sites[job.name] != job.site for job in question.wiring.jobs)
+        moves += is_moved and len(known) < len(question.wiring.jobs)
+    assert moves > 10
