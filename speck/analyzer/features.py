@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract
+from speck.analyzer.incarnations import JOBS_CHOSEN, MEAN_RATES
 from speck.analyzer.memory import STATE_FACTOR
 from speck.analyzer.rates import (
-    JOBS_CHOSEN,
-    MEAN_RATES,
     MIN_BUSY_S,
     SUBTASK_RATES,
     TRUE_OUTPUT,

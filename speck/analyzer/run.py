@@ -17,6 +17,7 @@ from speck.analyzer import (
     clean,
     features,
     forecast,
+    incarnations,
     links,
     ranking,
     rates,
@@ -190,7 +191,7 @@ def _analyse_sums(
     rated = _materialise(rates.rate_jobs(of_tasks, varied))
     used, chosen = _run_at_once(
         lambda: _materialise(sites.add_use(polled, rated)),
-        lambda: _materialise(rates.choose_incarnations(rated, plans)),
+        lambda: _materialise(incarnations.choose_incarnations(rated, plans)),
     )
     described = features.describe_jobs(chosen, plans, used, find_lags(ends))
     job_rows, site_rows, end_rows, plan_rows, samples = _run_at_once(

@@ -124,6 +124,10 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *running("fresh", begin=580.0, looks=3, attempt=2, busy=0.01),
         *running("rebuilt", looks=31, busy=0.4),
         *running("rebuilt", begin=310.0, looks=30, attempt=2, rate=1.0, busy=0.001),
+        *running("caught-up", looks=21),
+        *running("caught-up", begin=300.0, looks=31, rate=400 / 3, busy=0.8 / 3, attempt=2),
+        *running("just-back", looks=21),
+        *running("just-back", begin=520.0, looks=2, rate=400.0, attempt=2),
         *running("crowded", host_cpu=0.9),
         *running("slow", "edge-slow", busy=0.8),
         *running("choked", "edge-quota", busy=0.96),
@@ -171,6 +175,27 @@ def test_the_cost_is_right_whatever_became_of_the_rows(analysis: JsonObject, nam
     assert row["true_processing_rate"] == pytest.approx(500)
     assert row["true_output_rate"] == pytest.approx(250)
     assert row["utilisation"] == pytest.approx(0.2)
+
+
+def test_what_a_job_catches_up_with_after_an_outage_is_not_its_rate(analysis: JsonObject) -> None:
+    """100 records/s for 200 s, none for 100 s, then those that had waited, too."""
+    row = job(analysis, "caught-up")
+    assert row["covered"] == pytest.approx(500 / 600)
+    assert row["rate_evidence"] == "sufficient"
+    assert row["in_rate"] == pytest.approx(100, rel=0.01)
+    assert row["out_rate"] == pytest.approx(50, rel=0.01)
+    assert row["core_s_per_record"] == pytest.approx(0.002)  # of the incarnation that runs
+    assert row["true_processing_rate"] == pytest.approx(500, rel=0.01)
+
+
+def test_rates_of_two_samples_are_no_evidence(analysis: JsonObject) -> None:
+    """Its newest incarnation was seen twice; the older one was not seen for most of the time."""
+    row = job(analysis, "just-back")
+    assert (row["rate_evidence"], row["evidence"]) == ("insufficient", "insufficient")
+    assert row["rate_why"] == [
+        "1 usable pairs of samples",
+        "measured for 40 % of the time since it was first seen",
+    ]
 
 
 def test_flink_placements_rate_is_records_sent_by_busy_time(analysis: JsonObject) -> None:
