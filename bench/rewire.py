@@ -86,6 +86,8 @@ CHECKPOINT_S = 1.0
 KILL_WITHIN_S = 2.0
 PATIENCE_S, PATIENCE_KILLED_S = 180.0, 400.0
 """Until a change is done, and again until what was published after it is out."""
+ALL_S = 900.0
+"""Until all is out at an end: for a reader that was away that is everything."""
 _OVER = ("done", "failed", "cancelled")
 _PLANS_SHOWN = 3
 
@@ -303,7 +305,7 @@ def run(
             late = [Output(brokers[place[0]], name, place, ABSENT) for place in (OUT, OUT2)]
             current.ends = [*ends, *map(stack.enter_context, late)]
         for end in current.ends:
-            end.await_all(published)
+            end.await_all(published, timeout_s=ALL_S)
         result = _result(current, delivery, published, witness, fault)
     api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true")
     return result
