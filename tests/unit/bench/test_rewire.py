@@ -9,6 +9,9 @@ from itertools import pairwise
 
 import pytest
 
+from bench.common import RESULTS
+from bench.page.result import Result
+from bench.page.rewire import SECTION
 from bench.rewire import Change, Noted, faults_of, spread, under_way_in
 from bench.taps import Stamps
 from bench.wirings import (
@@ -147,3 +150,20 @@ def test_what_each_mode_promises(result: JsonObject, faults: list[str]) -> None:
 def test_silences_are_told_by_nearest_rank() -> None:
     assert spread([3.0, 1.0, 2.0]) == {"p50": 2.0, "p95": 3.0, "max": 3.0, "of": 3}
     assert spread([]) == {"p50": None, "p95": None, "max": None, "of": 0}
+
+
+def test_the_page_tells_readers_that_were_away_and_that_they_are_not_measured() -> None:
+    stored = json.loads((RESULTS / "rewire.json").read_text())
+    stored.pop("absent_readers", None)
+    without = Result(stored, "rewire.json")
+    assert "Not measured yet" in SECTION.figures(without)
+    killed = {"engine": 0, "broker": 10, "service": 0}
+    away = {**stored["with_kills"], "changes": 10, "lost": 0, "killed": killed}
+    more = {"absent_readers": away, "wanted_absent_kills": 10}
+    measured = Result({**stored, **more}, "rewire.json")
+    assert "10 kills of brokers" in SECTION.figures(measured)
+    assert SECTION.claims is not None
+    claims = {claim.name: claim.ok for claim in SECTION.claims(measured)}
+    assert claims["changes done, exactly_once, brokers killed, readers away"]
+    assert claims["lost, exactly_once, brokers killed, readers away"]
+    assert not any("away" in claim.name for claim in SECTION.claims(without))
