@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from speck.api.access import ACCESS
 from speck.api.context import EXTENSION, Context
 from speck.api.places import Holder
 from speck.api.problems import status_of
@@ -33,6 +34,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
+from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 from tests.waiting import wait_for
 
@@ -216,7 +218,7 @@ def late_start(bench: Bench) -> None:
 def test_what_a_viewer_reads_writes_no_byte(bench: Bench) -> None:
     bench.add_sites()
     late_start(bench)
-    bench.jar.write_bytes(bench.jar.read_bytes() + b" ")  # another one than was accepted
+    bench.jar.write_bytes(jar_bytes(b"another one than was accepted"))
     (change,) = (it["id"] for it in bench.client.get("/changes").json["changes"])
     (artifact,) = (it["sha256"] for it in bench.client.get("/artifacts").json["artifacts"])
     named = {
@@ -232,6 +234,8 @@ def test_what_a_viewer_reads_writes_no_byte(bench: Bench) -> None:
         begin = next((begin for begin in named if path.startswith(f"{begin}<")), None)
         if "GET" not in (rule.methods or ()) or ("<" in path and begin is None):
             continue
+        if ACCESS["GET", path].logged:
+            continue  # a line in the audit log
         if begin is not None:
             path = re.sub("<[^>]*>", named[begin], path, count=1)
         if "<" not in path and bench.client.get(path).status_code == 200:
