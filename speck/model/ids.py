@@ -97,6 +97,6 @@ def job_digits(installation: str, composition: str, job_name: str) -> str:
 def producer_epoch(generation: int, attempt: int) -> int:
     """The epoch of the sequence numbers of one incarnation's sink. It is the attempt in the first
     generation, and higher than all earlier ones after a restore, whose attempts may repeat those
-    of incarnations that were started after the backup. Generations are milliseconds: a thousand
-    attempts in each cannot be reached."""
-    return (generation - 1) * 1000 + attempt
+    of incarnations that were started after the backup: generations are milliseconds, and no start
+    takes less. Sinks shift it by 22 bits, which 64 bits have room for until 2089."""
+    return generation - 1 + attempt

@@ -34,8 +34,9 @@ public final class MqttSink
                 SupportsWriterState<byte[], MqttSink.State>,
                 SupportsCommitter<Committable> {
     private static final long serialVersionUID = 1L;
-    private static final long FIRST_SPREAD = 1L << 31;
-    private static final long NEXT_SPREAD = 1L << 24; // small: an attempt has room for many
+    private static final int SPREAD_BITS = 22; // attempts of a restored store have 38 bits
+    private static final long FIRST_SPREAD = 1L << (SPREAD_BITS - 1);
+    private static final long NEXT_SPREAD = 1L << 14; // small: an attempt has room for many
 
     private final LinkConfig link;
     private final long attempt;
@@ -114,7 +115,7 @@ public final class MqttSink
      * engine.
      */
     long chooseEpoch(RandomGenerator random, Collection<State> restored) {
-        long epoch = (attempt << 32) + random.nextLong(FIRST_SPREAD);
+        long epoch = (attempt << SPREAD_BITS) + random.nextLong(FIRST_SPREAD);
         for (State state : restored) {
             if (state.epoch >= epoch) {
                 epoch = state.epoch + 1 + random.nextLong(NEXT_SPREAD);
