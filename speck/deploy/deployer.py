@@ -90,14 +90,15 @@ class Deployer:
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
         readers_stopped: frozenset[str] = frozenset(),
+        has_read: frozenset[str] = frozenset(),
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
-        other compositions only if the user `sees` these. For `drop_queues`, `leave`,
-        `stopped` and `readers_stopped` see `speck.deploy.planner.plan`."""
+        other compositions only if the user `sees` these. For `drop_queues`, `leave`, `stopped`,
+        `readers_stopped` and `has_read` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
         stored = self._read_inventory(scope, adopted_jobs)
@@ -141,6 +142,7 @@ class Deployer:
             leave=leave,
             stopped=stopped,
             readers_stopped=readers_stopped,
+            has_read=has_read,
         )
         return replace(
             prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, running=running
@@ -204,6 +206,7 @@ class Deployer:
                 leave=change.leave,
                 stopped=change.stopped,
                 readers_stopped=change.readers_stopped,
+                has_read=change.has_read,
             )
             self.accept(prepared_plan)
         result = prepared_plan.plan
@@ -224,6 +227,7 @@ class Deployer:
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
         readers_stopped: frozenset[str] = frozenset(),
+        has_read: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted_jobs)}
         links = _find_links(composition, inventory)
@@ -242,6 +246,7 @@ class Deployer:
             stopped=stopped,
             readers_stopped=readers_stopped,
             stuck=frozenset(n for n, d in inventory.jobs.items() if self._is_stuck(scope, d)),
+            has_read=has_read,
             cannot_try=find_sites_lacking(self._connections, EngineCapability.TRY_MAIN, engines),
             cannot_save=find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
             apart=self._find_unshared_storage(composition, inventory),

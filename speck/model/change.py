@@ -90,6 +90,8 @@ class Change:
     anew: its `cause` and `revision`, whether it may `drop_queues`, and the jobs that it must
     `leave` alone. `earlier` are the operations of its previous plans, as they were stored.
     `left_stopped` are the jobs that the superseded change had stopped and not started again.
+    `has_read` are the client ids of the sessions that its previous plans have read first; after a
+    restart of the service they are read once more.
     """
 
     id: str
@@ -107,6 +109,7 @@ class Change:
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
     earlier: list[JsonObject] = field(default_factory=list)
+    has_read: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.operations:
@@ -140,6 +143,7 @@ class Change:
         """Close the plan that was carried out; another plan follows."""
         self.earlier += [operation.to_json() for operation in self.operations]
         self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
+        self.has_read |= self.plan.reads
         self.plan = Plan(self.plan.composition, (), ())
 
     def abandon(self) -> None:

@@ -81,6 +81,8 @@ class Incarnation:
       (None: it was cancelled, or is stateless). This state is final, too.
 
     An incarnation that its engine ended by itself is not `ended`: it should run, and is repaired.
+    One that is `ended` was stopped by a user if the state of its `job` is STOPPED, and otherwise by
+    a change that was to replace or remove it, and has not been completed.
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations published
     the last number that they sent over the same sink link. The id changes with the job's source,
@@ -169,6 +171,10 @@ class Session:
     the session was made: it holds only later messages. `fed_outside`: programs outside speck write
     to the link, or nobody whom speck knows of; their messages are not counted.
 
+    `job` is the reader as it was to run when the session was reserved, or as it began to read it
+    since then (`begun`). A change may end before its readers begin: what waits in the session is
+    for the job in this form, whatever is wanted next.
+
     `drained`: its reader has taken everything that was meant for it and has been stopped, on a
     link that its producers have left. Later messages are meant for other readers: before such a
     session is used again, it is made anew.
@@ -188,6 +194,8 @@ class Session:
     beside: bool = False
     since: tuple[tuple[str, int, int], ...] = ()
     fed_outside: bool = False
+    job: Job | None = None
+    begun: bool = False
 
     @property
     def reader(self) -> str:

@@ -79,8 +79,10 @@ class Reserve:
     """Create a reader's session on a link before any producer writes to the link.
 
     `follows` is the client id of another session there whose reader is to be succeeded. With
-    `renewed` the plan has ended a session of that client id before. `sinks` are the client ids of
-    those who write to the link already; `fed_outside`: see `speck.model.incarnation.Session`.
+    `renewed` the plan has ended a session of that client id before; with `fresh` one may be there,
+    with messages that are for others. `sinks` are the client ids of those who write to the link
+    already; `fed_outside`: see `speck.model.incarnation.Session`. `job` is the reader as it is to
+    run.
     """
 
     kind: ClassVar[str] = "reserve"
@@ -93,6 +95,8 @@ class Reserve:
     renewed: bool = False
     sinks: tuple[str, ...] = ()
     fed_outside: bool = False
+    job: Job | None = None
+    fresh: bool = False
 
     def __str__(self) -> str:
         return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
@@ -149,7 +153,8 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop an incarnation with a savepoint. With `final` it has drained a link that all producers
-    have left for good: later messages are meant for other readers."""
+    have left for good: later messages are meant for other readers. With `pauses` it is to stay
+    stopped."""
 
     kind: ClassVar[str] = "stop"
     site: str
@@ -157,6 +162,7 @@ class Stop:
     attempt: int
     engine_job_id: str
     final: bool = False
+    pauses: bool = False
 
     def __str__(self) -> str:
         return f"stop {self.job_name} on {self.site}"
@@ -164,7 +170,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel an incarnation whose state is no longer needed. `final`: see `Stop`."""
+    """Cancel an incarnation whose state is no longer needed. `final`, `pauses`: see `Stop`."""
 
     kind: ClassVar[str] = "cancel"
     site: str
@@ -172,6 +178,7 @@ class Cancel:
     attempt: int
     engine_job_id: str
     final: bool = False
+    pauses: bool = False
 
     def __str__(self) -> str:
         return f"cancel {self.job_name} on {self.site}"
@@ -375,7 +382,8 @@ class Plan:
 
     A plan that `goes_on` is only the first part: once it is carried out, the change is planned
     again (see `speck.deploy.planner.backlog`). `queues` are those that it drops; a plan that
-    drops any needs the user's consent.
+    drops any needs the user's consent. `reads` are the client ids of the sessions that it reads
+    first.
     """
 
     composition: str
@@ -383,6 +391,7 @@ class Plan:
     steps: tuple[Step, ...]
     goes_on: bool = False
     queues: tuple[DroppedQueue, ...] = ()
+    reads: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:

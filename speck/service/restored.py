@@ -276,7 +276,7 @@ class Restored:
         client_id = source_client_id(self._records.installation, job.job_name, job.source)
         if self._records.session(scope, client_id, job.source_site) is not None:
             return {}
-        session = Session(client_id, job.source, job.source_site, job.job_name)
+        session = Session(client_id, job.source, job.source_site, job.job_name, job=job, begun=True)
         return self._records.put_session(scope, session)
 
     def _make_unknown(

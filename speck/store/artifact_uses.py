@@ -26,6 +26,11 @@ def find_uses(records: Records) -> Mapping[str, list[JsonObject]]:
                 uses[sha256].append(_use(scope, None, revision))
     for (scope, job_name), incarnation in records.all_incarnations().items():
         uses[incarnation.job.jar].append(_use(scope, job_name, None))
+    for scope, session in records.all_sessions():  # what waits there may be for another version
+        if session.job is not None:
+            use = _use(scope, session.job_name, None)
+            if use not in uses[session.job.jar]:
+                uses[session.job.jar].append(use)
     return uses
 
 

@@ -130,7 +130,8 @@ class DeployedIndex:
         if session is None:
             self._sessions.drop((scope, key))
         else:
-            marks = session.link, session.client_id
+            jars = (session.job.jar,) if session.job is not None else ()
+            marks = session.link, session.client_id, *jars
             self._sessions.put((scope, key), session, session.site, *marks)
 
     def incarnation(self, scope: str, job_name: str) -> Incarnation | None:
@@ -150,8 +151,8 @@ class DeployedIndex:
         return self._incarnations.marked(link)
 
     def uses_jar(self, sha256: str) -> bool:
-        """Whether an incarnation was started from a jar."""
-        return self._incarnations.has_mark(sha256)
+        """Whether an incarnation was started from a jar, or the reader of a session is to be."""
+        return self._incarnations.has_mark(sha256) or self._sessions.has_mark(sha256)
 
     def all_incarnations(self) -> Mapping[Key, Incarnation]:
         """(scope, job name) -> incarnation, in this order; not a copy."""

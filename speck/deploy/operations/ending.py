@@ -11,15 +11,14 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import DuplicateJobError
 from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, StartState
-from speck.model.job import Job
+from speck.model.job import DesiredState, Job
 from speck.model.observation import EngineJob
-from speck.model.plan import Cancel, Fence
+from speck.model.plan import Cancel, Fence, Stop
 from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
     """End an incarnation at once, without a savepoint."""
-    final = isinstance(operation, Cancel) and operation.final
     engine = context.connections.engine(operation.site)
     engine.cancel(operation.engine_job_id)
 
@@ -30,7 +29,7 @@ def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
     return Waiting(
         operation.site,
         is_gone,
-        lambda: Done(put_ended(context, operation.job_name, None, final=final)),
+        lambda: Done(put_ended(context, operation, None)),
         context.patience.start_s,
         lambda: f"cannot cancel {operation.job_name}: the engine still lists it",
     )
@@ -49,23 +48,30 @@ def fence(context: Context, operation: Fence) -> Outcome:
     return cancel(context, operation)
 
 
-def put_ended(
-    context: Context, job_name: str, savepoint: str | None, *, final: bool = False
-) -> Batch:
-    """The writes for an incarnation that speck has ended; `final`: its session is drained."""
-    incarnation = context.find_incarnation(job_name)
+def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Batch:
+    """The writes for an incarnation that speck has ended, and for its session."""
+    incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
-    result = replace(incarnation, end=EndState.ENDED, savepoint=savepoint)
+    is_final = not isinstance(operation, Fence) and operation.final
+    is_paused = not isinstance(operation, Fence) and operation.pauses
+    state = DesiredState.STOPPED if is_paused else DesiredState.RUNNING
+    job = replace(incarnation.job, state=state)
+    result = replace(incarnation, job=job, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
-    batch = context.records.put_incarnation(context.scope, result)
-    return {**batch, **_put_drained(context, incarnation.job)} if final else batch
+    return {
+        **context.records.put_incarnation(context.scope, result),
+        **put_begun(context, incarnation.job, drained=is_final),
+    }
 
 
-def _put_drained(context: Context, job: Job) -> Batch:
+def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
+    """The writes for the session that an incarnation has begun to read."""
     records = context.records
     client_id = source_client_id(records.installation, job.job_name, job.source)
     session = records.session(context.scope, client_id, job.source_site)
     if session is None:
         return {}
-    return records.put_session(context.scope, replace(session, drained=True))
+    drained = drained or session.drained
+    result = replace(session, job=job, begun=True, drained=drained)
+    return records.put_session(context.scope, result) if result != session else {}

@@ -22,7 +22,8 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     adoption has kept it for this one."""
     broker = context.connections.broker(operation.site)
     former = context.records.session(context.scope, operation.client_id, operation.site)
-    known = former if former is not None and former.usable else None
+    is_new = operation.fresh or former is None or not former.usable
+    known = None if is_new else former
     view = broker.view() if operation.sinks and known is None else None
     session = Session(
         operation.client_id,
@@ -35,13 +36,14 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         owed=known.owed if known else (),
         since=known.since if known else (),
         fed_outside=operation.fed_outside,
+        job=operation.job,
     )
     context.records.write(context.records.put_session(context.scope, session))
     kept = context.records.kept_sessions
     is_kept = kept.has(operation.client_id, operation.site)
-    is_new = (former is None or not former.usable) and not is_kept
     # an outside reader may have made its session itself: what waits in it is not speck's to drop
-    fresh = is_new and (operation.renewed or operation.job_name is not None)
+    may_drop = operation.renewed or operation.job_name is not None
+    fresh = is_new and not is_kept and may_drop
     existed = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh)
     if view is not None and not existed:
         reports = (view.find_sent(operation.link.topic, sink) for sink in operation.sinks)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from speck.deploy.operations.connecting import source_connected
 from speck.deploy.operations.context import Context, hiding
+from speck.deploy.operations.ending import put_begun
 from speck.deploy.operations.links import note_owed
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
@@ -151,7 +152,11 @@ def _submit(
             raise
     # From now on, an engine that does not know the id has forgotten the job.
     incarnation = replace(incarnation, start=StartState.ACCEPTED)
-    context.records.write(context.records.put_incarnation(context.scope, incarnation))
+    with context.noting:
+        context.records.write(
+            context.records.put_incarnation(context.scope, incarnation),
+            put_begun(context, operation.job),
+        )
     return incarnation
 
 

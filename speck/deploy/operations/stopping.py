@@ -169,8 +169,8 @@ class Stopping:
         next start looks for it."""
         name, site = self.operation.job_name, self.operation.site
         if (savepoint := self._find_savepoint(state)) is not None:
-            return Done(put_ended(self.context, name, savepoint, final=self.operation.final))
-        batch = put_ended(self.context, name, None, final=self.operation.final)
+            return Done(put_ended(self.context, self.operation, savepoint))
+        batch = put_ended(self.context, self.operation, None)
         if gave_up is None:
             return Done(batch)
         event = self.context.records.event(

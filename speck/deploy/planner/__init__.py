@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from speck.deploy.planner.backlog import find_postponed, find_waiting, keep_sessions
+from speck.deploy.planner.backlog import Backlog, find_postponed, find_waiting, keep_sessions
 from speck.deploy.planner.cuts import note_cuts
 from speck.deploy.planner.decisions import decide, leave_alone
 from speck.deploy.planner.draft import Decision, Draft, ids
@@ -54,7 +54,6 @@ from speck.deploy.planner.state_losses import note_state_losses
 from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
-from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import Observation
 from speck.model.plan import Action, JobChange, Plan
@@ -77,6 +76,7 @@ def plan(
     apart: frozenset[tuple[str, str]] = frozenset(),
     leave: frozenset[str] = frozenset(),
     stopped: frozenset[str] = frozenset(),
+    has_read: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
@@ -90,7 +90,8 @@ def plan(
     be transferred. Jobs in `leave` stay as they are, whatever is desired. `stopped` are jobs that
     the change has stopped already, if it is planned again: the former incarnation comes back if
     their start fails. `readers_stopped` are all that it has stopped: they ran until then, and what
-    came afterwards to the links that they have left is not a queue to ask about.
+    came afterwards to the links that they have left is not a queue to ask about. `has_read` are the
+    client ids of sessions that it has read first, and does not read again.
     """
     options: dict[str, Any] = {
         "drain": not drop_queues,
@@ -104,7 +105,8 @@ def plan(
     inputs = (inventory, observation, installation, outside_readers, outside_sinks or {})
     draft = _make_draft(desired, *inputs, **options, leave=leave)
     match_readers(draft)
-    waiting = {} if leave or drop_queues else find_waiting(draft)
+    backlog = Backlog() if leave or drop_queues else find_waiting(draft, has_read)
+    waiting = backlog.jobs
     postponed = [] if leave or drop_queues or waiting else find_postponed(draft)
     draft.sessions += postponed
     draft.links_read |= {session.link for session in postponed}
@@ -115,21 +117,29 @@ def plan(
         draft = _make_draft(first, *inputs, **options, leave=rest)
         draft.backlog_only, draft.kept_jobs, leave = True, rest, rest
         keep_sessions(draft, then)
-        later_queues = _find_later_queues(then, waiting)
+        draft.handed_back = backlog.handed_back
+        draft.predecessors |= backlog.handed_back
+        draft.first_readers |= backlog.renewed
+        later_queues = _find_later_queues(then, backlog)
     names = sorted(draft.wanted_jobs.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
-    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed), queues)
+    goes_on, reads = bool(draft.steps and (waiting or postponed)), frozenset(backlog.reads)
+    return Plan(desired.name, changes, tuple(draft.steps), goes_on, queues, reads)
 
 
-def _find_later_queues(then: Draft, waiting: Mapping[str, Job]) -> list[DroppedQueue]:
-    """The queues that the change drops once the jobs in `waiting` have read what waits for them:
-    who asks for the change has to know them now."""
+def _find_later_queues(then: Draft, backlog: Backlog) -> list[DroppedQueue]:
+    """The queues that the change drops once the backlog has been read: who asks for the change has
+    to know them now."""
     names = sorted(then.wanted_jobs.keys() | then.inventory.jobs.keys())
     _add_steps(then, [decide(then, name) for name in names])
-    return [queue for queue in mark_queues(then) if queue.job_name not in waiting]
+    return [
+        queue
+        for queue in mark_queues(then)
+        if queue.job_name not in backlog.jobs and queue.client_id not in backlog.spared
+    ]
 
 
 def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
@@ -213,8 +223,7 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
         stop(draft, decision)
     reserve_sessions(draft, [s for s in lasting if not is_still_fed(draft, s.link)], {})
     renew_sessions(draft, ending)
-    if not draft.backlog_only:
-        hand_over(draft, decisions)
+    hand_over(draft, decisions)
     note_slot_waits(draft, decisions)
     note_circuits(draft, decisions)
     order = StartOrder(draft, decisions)

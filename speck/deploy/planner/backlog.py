@@ -9,32 +9,68 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.lineages import (
+    Lineage,
+    find_lineages,
+    is_arriving,
+    is_left_behind,
+    is_running,
+)
 from speck.deploy.planner.sessions import count_abandoned, is_still_fed
+from speck.deploy.planner.stranded import is_stranded
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
 
 
-def find_waiting(draft: Draft) -> dict[str, Job]:
-    """The jobs that have to read a link first, by name, as they should run meanwhile.
+@dataclass(slots=True)
+class Backlog:
+    """What has to be read before a plan: by which jobs, by name, as they should run meanwhile."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)
+    """The client ids of the sessions that they read."""
+    spared: set[str] = field(default_factory=set)
+    """The client ids of those, and of all sessions that hold the same messages."""
+    handed_back: dict[str, Session] = field(default_factory=dict)
+    """The session of the reader that these follow once more, by the client id of theirs."""
+    renewed: set[str] = field(default_factory=set)
+    """Client ids of sessions that may hold messages for others."""
+
+    def add(self, draft: Draft, job: Job, session: Session, lineage: Lineage | None) -> None:
+        self.jobs[job.job_name] = job
+        self.reads.add(session.client_id)
+        if lineage is not None:
+            self.spared |= {member.client_id for member in lineage.members}
+        if lineage is not None and lineage.owner != session:
+            self.handed_back[session.client_id] = lineage.owner
+        if session.drained and not is_running(draft, session):
+            self.renewed.add(session.client_id)
+
+
+def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlog:
+    """The jobs that have to read a link first, but not a session that the change `has_read`.
 
     If there are any, they get a plan of their own, which leaves everything else as it is. The next
     plan finds them as readers of that link, which they leave like any reader.
     """
-    waiting: dict[str, Job] = {}
-    count = -1
-    while count < len(waiting):  # others may have to read what one of them writes
-        count = len(waiting)
+    lineage_of = {s.client_id: each for each in find_lineages(draft) for s in each.members}
+    backlog, count = Backlog(), -1
+    while count < len(backlog.jobs):  # others may have to read what one of them writes
+        count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
-            reader = _find_first_reader(draft, session, waiting)
+            if session.client_id in has_read:
+                continue
+            lineage = lineage_of.get(session.client_id)
+            reader = _find_first_reader(draft, session, lineage, backlog.jobs)
             if reader is not None:
-                waiting[reader.job_name] = reader
-    return waiting
+                backlog.add(draft, reader, session, lineage)
+    return backlog
 
 
 def find_postponed(draft: Draft) -> list[Session]:
@@ -50,13 +86,13 @@ def find_postponed(draft: Draft) -> list[Session]:
 
 def _is_postponed(draft: Draft, session: Session) -> bool:
     reader = draft.wanted_jobs.get(session.job_name or "")
-    if draft.wants(session):
+    if reader is None or draft.wants(session) or _is_read(draft, session):
         return False
-    if reader is None or not _find_candidates(draft, session, {}) or _is_read(draft, session):
+    if not _find_candidates(draft, session, None, {}):
         return False
     reader = replace(reader, source=session.link, source_site=session.site)
     others = [job for name, job in draft.wanted_jobs.items() if name != reader.job_name]
-    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, {})
+    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, {})
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
@@ -74,14 +110,16 @@ def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
     )
 
 
-def _find_first_reader(draft: Draft, session: Session, waiting: dict[str, Job]) -> Job | None:
+def _find_first_reader(
+    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+) -> Job | None:
     """The session's reader as it has to run first; None if it need not, or cannot."""
     name = session.job_name or ""
     if name in waiting or not session.reserved or _is_read(draft, session):
         return None
-    candidates = _find_candidates(draft, session, waiting)
-    if not candidates or not _has_to_be_read(draft, session, waiting):
+    if not _has_to_be_read(draft, session, lineage, waiting):
         return None
+    candidates = _find_candidates(draft, session, lineage, waiting)
     others = [
         incarnation.job
         for other, incarnation in draft.inventory.jobs.items()
@@ -112,35 +150,53 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
     draft.links_read |= {session.link for session in draft.sessions}
 
 
-def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
-    """The forms in which the session's reader may run, the best first: as wanted, with its former
-    sink if that is read, or with its new one; as it ran, if it is no longer wanted and was lost, or
-    if it first has to read what another job writes."""
+def _find_candidates(
+    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+) -> list[Job]:
+    """The forms in which the session's reader may run, the best first: as it ran or was to run
+    there; as wanted, with its former sink if that is read, or with its new one; as it ran last, if
+    it is no longer wanted."""
     name = session.job_name or ""
     job, old = draft.wanted_jobs.get(name), draft.inventory.jobs.get(name)
+    forms = _find_unfinished_forms(draft, session, lineage, waiting)
     if job is None:
         if old is None:
-            return []
+            return forms
         comes_back = is_lost(draft, old) or _lost_its_follower(draft, session)
         again = old.job.source == session.link and _is_fed_first(draft, session.link, waiting)
-        return [old.job] if comes_back or again else []
+        return [*forms, old.job] if comes_back or again else forms
     if job.state is not DesiredState.RUNNING:
-        return []
+        return forms
     if old is None:
-        return [job]
+        return [*forms, job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
     if draft.wants(session):
-        return [before]
+        return [*forms, before]
     is_read = before.sink in draft.outside_readers or before.sink in draft.reserved_links
-    return [before, job] if is_read else [job]
+    return [*forms, before, job] if is_read else [*forms, job]
+
+
+def _find_unfinished_forms(
+    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+) -> list[Job]:
+    """The reader as it ran with the session or was to run, if a change that ended early has left
+    messages there, or if it is to read what another job writes first."""
+    if session.job is None or lineage is None:
+        return []
+    is_fed = _is_fed_first(draft, session.link, waiting)
+    if not (is_fed or is_stranded(draft, lineage, waiting)):
+        return []
+    old = draft.inventory.jobs.get(session.job_name or "")
+    form = old.job if old is not None and is_arriving(draft, session) else session.job
+    return [replace(form, state=DesiredState.RUNNING)]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
-    """Whether the session's reader runs on its link, or should run as it did."""
-    if draft.wants(session):
+    """Whether the session's reader runs on its link, or is wanted there and can go on with it as it
+    did."""
+    if draft.wants(session) and session.usable:
         return not _is_exchanged(draft, session)
-    old = draft.inventory.jobs.get(session.job_name or "")
-    return old is not None and old.job.source == session.link and is_live(draft, old)
+    return is_running(draft, session)
 
 
 def _is_exchanged(draft: Draft, session: Session) -> bool:
@@ -168,13 +224,25 @@ def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
     return [job.sink for job in jobs if job.job_name == name]
 
 
-def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> bool:
+def _has_to_be_read(
+    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+) -> bool:
     """Whether messages that no other session has may wait in the session, or may still arrive."""
     name = session.job_name or ""
+    if is_left_behind(draft, session):
+        return False
+    is_fed = _is_fed_first(draft, session.link, waiting)
+    if lineage is not None:
+        anew = is_fed and not _is_fed(draft, session.link)
+        if lineage.find_reader(waiting, anew=anew) != session:
+            return False
     if _lost_its_follower(draft, session):
         return True
-    if session.followed_by is None and _is_fed_first(draft, session.link, waiting):
-        return True
+    if lineage is not None:
+        if any(is_running(draft, each, waiting) for each in lineage.members):
+            return False
+        if is_fed or is_stranded(draft, lineage, waiting):
+            return True
     if session.drained:
         return False
     old = draft.inventory.jobs.get(name)
@@ -186,6 +254,7 @@ def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> 
     if _goes_back(draft, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended
+    has_begun = has_begun and (session.begun or session.job is None)
     if old is not None and has_begun:
         # it failed or was lost: what it took since its last checkpoint is waiting again
         is_followed = _is_followed_while_fed(draft, session) or count_abandoned(draft, session) != 0
@@ -201,6 +270,11 @@ def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str
         return False
     sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
     return sending or count_abandoned(draft, session) != 0
+
+
+def _is_fed(draft: Draft, link: Link) -> bool:
+    """Whether any job writes to the link now."""
+    return any(is_live(draft, each) for each in draft.producers.get(link, ()))
 
 
 def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:

@@ -91,11 +91,14 @@ class Draft:
     """Jobs that this change has already stopped, for starts that have not succeeded."""
     backlog_only: bool = False
     """Whether in this plan jobs only read the messages that wait for them. All other jobs stay as
-    they are, and nothing is handed over yet."""
+    they are."""
+    handed_back: dict[str, Session] = field(default_factory=dict)
+    """Those of `predecessors` that are followed in such a plan already."""
     kept_jobs: frozenset[str] = frozenset()
     """The jobs that stay as they are in such a plan."""
     first_readers: set[str] = field(default_factory=set)
-    """Client ids of the sessions that such a plan reserves, on links that its jobs write to."""
+    """Client ids of the sessions that such a plan reserves, or makes anew, on links that its jobs
+    write to."""
     cut_jobs: frozenset[str] = frozenset()
     """Jobs that stop and start again unchanged, so that all readers that leave or join their output
     change at the same record."""
@@ -111,11 +114,14 @@ class Draft:
     apart: frozenset[tuple[str, str]] = frozenset()
     reserved_links: frozenset[Link] = field(init=False)
     """The links of sessions that are reserved now."""
+    sessions_there: Mapping[str, Session] = field(init=False)
+    """All present sessions by client id."""
     _wanted: tuple[Sequence[Session], int, frozenset[tuple[str, Link]]] = field(
         init=False, default=((), 0, frozenset())
     )
 
     def __post_init__(self) -> None:
+        self.sessions_there = {s.client_id: s for s in self.inventory.sessions}
         self.reserved_links = frozenset(s.link for s in self.inventory.sessions if s.reserved)
 
     def wants(self, session: Session) -> bool:

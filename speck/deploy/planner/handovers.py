@@ -9,9 +9,9 @@ messages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.lineages import find_owner, index_job_sessions
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -27,8 +27,8 @@ def match_readers(draft: Draft) -> None:
     first, then those of the same class, then by name. A new reader without a partner follows the
     last one that leaves: it continues from there beside the others.
     """
-    there = _index_job_sessions(draft.inventory.sessions)
-    wanted_sessions = _index_job_sessions(draft.sessions)
+    there = index_job_sessions(draft.inventory.sessions)
+    wanted_sessions = index_job_sessions(draft.sessions)
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
     for session in there.values():
@@ -37,11 +37,11 @@ def match_readers(draft: Draft) -> None:
             leaving[session.link].append(session)
     for session in wanted_sessions.values():
         former = there.get(session.client_id)
-        if former is None or not former.usable:
+        owner = find_owner(former, there) if former is not None else None
+        if former is None or owner is None or not former.usable:
             coming[session.link].append(session)
             continue
-        owner = find_owner(former, there)
-        if owner is None or owner is former:
+        if owner is former:
             continue
         if owner.client_id in wanted_sessions:
             draft.renewed_sessions.add(former.client_id)
@@ -50,23 +50,6 @@ def match_readers(draft: Draft) -> None:
             leaving[former.link] = [s for s in leaving[former.link] if s != owner]
     for link, sessions in coming.items():
         _pair(draft, sessions, leaving[link])
-
-
-def find_owner(session: Session, there: dict[str, Session]) -> Session | None:
-    """The session whose reader takes, or last took, the messages for `session`: itself if it
-    neither waits to follow another nor was followed; None if the one that it waits for is gone."""
-    visited = {session.client_id}
-    before = session.follows
-    while (other := before or session.followed_by) is not None and other not in visited:
-        if other not in there:
-            return None if before else session
-        visited.add(other)
-        session, before = there[other], None
-    return session
-
-
-def _index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
-    return {s.client_id: s for s in sessions if s.job_name is not None}
 
 
 def _pair(draft: Draft, coming: list[Session], leaving: list[Session]) -> None:
@@ -91,8 +74,9 @@ def _pair(draft: Draft, coming: list[Session], leaving: list[Session]) -> None:
 
 
 def _find_old_job(draft: Draft, session: Session) -> Job | None:
+    """The reader as it was to run with the session, or as it runs."""
     incarnation = draft.inventory.jobs.get(session.job_name or "")
-    return incarnation.job if incarnation else None
+    return session.job or (incarnation.job if incarnation else None)
 
 
 def _find_new_job(draft: Draft, session: Session) -> Job | None:
@@ -119,7 +103,8 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
     """Add the steps in which readers follow others, after the old reader's stop."""
     by_name = {d.job_name: d for d in decisions}
     for session in draft.sessions:
-        former = draft.predecessors.get(session.client_id)
+        pairs = draft.handed_back if draft.backlog_only else draft.predecessors
+        former = pairs.get(session.client_id)
         if former is None or session.job_name is None:
             continue
         assert former.job_name is not None

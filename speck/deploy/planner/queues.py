@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sessions import is_held_elsewhere
 from speck.deploy.planner.sinks import list_sinks
 from speck.model.incarnation import Session
@@ -117,6 +118,7 @@ def _is_spent(draft: Draft, session: Session) -> bool:
         session.drained
         or session.client_id in draft.drained_readers
         or session.client_id in draft.renewed_sessions
+        or is_left_behind(draft, session)
         or is_held_elsewhere(draft, session)
     )
 

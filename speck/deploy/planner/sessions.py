@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.decisions import is_live, may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sinks import list_sinks, sink_of
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
@@ -24,6 +25,7 @@ def list_wanted_sessions(
             job.source,
             job.source_site,
             job.job_name,
+            job=job,
         )
         for job in draft.desired.jobs
     ]
@@ -39,7 +41,8 @@ def reserve_sessions(
 ) -> None:
     """Add the steps that reserve missing sessions. `after` gives, by client id, further steps to
     wait for, besides the stops of producers that leave the link together."""
-    there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.usable}
+    former_sessions = {(s.client_id, s.link): s for s in draft.inventory.sessions}
+    there = {key for key, s in former_sessions.items() if s.usable and not is_left_behind(draft, s)}
     for session in sessions:
         if (session.client_id, session.link) in there and session.client_id not in after:
             continue
@@ -54,6 +57,8 @@ def reserve_sessions(
             session.client_id in after,
             list_sinks(draft, session.link),
             is_fed_by_unknown(draft, session.link),
+            session.job,
+            fresh=(session.client_id, session.link) in former_sessions,
         )
         reason = f"follows {former.job_name}" if former else _explain_joining(draft, session)
         before = [*after.get(session.client_id, ()), *_find_producer_stops(draft, session.link)]
@@ -167,9 +172,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
 
 
 def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
-    """The starts of the jobs that follow the leaving producers of the link, and those further
-    upstream: if one of them fails, the job that it was to follow comes back and writes to its old
-    link."""
+    """The next starts of the leaving producers of the link, those of the jobs that follow them, and
+    those further upstream: if one of them fails, or the change ends before it, what waits there is
+    taken by the job as it was, which writes to its old link."""
     starts: list[int | None] = []
     visited, ahead = {link}, [link]
     while ahead:
@@ -177,6 +182,8 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
             if producer.old is None or producer.old.job.source in visited:
                 continue
             source = producer.old.job.source
+            if producer.job_name not in draft.cut_jobs:
+                starts.append(producer.start_id)
             own = source_client_id(draft.installation, producer.job_name, source)
             followers = [c for c, f in draft.predecessors.items() if f.client_id == own]
             starts += [draft.start_of.get(c) for c in followers]
@@ -191,9 +198,16 @@ def count_abandoned(draft: Draft, session: Session) -> int | None:
     if (
         session.drained
         or session.client_id in draft.emptied_readers
+        or is_left_behind(draft, session)
         or is_held_elsewhere(draft, session)
     ):
         return 0
+    return count_untaken(draft, session)
+
+
+def count_untaken(draft: Draft, session: Session) -> int | None:
+    """The number of messages of this scope's producers that its reader has not taken; None if
+    unknown."""
     view = draft.observation.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
     tells = reader is not None and reports_numbers(reader.job)

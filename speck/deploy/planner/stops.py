@@ -95,11 +95,12 @@ def stop(draft: Draft, decision: Decision) -> None:
     after += [*ids([drain_step]), *reserve_steps]
     final = drain_step is not None and leaves(decision) and _is_final(draft, old.job.source)
     identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
-    operation: Fence | Cancel | Stop = Stop(*identity, final)
+    pauses = decision.new is not None and decision.new.state is DesiredState.STOPPED
+    operation: Fence | Cancel | Stop = Stop(*identity, final, pauses)
     if may_arrive(draft, old):
         operation = Fence(*identity)
     elif needs_no_savepoint(draft, decision) or old.job.site in draft.cannot_save:
-        operation = Cancel(*identity, final)
+        operation = Cancel(*identity, final, pauses)
     decision.stop_id = draft.add(operation, after, decision.reason)
     if leaves(decision) or decision.job_name in draft.cut_between:
         own = source_client_id(draft.installation, decision.job_name, old.job.source)
@@ -188,8 +189,12 @@ def is_fed_outside(draft: Draft, link: Link) -> bool:
 
 
 def is_followed(draft: Draft, client_id: str) -> bool:
-    """Whether another reader continues where the reader with that session ends."""
-    return any(former.client_id == client_id for former in draft.predecessors.values())
+    """Whether another reader continues where the reader with that session ends, now or in the plan
+    after this one."""
+    if any(former.client_id == client_id for former in draft.predecessors.values()):
+        return True
+    sessions = draft.inventory.sessions if draft.backlog_only else ()
+    return any(session.follows == client_id and session.reserved for session in sessions)
 
 
 def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:

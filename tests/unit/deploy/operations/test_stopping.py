@@ -15,6 +15,7 @@ from speck.deploy.operations import stopping
 from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.observation import EngineView, RunState
+from speck.model.plan import Stop
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -116,9 +117,9 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
             else savepoint
         )
 
-    def note(context: Context, name: str, location: str | None, *, final: bool) -> Batch:
+    def note(context: Context, operation: Stop, location: str | None) -> Batch:
         noted.append(location)
-        return ended(context, name, location, final=final)
+        return ended(context, operation, location)
 
     monkeypatch.setattr(stopping, "put_ended", note)
     for name, replaced in (

@@ -1,0 +1,181 @@
+"""Which sessions of a link hold the same messages, and whose reader is to take them.
+
+Where one reader follows another, both sessions hold the same messages from some moment on, and one
+of them owns the link: that of the reader which takes its messages, or took them last. A change may
+end before that reader has begun. If the next one wants none of these readers, one of them has to
+take what waits, before another reader follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from speck.deploy.planner.decisions import has_silent_start, is_live, may_arrive
+from speck.deploy.planner.draft import Draft
+from speck.model.incarnation import Session
+from speck.model.job import DesiredState, Job
+from speck.model.link import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Sessions of one link whose readers follow one another.
+
+    If none of these runs or is wanted, one of `readers` takes the messages, the best first: jobs
+    that do not run elsewhere; of those, one that goes on where the change ended; the last one that
+    has begun, which did run with everything behind it, and whose session still has all messages
+    since its end; any other.
+    """
+
+    owner: Session
+    members: tuple[Session, ...]
+    readers: tuple[Session, ...]
+
+    def find_reader(self, waiting: Mapping[str, Job], *, anew: bool = False) -> Session | None:
+        """The session to read the messages from while the jobs in `waiting` run as given; None if
+        all of its jobs are to read other links. Only messages that are still to come may be read
+        `anew`, from a session that was drained."""
+        for session in self.members:
+            if session.job_name in waiting and _is_free(session, waiting):
+                return session
+        for session in self.readers:
+            if _is_free(session, waiting) and (anew or not session.drained):
+                return session
+        return None
+
+    def find_last_begun(self) -> Session | None:
+        """The session of the last reader that has begun, which took the messages until its end."""
+        begun = [s for s in self.members if s.begun and s.follows is None]
+        return begun[0] if begun else None
+
+
+def find_owner(session: Session, there: Mapping[str, Session]) -> Session | None:
+    """The session whose reader takes, or last took, the messages for `session`: itself if it
+    neither waits to follow another nor was followed; None if it was left behind."""
+    visited = {session.client_id}
+    before = session.follows
+    while (other := before or session.followed_by) is not None and other not in visited:
+        if other not in there:
+            return None
+        visited.add(other)
+        session, before = there[other], None
+    return session
+
+
+def is_left_behind(draft: Draft, session: Session) -> bool:
+    """Whether the session that it follows, or that followed it, has been released: what is queued
+    was for that one's reader, which has taken it or left the link."""
+    return session.job_name is not None and find_owner(session, draft.sessions_there) is None
+
+
+def find_lineages(draft: Draft) -> list[Lineage]:
+    """The lineages of all sessions of jobs, by the client ids of their owners."""
+    there = index_job_sessions(s for s in draft.inventory.sessions if s.reserved)
+    lineages = []
+    for client_id in sorted(there):
+        session = there[client_id]
+        if find_owner(session, there) == session:
+            lineages.append(_make_lineage(draft, session, there))
+    return lineages
+
+
+def index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
+    return {s.client_id: s for s in sessions if s.job_name is not None}
+
+
+def _make_lineage(draft: Draft, owner: Session, there: Mapping[str, Session]) -> Lineage:
+    followers = [s for s in there.values() if s.follows == owner.client_id and not s.beside]
+    formers = list[Session]()
+    former = owner
+    while (before := there.get(former.former or "")) is not None:
+        if before.followed_by is None or before in (owner, *formers):
+            break
+        formers.append(before)
+        former = before
+    completing = _find_completing_reader(draft, owner, followers)
+    begun = [s for s in (owner, *formers) if s.begun or s.beside]
+    readers = dict.fromkeys([*([completing] if completing else []), *begun, owner, *followers])
+    ordered = sorted(readers, key=lambda s: _runs_elsewhere(draft, s))
+    return Lineage(owner, (owner, *followers, *formers), tuple(ordered))
+
+
+def _is_free(session: Session, waiting: Mapping[str, Job]) -> bool:
+    job = waiting.get(session.job_name or "")
+    return job is None or job.source == session.link
+
+
+def _find_completing_reader(
+    draft: Draft, owner: Session, followers: Sequence[Session]
+) -> Session | None:
+    """A reader that has not begun, but whose start may still arrive, or whose output has its
+    readers already: what lies behind has changed, so it goes on there."""
+    coming = [] if owner.begun else [owner]
+    if was_interrupted(draft, owner) and not has_ended_unseen(draft, owner):
+        coming += followers
+    for session in coming:
+        if is_arriving(draft, session):
+            return session
+        if session.job is not None and _has_running_reader(draft, session.job.sink):
+            return session
+    return None
+
+
+def is_arriving(draft: Draft, session: Session) -> bool:
+    """Whether the start of the session's reader was sent, and may still arrive."""
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is None or incarnation.job.source != session.link:
+        return False
+    return may_arrive(draft, incarnation) or has_silent_start(draft, incarnation)
+
+
+def _runs_elsewhere(draft: Draft, session: Session) -> bool:
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is None or incarnation.job.source == session.link:
+        return False
+    return is_live(draft, incarnation)
+
+
+def _has_running_reader(draft: Draft, link: Link) -> bool:
+    jobs = draft.inventory.jobs.values()
+    return any(
+        each.job.source == link and (is_live(draft, each) or may_arrive(draft, each))
+        for each in jobs
+    )
+
+
+def is_running(
+    draft: Draft, session: Session, waiting: Mapping[str, Job] = MappingProxyType({})
+) -> bool:
+    """Whether the session's reader runs on its link, and goes on while those in `waiting` run as
+    given. It may if its site does not answer, unless it was never observed to run."""
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is None or incarnation.job.source != session.link:
+        return False
+    if not _is_free(session, waiting):
+        return False
+    return is_live(draft, incarnation) and not has_silent_start(draft, incarnation)
+
+
+def has_ended_unseen(draft: Draft, session: Session) -> bool:
+    """Whether the session's reader was asked to stop, and has ended before its answer was heard. A
+    session that was reserved since then may lack what came in between."""
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is None or incarnation.job.source != session.link or not incarnation.stopping:
+        return False
+    return not is_live(draft, incarnation)
+
+
+def was_interrupted(draft: Draft, session: Session) -> bool:
+    """Whether the session's reader does not run since a change ended early: the change has stopped
+    it, or reserved its session, and not gone on. False if its start was refused: it would be
+    again."""
+    if session.job is not None and session.job.state is DesiredState.STOPPED:
+        return False
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is None or incarnation.job.source != session.link:
+        return True  # it has never begun, or reads another link by now
+    if incarnation.ended:
+        return incarnation.job.state is DesiredState.RUNNING
+    return has_ended_unseen(draft, session) or is_arriving(draft, session)

@@ -1,0 +1,66 @@
+"""Finds messages that a change which ended early has left where no reader takes them any more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from speck.deploy.planner.decisions import has_silent_start, is_live
+from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.lineages import Lineage, has_ended_unseen, is_running, was_interrupted
+from speck.deploy.planner.sessions import count_untaken
+from speck.model.job import Job
+from speck.model.link import Link
+
+
+def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> bool:
+    """Whether a change that ended early has left messages that no reader takes any more, and that
+    are for one which follows now, or for an output."""
+    session = lineage.find_reader(waiting)
+    if session is None or session.job is None:
+        return False
+    going_on = lineage.members
+    if has_ended_unseen(draft, lineage.owner):
+        going_on = (lineage.owner,)
+    if any(draft.wants(each) or is_running(draft, each, waiting) for each in going_on):
+        return False
+    if not was_interrupted(draft, session):
+        return False
+    is_followed = any(former in lineage.members for former in draft.predecessors.values())
+    if is_followed and _is_fed_outside(draft, session.link):
+        return True
+    if not (is_followed or _reaches_wanted_links(draft, session.job.sink)):
+        return False
+    producers = draft.producers.get(session.link, ())
+    sending = any(
+        d.job.job_name in waiting or (is_live(draft, d) and not has_silent_start(draft, d))
+        for d in producers
+    )
+    count = count_untaken(draft, lineage.find_last_begun() or session)
+    return sending or (count != 0 if producers else bool(count))
+
+
+def _is_fed_outside(draft: Draft, link: Link) -> bool:
+    """Whether publishers outside speck or jobs of other scopes may feed a link."""
+    return link in draft.links_fed_outside or all(job.sink != link for job in _list_jobs(draft))
+
+
+def _list_jobs(draft: Draft) -> list[Job]:
+    """All jobs as they run, were to run, or are wanted."""
+    reading = [s.job for s in draft.inventory.sessions if s.job is not None]
+    deployed = (incarnation.job for incarnation in draft.inventory.jobs.values())
+    return [*reading, *deployed, *draft.wanted_jobs.values()]
+
+
+def _reaches_wanted_links(draft: Draft, link: Link) -> bool:
+    """Whether records on a link reach one that a wanted job writes."""
+    ways = defaultdict[Link, set[Link]](set)
+    for job in _list_jobs(draft):
+        ways[job.source].add(job.sink)
+    wanted_links = {job.sink for job in draft.wanted_jobs.values()}
+    visited, ahead = {link}, [link]
+    while ahead:
+        new = ways[ahead.pop()] - visited
+        visited |= new
+        ahead += new
+    return bool(visited & wanted_links)

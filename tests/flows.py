@@ -1,0 +1,197 @@
+"""A flow of records through compositions in memory that change, where changes are interrupted.
+
+A composition is one line of text: `a:in>m1 b@cloud:m1>out` is a job `a` that reads `in` and writes
+`m1`, and a job `b` at another site; all topics are at the broker of the first site. A publisher
+outside speck, which numbers its messages, sends a record at every call to an engine or a broker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from binders.memory import World
+from speck.errors import ConflictError
+from speck.model.change import ChangeState
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import LIMIT_S, broker, engine, job_body
+from tests.waiting import wait_for
+
+HOME, SITES = "edge-a", ("edge-a", "cloud")
+IN = "in"
+CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
+AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
+
+
+class Interruption(StrEnum):
+    """How a change ends early."""
+
+    CANCELLED = "cancelled"
+    """By its user."""
+    SUPERSEDED = "superseded"
+    """By the next apply, while it is blocked: its site does not answer."""
+
+
+def parse_composition(
+    line: str, outputs: Sequence[str] = ("out",), delivery: str = AT_LEAST_ONCE
+) -> JsonObject:
+    """The composition that a line of text describes."""
+    jobs = []
+    for word in line.split():
+        job, _, links = word.partition(":")
+        (name, _, site), (source, _, sink) = job.partition("@"), links.partition(">")
+        places = {"source_site": HOME, "sink_site": HOME, "delivery": delivery}
+        more = {"source_topic": source, "sink_topic": sink, **places}
+        jobs.append(job_body(name, site or HOME, **more))
+    readers = [{"site": HOME, "topic": each, "client_id": f"out-{each}"} for each in outputs]
+    return {
+        "name": "c",
+        "jobs": jobs,
+        "inputs": [{"site": HOME, "topic": IN}],
+        "outputs": readers,
+    }
+
+
+@dataclass
+class Flow:
+    """Numbered records that a publisher outside speck sends to a composition's input."""
+
+    service: Service
+    outputs: Sequence[str] = ("out",)
+    delivery: str = AT_LEAST_ONCE
+    sent: int = 0
+    _done: int = 0
+    _stop_after: int | None = None
+    _how: Interruption = Interruption.CANCELLED
+    _sending: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        store, write = self.service.records.store, self.service.records.store.write
+
+        def count(batch: Any) -> None:
+            write(batch)
+            done = (
+                key for key, record in batch.items() if key.startswith("op/") and _is_done(record)
+            )
+            self._done += sum(1 for _ in done)
+            if self._stop_after is not None and self._done >= self._stop_after:
+                self._interrupt()
+
+        store.write = count  # type: ignore[method-assign]
+
+    def send(self, count: int) -> None:
+        with self._sending:
+            payloads = [b"%d" % (self.sent + n) for n in range(count)]
+            World.current().feed(f"tcp://{HOME}.test:1883", IN, payloads, "sensor")
+            self.sent += count
+
+    def begin(self, line: str) -> None:
+        """Make the first change; the publisher begins after it."""
+        assert self.apply(line) is ChangeState.DONE
+        for site in SITES:
+            engine(site).before = broker(site).before = self._called
+        self.send(3)
+
+    def apply(self, line: str) -> ChangeState:
+        """Make a change; its state at its end."""
+        return self._await(self._ask(line))
+
+    def interrupt(self, line: str, how: Interruption, after: int) -> ChangeState:
+        """Begin a change that is interrupted after so many operations; its state then."""
+        self._done, self._stop_after, self._how = 0, after, how
+        change = self._begin(line)
+        if how is Interruption.CANCELLED:
+            state = self._await(change)
+        else:
+            wait_for(lambda: self._state(change) is not ChangeState.RUNNING)
+            state = self._state(change)
+        self._stop_after = None
+        self.send(3)
+        return state
+
+    def complete(self, line: str) -> None:
+        """Make a change that is not interrupted. It may be asked for twice: its plan may be made
+        while a site does not answer, and be out of date when it does."""
+        if self._await(self._begin(line)) is not ChangeState.DONE:
+            assert self.apply(line) is ChangeState.DONE
+
+    def find_faults(self) -> dict[str, tuple[list[int], list[int]]]:
+        """The lost and repeated records, by output."""
+        for site in SITES:
+            engine(site).before = broker(site).before = None
+        World.current().pump()
+        faults = {}
+        for topic in self.outputs:
+            payloads = Counter(int(payload) for payload in broker(HOME).take(f"out-{topic}"))
+            lost = [n for n in range(self.sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
+            if lost or twice:
+                faults[topic] = (lost, twice)
+        return faults
+
+    def _begin(self, line: str) -> str | None:
+        """Ask for a change. Sites that were silent answer again."""
+        are_silent = any(engine(site).unreachable for site in SITES)
+        changes: list[str | None] = []
+
+        def ask() -> bool:
+            with suppress(ConflictError):  # a blocked one is trying again at this moment
+                changes.append(self._ask(line))
+            return bool(changes)
+
+        wait_for(ask)
+        if are_silent:
+            for site in SITES:
+                engine(site).unreachable = False
+        return changes[0]
+
+    def _ask(self, line: str) -> str | None:
+        description = composition_from_data(parse_composition(line, self.outputs, self.delivery))
+        body = self.service.compositions.apply(description, Request(force=True)).body
+        return body["change"] or None
+
+    def _await(self, change: str | None) -> ChangeState:
+        if change is None:
+            return ChangeState.DONE
+        assert self.service.changes.await_end(change, LIMIT_S) is not None
+        return self._state(change)
+
+    def _state(self, change: str | None) -> ChangeState:
+        return (
+            ChangeState(self.service.changes.get(change)["state"]) if change else ChangeState.DONE
+        )
+
+    def _called(self, kind: str, subject: str) -> None:
+        if kind in CALLS:
+            self.send(1)
+
+    def _interrupt(self) -> None:
+        if self._how is Interruption.SUPERSEDED:
+            for site in SITES:
+                engine(site).unreachable = True
+            return
+        for running in self.service.changes.all_under_way():
+            if running.execution is not None:
+                running.execution.cancel()
+
+
+def _is_done(record: JsonObject | None) -> bool:
+    return record is not None and record["state"] == "done"
+
+
+@contextmanager
+def flow(folder: Path, **more: Any) -> Iterator[Flow]:
+    """A flow through a service of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with memory_service(folder, map(site_body, SITES)) as service:
+        yield Flow(service, **more)

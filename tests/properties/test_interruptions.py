@@ -1,0 +1,149 @@
+"""A change may end early at any step, cancelled or superseded, and the next one may want something
+else altogether: each record of a publisher outside speck comes out once all the same."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speck.model.change import ChangeState
+from tests.flows import AT_LEAST_ONCE, EXACTLY_ONCE, Flow, Interruption, flow
+
+DELIVERIES = (AT_LEAST_ONCE, EXACTLY_ONCE)
+CHAIN = "a:in>m1 b:m1>out"
+THIRD_WIRINGS = [
+    (CHAIN, "b:in>m2 a:m2>out", "c:in>m3 d:m3>out"),
+    (CHAIN, "b:in>m2 a:m2>out", "c:in>m1 b:m1>out"),
+    (CHAIN, "b:in>out", "c:in>out"),
+    (CHAIN, "b:in>out", "x:in>m1 b:m1>out"),
+    # a job that no revision but the interrupted one knows is to follow
+    (CHAIN, "x:in>m2 y:m2>out", "c:in>m3 d:m3>out"),
+    # a job that goes on between the same links is replaced
+    ("a:in>out", "a@cloud:in>out", "c:in>out"),
+    # who is to follow reads behind a job that stays
+    (CHAIN, "a:in>m1 x:m1>m2 b:m2>out", "a:in>m1 c:m1>m3 d:m3>out"),
+]
+"""What runs, what a change turns it into until it ends early, and what is wanted then."""
+
+
+def change_three_times(
+    folder: Path, wirings: Sequence[str], how: Interruption, after: int, delivery: str
+) -> bool:
+    """Interrupt the second of three changes after so many operations; whether it was done."""
+    first, then, third = wirings
+    with flow(folder / str(after), delivery=delivery) as stream:
+        stream.begin(first)
+        state = stream.interrupt(then, how, after)
+        stream.complete(third)
+        stream.send(3)
+        assert stream.find_faults() == {}, (how, after)
+        return state is ChangeState.DONE
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("how", Interruption)
+@pytest.mark.parametrize("wirings", THIRD_WIRINGS, ids=", ".join)
+def test_a_third_wiring_takes_what_an_interrupted_change_has_left(
+    tmp_path: Path, wirings: Sequence[str], how: Interruption, delivery: str
+) -> None:
+    after = 1
+    while not change_three_times(tmp_path, wirings, how, after, delivery):
+        after += 1
+    assert after > 3
+
+
+@pytest.mark.parametrize("how", Interruption)
+@pytest.mark.parametrize("wirings", THIRD_WIRINGS[:4], ids=", ".join)
+def test_what_has_been_left_is_read_though_the_next_change_is_cancelled_too(
+    tmp_path: Path, wirings: Sequence[str], how: Interruption
+) -> None:
+    """Among others in the middle of the plan in which it is read."""
+    first, then, third = wirings
+    for after in range(1, 16):
+        with flow(tmp_path / str(after)) as stream:
+            stream.begin(first)
+            stream.interrupt(then, Interruption.CANCELLED, 8)
+            stream.interrupt(third, how, after)
+            stream.complete("e:in>out")
+            stream.send(3)
+            assert stream.find_faults() == {}, after
+
+
+# -- chains at random ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change to a wiring, and how it ends early; None: it does not."""
+
+    wiring: str
+    how: Interruption | None
+    after: int
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> str:
+    """One to three jobs in line, of four names, over three links."""
+    names = draw(st.permutations("abcd"))[: draw(st.integers(1, 3))]
+    between = draw(st.permutations(("m1", "m2", "m3")))[: len(names) - 1]
+    sources, sinks = ("in", *between), (*between, "out")
+    return " ".join(f"{n}:{s}>{t}" for n, s, t in zip(names, sources, sinks, strict=True))
+
+
+steps = st.builds(
+    Step, chains(), st.sampled_from([None, None, None, *Interruption, *Interruption]),
+    st.integers(1, 18),
+)  # fmt: skip
+
+
+def change_often(sequence: Sequence[Step], delivery: str, last: str) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        flow(Path(folder) / "trial", delivery=delivery) as stream,
+    ):
+        stream.begin(sequence[0].wiring)
+        for step in sequence[1:]:
+            _make(stream, step)
+            stream.send(3)
+        stream.complete(last)
+        stream.send(3)
+        assert stream.find_faults() == {}
+
+
+def _make(stream: Flow, step: Step) -> None:
+    if step.how is None:
+        stream.complete(step.wiring)
+    else:
+        stream.interrupt(step.wiring, step.how, step.after)
+
+
+def _search(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@_search(30)
+@given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
+def test_every_record_comes_out_once_whatever_is_interrupted(
+    sequence: list[Step], delivery: str, last: str
+) -> None:
+    change_often(sequence, delivery, last)
+
+
+@pytest.mark.long
+@_search(600)
+@given(st.lists(steps, min_size=2, max_size=6), st.sampled_from(DELIVERIES), chains())
+def test_every_record_comes_out_once_whatever_is_interrupted_long(
+    sequence: list[Step], delivery: str, last: str
+) -> None:
+    change_often(sequence, delivery, last)
