@@ -21,9 +21,11 @@ IMPOSSIBLE: dict[tuple[str, str], str] = {
     ("drain", AFTER_REQUEST): "a drain asks for nothing; it reads numbers",
     ("handover", AFTER_INTENT): "a handover asks for nothing; it reads numbers",
     ("handover", AFTER_REQUEST): "a handover asks for nothing; it reads numbers",
+    ("switch", AFTER_INTENT): "a switch asks for nothing; it reads numbers",
+    ("switch", AFTER_REQUEST): "a switch asks for nothing; it reads numbers",
     **{
         (kind, BEFORE_OUTCOME): "its answer is its outcome: the moment is after-answer"
-        for kind in ("upload", "try", "reserve", "release", "forget", "clear", "handover")
+        for kind in ("upload", "try", "reserve", "release", "forget", "clear", "handover", "switch")
     },
 }
 """(kind, point) that cannot be reached, and why."""
@@ -126,6 +128,12 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
             ("reserve", "drain", "stop", "forget", "release"),
         ),
         Scenario("end", describe(a(), b(), c(), side), whole, ("cancel", "forget", "release")),
+        Scenario(
+            "exchange",
+            describe(a("out", sink_site="cloud"), b(source="in", sink="side")),
+            describe(a("side"), b(source="in", sink="out", sink_site="cloud")),
+            ("stop", "switch", "start"),
+        ),
         Scenario("all", whole, None, ("drain", "stop", "forget", "release")),
     ]
 

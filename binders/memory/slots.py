@@ -19,7 +19,7 @@ from speck.binding import (
     Submission,
 )
 from speck.model.measurement import JobMeasure
-from speck.model.observation import RunState, Sent, Taken, TakenEpoch
+from speck.model.observation import RunState, Sent, Taken, TakenEpoch, includes
 from speck.spec.job_contract import parse_taken
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Wiring:
     attempt: int
     sink_readers: str
     taken: tuple[TakenEpoch, ...] = ()
+    until: tuple[TakenEpoch, ...] = ()
 
 
 def parse_wiring(args: Sequence[str]) -> Wiring | None:
@@ -54,6 +55,7 @@ def parse_wiring(args: Sequence[str]) -> Wiring | None:
             attempt=int(values.get("--epoch", "1")),
             sink_readers=values.get("--sink-readers", "some"),
             taken=parse_taken(values.get("--taken", "")),
+            until=parse_taken(values.get("--until", "")),
         )
     except (KeyError, ValueError):
         return None
@@ -82,6 +84,8 @@ class MemoryJob:
     number: int = 0
     checkpoint_id: int = 0
     unacked: list[Message] = field(default_factory=list)
+    left: list[Message] = field(default_factory=list)
+    """Messages beyond the numbers that it reads until, in their order."""
     mark: str | None = None
     newest: CheckpointInfo | None = None
     savepoints: dict[str, SavepointProgress] = field(default_factory=dict)
@@ -117,6 +121,9 @@ class MemoryJob:
         count = 0
         while queue and (queue[0].mark is not None or self._may_publish(sink, self.wiring)):
             message = queue.popleft()
+            if not self._includes(message):
+                self.left.append(message)
+                continue
             self.unacked.append(message)
             if message.mark is not None:
                 self.mark = message.mark
@@ -157,10 +164,19 @@ class MemoryJob:
             broker = self.engine.world.broker(self.wiring.source_broker)
             session = broker.sessions.get(self.wiring.client_id)
             if session is not None and session.holder == self.id:
-                session.queue.extendleft(reversed(self.unacked))
+                session.queue.extendleft(reversed((*self.unacked, *self.left)))
                 session.holder = None
         self.unacked.clear()
+        self.left.clear()
         self.state = state
+
+    def _includes(self, message: Message) -> bool:
+        """Whether it reads so far. A message without a number goes with the others."""
+        if message.mark is not None or self.wiring is None or not self.wiring.until:
+            return True
+        if message.producer is None:
+            return not self.left
+        return includes(self.wiring.until, message.producer, message.epoch, message.number)
 
     @property
     def series(self) -> tuple[str, int]:

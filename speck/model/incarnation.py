@@ -92,6 +92,10 @@ class Incarnation:
     `restored` is the state that it was started from, as its engine names it. It remains the newest
     until a checkpoint completes. `carried` is a copy of its state at a site that cannot read
     the original. `left` are the states that it and earlier incarnations were started from.
+
+    `ends_early`: it reads its link up to some record only, to stop there (see
+    `speck.model.plan.CatchUp`). `switched`: it has not been started yet, but what waits for it is
+    for its own links, not for those of its base (see `speck.model.plan.Switch`).
     """
 
     job: Job
@@ -106,6 +110,8 @@ class Incarnation:
     carried: StateCopy | None = None
     left: tuple[UsedState, ...] = ()
     stale: tuple[StaleSink, ...] = ()
+    ends_early: bool = False
+    switched: bool = False
 
     @property
     def accepted(self) -> bool:

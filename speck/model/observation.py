@@ -90,6 +90,15 @@ class TakenEpoch:
     above: Ranges = ()
 
 
+def includes(taken: Iterable[TakenEpoch], producer: str, epoch: int, number: int) -> bool:
+    """Whether a message is among those that were taken."""
+    return any(
+        number <= each.upto or any(first <= number <= last for first, last in each.above)
+        for each in taken
+        if (each.producer, each.epoch) == (producer, epoch)
+    )
+
+
 def merge_taken(*parts: Iterable[TakenEpoch]) -> tuple[TakenEpoch, ...]:
     """Merge what several readers have taken, in the order in which epochs first appear."""
     merged: dict[tuple[str, int], TakenEpoch] = {}

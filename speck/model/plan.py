@@ -16,6 +16,7 @@ from typing import ClassVar
 from speck.model.incarnation import StaleSink
 from speck.model.job import Job
 from speck.model.link import Link
+from speck.model.observation import TakenEpoch
 from speck.model.queue import DroppedQueue
 
 
@@ -204,7 +205,8 @@ class Start:
     """Start an incarnation and wait until all its tasks run. With `keeps_state` it resumes from the
     newest state of the earlier incarnations, which is determined when the start is carried out.
 
-    `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`.
+    `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`. It reads its link `until`
+    these numbers, or without an end if there are none.
     """
 
     kind: ClassVar[str] = "start"
@@ -215,6 +217,7 @@ class Start:
     keeps_state: bool = False
     former_sinks: tuple[str, ...] = ()
     stale: tuple[StaleSink, ...] = ()
+    until: tuple[TakenEpoch, ...] = ()
 
     @property
     def site(self) -> str:
@@ -226,6 +229,59 @@ class Start:
 
     def __str__(self) -> str:
         return f"start {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Bring a stopped reader to the record of its link that the foremost of several readers has
+    reached: it runs as before until it has taken what any of them has taken, and stops again.
+
+    `readers` are the client ids of all of them, which have stopped.
+    """
+
+    kind: ClassVar[str] = "catch_up"
+    job: Job
+    attempt: int
+    engine_job_id: str
+    client_id: str
+    readers: tuple[str, ...]
+    sink_has_readers: bool
+    former_sinks: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+    def __str__(self) -> str:
+        return f"catch up {self.job.source_site}/{self.job.source.topic} of {self.job_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Store, all at once, that jobs which have stopped at the same record of their input get other
+    links from there on: if the change ends before they have started, the next plan knows for which
+    links the waiting messages are.
+
+    `starts` are those of the jobs that follow, new ones included. `handovers` are carried out with
+    it. Each of `joining` names a new reader that skips what a former one has taken, but does not
+    take its place.
+    """
+
+    kind: ClassVar[str] = "switch"
+    site: str
+    starts: tuple[Start, ...]
+    handovers: tuple[HandOver, ...] = ()
+    joining: tuple[HandOver, ...] = ()
+    job_name: None = None
+
+    def __str__(self) -> str:
+        names = {each.job_name for each in self.starts}
+        names |= {each.job_name for each in (*self.handovers, *self.joining)}
+        return f"switch {', '.join(sorted(names))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +404,8 @@ Operation = (
     | Cancel
     | Fence
     | Carry
+    | CatchUp
+    | Switch
     | Start
     | Return
     | Release

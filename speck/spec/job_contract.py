@@ -33,10 +33,15 @@ TAKEN_FLAG = "taken"
 """A further argument, for a job that succeeds another as the reader of its link: the numbers that
 the other has taken."""
 
+UNTIL_FLAG = "until"
+"""A further argument, for a job that is to stop at a record of its link: the numbers to take."""
+
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
 MAX_RENDERED = 1 << 18
 """The most characters of a job's arguments with the values of their placeholders."""
+
+_SET_FLAGS = (*FLAGS, TAKEN_FLAG, UNTIL_FLAG)
 
 # {{name}} stands for the text {name}; braces around anything else (JSON, say) are kept as they are.
 _PLACEHOLDER = re.compile(
@@ -64,7 +69,7 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
                 f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
             )
         flag = arg.partition("=")[0]
-        if not has_placeholders and flag.startswith("--") and flag[2:] in (*FLAGS, TAKEN_FLAG):
+        if not has_placeholders and flag.startswith("--") and flag[2:] in _SET_FLAGS:
             faults[index] = f"{flag} is set by speck itself; leave it out"
         if not has_placeholders and flag.startswith("--") and flag[2:] in LINK_FLAGS:
             field = flag[2:].replace("-", "_")
@@ -118,10 +123,11 @@ def render_args(
     sink_has_readers: bool,
     taken: Sequence[TakenEpoch] = (),
     secrets: Mapping[str, str] | None = None,
+    until: Sequence[TakenEpoch] = (),
 ) -> tuple[str, ...]:
     """Return the arguments of one incarnation of `job`; it skips the messages that earlier readers
-    have `taken` from its link. `epoch` is that of its sink's sequence numbers. References to
-    `secrets` are left as they are when it is None.
+    have `taken` from its link, and reads no further than `until`, if given. `epoch` is that of its
+    sink's sequence numbers. References to `secrets` are left as they are when it is None.
 
     They are the standard arguments and then the job's own; if one of its own holds a placeholder,
     only its own, rendered. Raises KeyError for an unknown placeholder or secret
@@ -134,7 +140,8 @@ def render_args(
     flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
     to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
-    return (*standard, *to_skip, *own)
+    to_end = (f"--{UNTIL_FLAG}", render_taken(until)) if until else ()
+    return (*standard, *to_skip, *to_end, *own)
 
 
 def rendered_fault(job: Job) -> str | None:

@@ -11,6 +11,8 @@ import random
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from tests.service_helpers import broker, engine, job_body
 
 SITES = ("edge-a", "edge-b", "cloud")
 OUTPUTS = ("o1", "o2", "o3")
+FEEDS = ("job", "outside")
+SEEDS = 6  # in one test
 CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "view"}
 PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -99,7 +103,7 @@ class Stream:
 
     def __init__(self, service: Service, feed: str, dice: random.Random, **more: str) -> None:
         self.service, self.feed, self.dice, self.more = service, feed, dice, more
-        self.sent = 0
+        self.sent = self.calls = self.cancel_at = 0
         self._lock = threading.Lock()
 
     def send(self, count: int) -> None:
@@ -112,6 +116,12 @@ class Stream:
     def _note_call(self, kind: str, subject: str) -> None:
         if kind in CALLS:
             self.send(1)
+        self.calls += kind != "view"
+        if 0 < self.cancel_at <= self.calls:
+            self.cancel_at = 0
+            for each in self.service.changes.all_under_way():
+                if each.execution is not None:
+                    each.execution.cancel()
         with World.current().lock:
             for site in SITES:
                 for job in engine(site).running():
@@ -131,6 +141,12 @@ class Stream:
         World.current().pump()
         return self.service.changes.get(body["change"]) if body["change"] else {"state": "done"}
 
+    def cancel(self, wiring: str) -> None:
+        """Apply it, and cancel the change at some call unless it is over before."""
+        self.cancel_at = self.calls + self.dice.randint(1, 30)
+        assert self.apply(wiring)["state"] in ("cancelled", "done")
+        self.cancel_at = 0
+
     def read(self) -> dict[str, list[int]]:
         """The records at each output, sorted."""
         for site in SITES:
@@ -144,25 +160,48 @@ class Stream:
         return {job.submission.job_name: job.ledger.messages for job in running}
 
 
-def run(steps: tuple[str, ...], feed: str, seed: int = 0, **more: str) -> None:
-    """Apply one wiring after the other and look at the outputs and at the states."""
+@contextmanager
+def streaming(feed: str, seed: int, **more: str) -> Iterator[Stream]:
     with (
         tempfile.TemporaryDirectory() as folder,
         memory_service(Path(folder), map(site_body, SITES)) as service,
     ):
-        stream = Stream(service, feed, random.Random(seed), **more)
+        yield Stream(service, feed, random.Random(seed), **more)
+
+
+def run(steps: Sequence[str], feed: str, seed: int = 0, **more: str) -> None:
+    """Apply one wiring after the other and look at the outputs and at the states."""
+    with streaming(feed, seed, **more) as stream:
         for step in steps:
             change = stream.apply(step)
             assert change["state"] == "done", change
-        wirings = [parse(step) for step in steps]
-        for topic, records in stream.read().items():
-            written = [any(sink == topic for _, sink in wiring.values()) for wiring in wirings]
-            check_output(topic, records, written, stream.sent)
-        counts = stream.count_records()
-        for name, (source, _) in wirings[0].items():
-            if all(name in wiring and wiring[name][0] == source for wiring in wirings):
-                assert counts[name] == stream.sent, (name, counts)
-        assert service.compositions.plan("c")["operations"] == []
+        check(stream, steps)
+
+
+def run_with_cancels(steps: Sequence[str], feed: str, seed: int, then: str) -> None:
+    """The same, but each change after the first is cancelled. Then it is applied again, or the one
+    before it is, or only the last one."""
+    with streaming(feed, seed) as stream:
+        assert stream.apply(steps[0])["state"] == "done"
+        for before, step in pairwise(steps):
+            stream.cancel(step)
+            for wiring in {"again": [step], "back": [before, step], "on": []}[then]:
+                change = stream.apply(wiring)
+                assert change["state"] == "done", change
+        assert stream.apply(steps[-1])["state"] == "done"
+        check(stream, steps)
+
+
+def check(stream: Stream, steps: Sequence[str]) -> None:
+    wirings = [parse(step) for step in steps]
+    for topic, records in stream.read().items():
+        written = [any(sink == topic for _, sink in wiring.values()) for wiring in wirings]
+        check_output(topic, records, written, stream.sent)
+    counts = stream.count_records()
+    for name, (source, _) in wirings[0].items():
+        if all(name in wiring and wiring[name][0] == source for wiring in wirings):
+            assert counts[name] == stream.sent, (name, counts)
+    assert stream.service.compositions.plan("c")["operations"] == []
 
 
 def check_output(topic: str, records: list[int], is_written: list[bool], sent: int) -> None:
@@ -177,9 +216,10 @@ def check_output(topic: str, records: list[int], is_written: list[bool], sent: i
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("feed", FEEDS)
 @pytest.mark.parametrize("case", CASES | TREES | STOPPED)
-def test_each_output_changes_its_writer_at_one_record(case: str, delivery: str) -> None:
-    run((CASES | TREES | STOPPED)[case], "job", delivery=delivery)
+def test_each_output_changes_its_writer_at_one_record(case: str, feed: str, delivery: str) -> None:
+    run((CASES | TREES | STOPPED)[case], feed, delivery=delivery)
 
 
 @st.composite
@@ -210,8 +250,30 @@ def trees(draw: st.DrawFn) -> tuple[str, ...]:
 
 
 @PATIENT
-@given(st.one_of(exchanges(), trees()), st.integers(0, 1000))
+@given(st.one_of(exchanges(), trees()), st.sampled_from(FEEDS), st.integers(0, 1000))
 def test_each_output_changes_its_writer_at_one_record_whatever_is_exchanged(
-    steps: tuple[str, ...], seed: int
+    steps: tuple[str, ...], feed: str, seed: int
 ) -> None:
-    run(steps, "job", seed)
+    run(steps, feed, seed)
+
+
+@pytest.mark.parametrize("then", ["again", "back", "on"])
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(
+    "first", [0, SEEDS, *(pytest.param(n * SEEDS, marks=pytest.mark.long) for n in (2, 3, 4, 5))]
+)
+def test_each_output_changes_its_writer_at_one_record_though_changes_are_cancelled(
+    first: int, feed: str, then: str
+) -> None:
+    for seed in range(first, first + SEEDS):
+        dice = random.Random(seed)
+        inner, sources = ("a:m>p b:m>q ", dice.choices("mpq", k=3)) if seed % 2 else ("", "mmm")
+        steps = [inner + make_exchange(dice, sources) for _ in range(3)]
+        run_with_cancels(steps, feed, seed, then)
+
+
+def make_exchange(dice: random.Random, sources: Sequence[str]) -> str:
+    """Three jobs that read these links, with their outputs in any order."""
+    sinks = dice.sample(OUTPUTS, 3)
+    jobs = zip("cde", sources, sinks, strict=True)
+    return " ".join(f"{name}:{source}>{sink}" for name, source, sink in jobs)

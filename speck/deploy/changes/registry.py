@@ -15,7 +15,7 @@ from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeState
 from speck.model.composition import title
-from speck.model.plan import Carry, Forget, Plan, Return, Start, TryMain
+from speck.model.plan import Carry, CatchUp, Forget, Plan, Return, Start, TryMain
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.records import Records
@@ -377,7 +377,7 @@ def _map_sites(change: Change) -> dict[str, set[str]]:
     for step in change.plan.steps:
         operation = step.operation
         sites = {operation.site}
-        if isinstance(operation, Start | Return | TryMain):
+        if isinstance(operation, CatchUp | Start | Return | TryMain):
             sites |= {operation.job.source_site, operation.job.sink_site}
         elif isinstance(operation, Forget):
             sites.add(operation.sink_site)

@@ -12,6 +12,7 @@ from pathlib import Path
 from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
+from speck.deploy.operations.catching_up import catch_up, switch
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
@@ -26,6 +27,7 @@ from speck.deploy.operations.stopping import Stopping
 from speck.model.plan import (
     Cancel,
     Carry,
+    CatchUp,
     Clear,
     Drain,
     Fence,
@@ -37,6 +39,7 @@ from speck.model.plan import (
     Return,
     Start,
     Stop,
+    Switch,
     TryMain,
     Upload,
 )
@@ -99,6 +102,10 @@ class Operations:
                 return ending.fence(context, operation)
             case Carry():
                 return carry(context, operation)
+            case CatchUp():
+                return catch_up(context, operation)
+            case Switch():
+                return switch(context, operation)
             case Start():
                 return starting.start(context, operation)
             case Return():

@@ -50,6 +50,7 @@ class Context:
         client_id = source_client_id(self.records.installation, job.job_name, job.source)
         session = self.records.session(self.scope, client_id, job.source_site)
         skip = session.skip if session is not None and session.link == job.source else ()
+        until = operation.until if isinstance(operation, Start) else ()
         return Submission(
             engine_job_id=operation.engine_job_id,
             job_name=job.job_name,
@@ -63,6 +64,7 @@ class Context:
                 sink_has_readers,
                 skip,
                 secrets,
+                until,
             ),
             parallelism=job.parallelism,
             savepoint=savepoint,

@@ -93,7 +93,7 @@ def _refuse_to_drop(context: Context, operation: Release, view: BrokerView) -> N
     )
 
 
-def hand_over(context: Context, operation: HandOver) -> Outcome:
+def hand_over(context: Context, operation: HandOver) -> Done:
     """Store the numbers taken of the link by the old reader, and by those before it, with the new
     reader's session. From then on the link belongs to the new reader."""
     records, scope = context.records, context.scope

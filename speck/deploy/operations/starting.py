@@ -134,6 +134,7 @@ def _submit(
         restored=savepoint,
         left=_list_start_states(context, operation, old, savepoint),
         stale=operation.stale,
+        ends_early=bool(operation.until),
     )
     context.records.write(
         context.records.put_incarnation(context.scope, incarnation),

@@ -33,7 +33,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from speck.deploy.planner.backlog import Backlog, find_postponed, find_waiting, keep_sessions
+from speck.deploy.planner.backlog import (
+    Backlog,
+    find_postponed,
+    find_stopped_between,
+    find_waiting,
+    keep_sessions,
+)
+from speck.deploy.planner.catching_up import stop_together, switch
 from speck.deploy.planner.cuts import note_cuts
 from speck.deploy.planner.decisions import decide, leave_alone
 from speck.deploy.planner.draft import Decision, Draft, ids
@@ -105,7 +112,11 @@ def plan(
     inputs = (inventory, observation, installation, outside_readers, outside_sinks or {})
     draft = _make_draft(desired, *inputs, **options, leave=leave)
     match_readers(draft)
+    decisions = _decide(draft, leave)
+    note_cuts(draft, decisions)
     backlog = Backlog() if leave or drop_queues else find_waiting(draft, has_read)
+    if not (leave or drop_queues or backlog.jobs):
+        backlog = find_stopped_between(draft, decisions, has_read)
     waiting = backlog.jobs
     postponed = [] if leave or drop_queues or waiting else find_postponed(draft)
     draft.sessions += postponed
@@ -120,9 +131,8 @@ def plan(
         draft.handed_back = backlog.handed_back
         draft.predecessors |= backlog.handed_back
         draft.first_readers |= backlog.renewed
-        later_queues = _find_later_queues(then, backlog)
-    names = sorted(draft.wanted_jobs.keys() | inventory.jobs.keys())
-    decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
+        later_queues = _find_later_queues(then, decisions, backlog)
+        decisions = _decide(draft, leave)
     _add_steps(draft, decisions)
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
@@ -130,16 +140,22 @@ def plan(
     return Plan(desired.name, changes, tuple(draft.steps), goes_on, queues, reads)
 
 
-def _find_later_queues(then: Draft, backlog: Backlog) -> list[DroppedQueue]:
+def _find_later_queues(
+    then: Draft, decisions: list[Decision], backlog: Backlog
+) -> list[DroppedQueue]:
     """The queues that the change drops once the backlog has been read: who asks for the change has
     to know them now."""
-    names = sorted(then.wanted_jobs.keys() | then.inventory.jobs.keys())
-    _add_steps(then, [decide(then, name) for name in names])
+    _add_steps(then, decisions)
     return [
         queue
         for queue in mark_queues(then)
         if queue.job_name not in backlog.jobs and queue.client_id not in backlog.spared
     ]
+
+
+def _decide(draft: Draft, leave: frozenset[str]) -> list[Decision]:
+    names = sorted(draft.wanted_jobs.keys() | draft.inventory.jobs.keys())
+    return [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
 
 
 def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
@@ -210,17 +226,23 @@ def _keep_as_deployed(
 
 
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
+    by_name = {d.job_name: d for d in decisions}
     ending = find_ending_sessions(draft)
     shared_ids = {(s.link.broker, s.client_id) for s in ending}
     lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared_ids]
     if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
-    note_cuts(draft, decisions)
     note_state_losses(decisions)
     note_leaving(draft, decisions)
     reserve_sessions(draft, [s for s in lasting if is_still_fed(draft, s.link)], {})
+    for names in draft.together.values():
+        if not any(by_name[name].stops for name in names):
+            stop_together(draft, by_name, names)
     for decision in sort_upstream_first(draft, [d for d in decisions if d.stops]):
         stop(draft, decision)
+        if decision.old is not None:
+            stop_together(draft, by_name, draft.find_together(decision.old.job))
+    switch(draft, decisions)
     reserve_sessions(draft, [s for s in lasting if not is_still_fed(draft, s.link)], {})
     renew_sessions(draft, ending)
     hand_over(draft, decisions)

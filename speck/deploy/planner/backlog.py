@@ -8,12 +8,12 @@ lost with its engine take messages that no other session has, before another rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
-from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.draft import Decision, Draft
 from speck.deploy.planner.lineages import (
     Lineage,
     find_lineages,
@@ -21,7 +21,7 @@ from speck.deploy.planner.lineages import (
     is_left_behind,
     is_running,
 )
-from speck.deploy.planner.sessions import count_abandoned, is_still_fed
+from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_still_fed
 from speck.deploy.planner.stranded import is_stranded
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
@@ -73,6 +73,27 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
     return backlog
 
 
+def find_stopped_between(
+    draft: Draft, decisions: Sequence[Decision], has_read: frozenset[str] = frozenset()
+) -> Backlog:
+    """The jobs between a cut and the readers that change there, by name, that do not run though
+    messages wait for them: these come from before the cut, and have to reach the readers first."""
+    sessions = {(s.job_name, s.link): s for s in draft.inventory.sessions}
+    backlog = Backlog()
+    for decision in decisions:
+        old, name = decision.old, decision.job_name
+        if name not in draft.cut_between or old is None or is_live(draft, old):
+            continue
+        session = sessions.get((name, old.job.source))
+        if not decision.starts or not old.has_state or draft.find_together(old.job):
+            continue
+        if session is None or session.client_id in has_read:
+            continue
+        if count_abandoned(draft, session) != 0:
+            backlog.add(draft, old.job, session, None)
+    return backlog
+
+
 def find_postponed(draft: Draft) -> list[Session]:
     """Sessions whose readers would close a circle now, but not among the jobs as they are wanted.
     Their messages are read after this plan, in a plan of their own."""
@@ -115,7 +136,11 @@ def _find_first_reader(
 ) -> Job | None:
     """The session's reader as it has to run first; None if it need not, or cannot."""
     name = session.job_name or ""
-    if name in waiting or not session.reserved or _is_read(draft, session):
+    if name in waiting or not session.reserved:
+        return None
+    if (early := _find_early(draft, session)) is not None:
+        return early
+    if _is_read(draft, session):
         return None
     if not _has_to_be_read(draft, session, lineage, waiting):
         return None
@@ -130,6 +155,15 @@ def _find_first_reader(
         if not _has_circle([reader, *waiting.values(), *others]):
             return reader
     return None
+
+
+def _find_early(draft: Draft, session: Session) -> Job | None:
+    """The session's reader if it would stop at some record of its link: a change was interrupted
+    while it caught up with others."""
+    old = draft.inventory.jobs.get(session.job_name or "")
+    if old is None or old.job.source != session.link:
+        return None
+    return old.job if old.ends_early and is_live(draft, old) else None
 
 
 def keep_sessions(draft: Draft, then: Draft) -> None:
@@ -208,6 +242,8 @@ def _is_exchanged(draft: Draft, session: Session) -> bool:
         return False
     if old.job.source != new.source or old.job.sink == new.sink:
         return False
+    if draft.is_fed_outside(session.link) and _can_catch_up(draft, session.link):
+        return False
     others = [d.job for other, d in draft.inventory.jobs.items() if other != name]
     gives = any(
         job.sink == old.job.sink and job.sink not in _list_sinks(others, job.job_name)
@@ -218,6 +254,15 @@ def _is_exchanged(draft: Draft, session: Session) -> bool:
         for job in others
     )
     return gives or takes
+
+
+def _can_catch_up(draft: Draft, link: Link) -> bool:
+    """Whether the readers of a link that is fed from outside, and were stopped, need not run before
+    they change: none comes to the link, or one of them runs."""
+    readers = [d for d in draft.inventory.jobs.values() if d.job.source == link]
+    if any(is_live(draft, each) for each in readers):
+        return True
+    return not any(is_new_reader(draft, session, link) for session in draft.sessions)
 
 
 def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
@@ -250,7 +295,7 @@ def _has_to_be_read(
         is_followed = _is_followed_while_fed(draft, session)
         return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
     if draft.wants(session):
-        return session.link in draft.links_fed_outside or count_abandoned(draft, session) != 0
+        return draft.is_fed_outside(session.link) or count_abandoned(draft, session) != 0
     if _goes_back(draft, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended

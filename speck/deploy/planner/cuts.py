@@ -14,13 +14,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.sessions import has_place, is_new_reader
 from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.plan import Action
+from speck.spec.job_contract import reports_numbers
 
 _Ways = Sequence[tuple[str, Link, Link]]
 """The name, source and sink of each job."""
@@ -33,13 +36,23 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
         return
     by_name = {d.job_name: d for d in decisions}
     stopping, warned = set[str](), set[tuple[str, Link]]()
-    for link, leaving in _find_leaving_readers(decisions).items():
-        cuts = [_Cut(link, _list_producers(draft, link))] if _is_torn(draft, leaving) else []
+    for link, leaving in _find_leaving_readers(draft, decisions).items():
+        cuts = _find_torn(draft, link, leaving)
         for decision in leaving:
             for job in _find_successors(draft, decision):
                 cuts += _find_cuts(draft, by_name, decision, job)
         for cut in cuts:
-            if cut.link is not None and (cut.link in draft.links_fed_outside or not cut.stopping):
+            readers = _find_together(draft, by_name, cut)
+            if readers and cut.link is not None:
+                draft.together[cut.link] = draft.together.get(cut.link, frozenset()) | readers
+                joins = any(is_new_reader(draft, s, cut.link) for s in draft.sessions)
+                draft.switching |= cut.changing
+                draft.joined_links |= {cut.link} if joins else set()
+                between = cut.between - (frozenset() if joins else readers)
+                stopping |= {n for n in readers | between if _is_kept(by_name.get(n))}
+                draft.cut_between |= between
+                continue
+            if cut.link is not None and draft.is_fed_outside(cut.link):
                 warned |= {(d.job_name, cut.link) for d in leaving}
             stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
             draft.cut_between |= cut.between
@@ -57,23 +70,55 @@ class _Cut:
 
     link: Link | None
     stopping: frozenset[str]
+    readers: frozenset[str]
+    """Those of `link` that stop at the same record."""
     between: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
+    """Those whose change makes it necessary."""
 
 
-def _find_leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
+def _find_together(draft: Draft, by_name: dict[str, Decision], cut: _Cut) -> frozenset[str]:
+    """The readers that can stop at the same record without a stop of their producers; none if these
+    stop, or if one of the readers cannot."""
+    if cut.link is None or not draft.is_fed_outside(cut.link):
+        return frozenset()
+    readers = [
+        decision.old.job
+        for name in cut.readers
+        if (decision := by_name.get(name)) is not None
+        and decision.old is not None
+        and has_place(draft, decision.old, cut.link)
+        and (is_live(draft, decision.old) or decision.old.ended or decision.old.switched)
+    ]
+    if not all(reports_numbers(job) and job.site not in draft.cannot_save for job in readers):
+        return frozenset()
+    return frozenset(job.job_name for job in readers)
+
+
+def _find_leaving_readers(
+    draft: Draft, decisions: Sequence[Decision]
+) -> dict[Link, list[Decision]]:
     """The readers that stop and leave their link or their sink link, by the link that they read."""
     leaving: dict[Link, list[Decision]] = defaultdict(list)
     for decision in decisions:
-        if decision.old is not None and decision.stops and is_rewired(decision):
-            leaving[decision.old.job.source].append(decision)
+        old = decision.old
+        if old is None or not is_rewired(decision):
+            continue
+        link = old.job.source
+        waits = draft.is_fed_outside(link) and (old.ended or old.switched)
+        if decision.stops or (waits and has_place(draft, old, link)):
+            leaving[link].append(decision)
     return leaving
 
 
-def _is_torn(draft: Draft, leaving: Sequence[Decision]) -> bool:
-    """Whether several readers leave a link, and not each is replaced by one that does the same
-    work."""
+def _find_torn(draft: Draft, link: Link, leaving: Sequence[Decision]) -> list[_Cut]:
+    """The cut at a link that several readers leave, if not each is replaced by one that does the
+    same work."""
     leaving = [d for d in leaving if not _stays_on_source(d)]
-    return len(leaving) > 1 and not all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving)
+    if len(leaving) < 2 or all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving):
+        return []
+    names = frozenset(d.job_name for d in leaving)
+    return [_Cut(link, _list_producers(draft, link), names, changing=names)]
 
 
 def _is_replaced(draft: Draft, decision: Decision) -> bool:
@@ -147,9 +192,11 @@ def _find_cuts(
         if len(heads) == 1:  # all records pass it: it stops at the same record for all
             between -= heads
         if between and len(heads) == 1:
-            cuts.append(_Cut(None, frozenset(heads), between))
+            cuts.append(_Cut(None, frozenset(heads), frozenset(heads), between))
         elif between:
-            cuts.append(_Cut(parting, _list_producers(draft, parting), between))
+            producers = _list_producers(draft, parting)
+            changing = frozenset({decision.job_name, successor.job_name})
+            cuts.append(_Cut(parting, producers, frozenset(heads), between, changing))
     return cuts
 
 

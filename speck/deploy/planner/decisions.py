@@ -37,6 +37,8 @@ def leave_alone(draft: Draft, name: str) -> Decision:
 def decide_kept(draft: Draft, name: str, new: Job, old: Incarnation, live: bool) -> Decision:
     is_wanted = new.state is DesiredState.RUNNING
     changes = differences(old.job, new)
+    if live and old.ends_early:
+        changes.append("it would stop at some record of its link")
     arriving = not live and may_arrive(draft, old)
     again = is_wanted and not changes and (arriving or has_silent_start(draft, old))
     action = Action.MOVE if old.job.site != new.site else Action.UPDATE

@@ -109,6 +109,13 @@ class Draft:
     """Jobs that ran when this change was accepted, and that it has stopped."""
     stuck_jobs: frozenset[str] = frozenset()
     """Jobs whose engine lists them, but which take nothing: in a crash loop, or stalled."""
+    together: dict[Link, frozenset[str]] = field(default_factory=dict)
+    """Readers of links that are fed from outside, which stop at the same record: the slower ones
+    read on to where the foremost has stopped."""
+    switching: set[str] = field(default_factory=set)
+    """The jobs that change their links at these records."""
+    joined_links: set[Link] = field(default_factory=set)
+    """Those of these links that get a reader which has not taken anything there yet."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
@@ -131,6 +138,16 @@ class Draft:
             keys = frozenset((each.client_id, each.link) for each in self.sessions)
             self._wanted = self.sessions, len(self.sessions), keys
         return (session.client_id, session.link) in keys
+
+    def is_fed_outside(self, link: Link) -> bool:
+        """Whether producers that this plan cannot stop feed a link."""
+        return link in self.links_fed_outside or not self.producers.get(link)
+
+    def find_together(self, job: Job) -> frozenset[str]:
+        """The readers that stop at the same record of its link as this one; none if it may stop at
+        any."""
+        names = self.together.get(job.source, frozenset())
+        return names if job.job_name in names else frozenset()
 
     def engine_job_id(self, job_name: str, attempt: int) -> str:
         """The id under which the engine is to run an attempt of a job."""

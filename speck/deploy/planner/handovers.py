@@ -105,25 +105,34 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
     for session in draft.sessions:
         pairs = draft.handed_back if draft.backlog_only else draft.predecessors
         former = pairs.get(session.client_id)
-        if former is None or session.job_name is None:
+        if former is None or session.client_id in draft.handover_of:
+            continue
+        operation = make_handover(session, former)
+        if operation is None:
             continue
         assert former.job_name is not None
         stop_id = None
         old = by_name.get(former.job_name)
         if old is not None and old.old is not None and old.old.job.source == former.link:
             stop_id = old.stop_id
-        operation = HandOver(
-            session.site,
-            session.link,
-            session.client_id,
-            session.job_name,
-            former.client_id,
-            former.job_name,
-        )
         after = ids([stop_id, draft.reserve_of.get(session.client_id)])
         draft.handover_of[session.client_id] = draft.add(
             operation, after, _explain_handover(draft, former)
         )
+
+
+def make_handover(session: Session, former: Session) -> HandOver | None:
+    """The handover between two jobs; None if one of the sessions belongs to no job."""
+    if session.job_name is None or former.job_name is None:
+        return None
+    return HandOver(
+        session.site,
+        session.link,
+        session.client_id,
+        session.job_name,
+        former.client_id,
+        former.job_name,
+    )
 
 
 def _explain_handover(draft: Draft, former: Session) -> str:

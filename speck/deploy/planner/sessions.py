@@ -10,7 +10,7 @@ from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sinks import list_sinks, sink_of
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Session
+from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
 from speck.model.plan import Release, Reserve
 from speck.spec.job_contract import reports_numbers
@@ -109,6 +109,30 @@ def is_fed_by_unknown(draft: Draft, link: Link) -> bool:
     jobs = (job for job in draft.wanted_jobs.values() if job.sink == link)
     known = link in draft.sinks_outside or bool(draft.producers.get(link)) or any(jobs)
     return link in draft.desired.inputs or not known
+
+
+def is_new_reader(draft: Draft, session: Session, link: Link) -> bool:
+    """Whether the session's job begins to read a link, and has not been given a place there yet."""
+    if session.link != link or session.job_name is None:
+        return False
+    old = draft.inventory.jobs.get(session.job_name)
+    if old is not None and has_place(draft, old, link):
+        return False
+    there = (s for s in draft.inventory.sessions if s.client_id == session.client_id and s.usable)
+    return not any(former.skip for former in there)
+
+
+def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
+    """Whether a job reads a link, or goes on there when it starts again: another has not taken its
+    place."""
+    if reader.job.source != link:
+        return False
+    own = source_client_id(draft.installation, reader.job.job_name, link)
+    return any(
+        s.usable and s.follows is None and s.followed_by is None
+        for s in draft.inventory.sessions
+        if s.client_id == own
+    )
 
 
 def find_ending_sessions(

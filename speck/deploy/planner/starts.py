@@ -42,6 +42,9 @@ def try_main(draft: Draft, decision: Decision) -> int:
 
 def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     attempt = draft.inventory.attempts.get(name, 0) + 1
+    old = draft.inventory.jobs.get(name)
+    if old is not None and draft.find_together(old.job):
+        attempt += 1  # after the one that catches up
     return attempt, draft.engine_job_id(name, attempt)
 
 
@@ -51,10 +54,7 @@ def start(
     """Add a start after what it needs, after other `starts`, and when other `stops` are over."""
     job = decision.new
     assert job is not None
-    attempt, job_id = make_next_attempt(draft, decision.job_name)
-    old = decision.old
-    if decision.again and old is not None:
-        attempt, job_id, old = old.attempt, old.engine_job_id, old.base
+    old = decision.old.base if decision.again and decision.old is not None else decision.old
     own = source_client_id(draft.installation, job.job_name, job.source)
     needed = [
         upload(draft, job),
@@ -68,18 +68,31 @@ def start(
         *draft.slot_waits.get(decision.job_name, []),
         *(_find_closing_stops(draft, job) if is_rewired(decision) or not decision.stops else ()),
     ]
-    keeps_state = old is not None and decision.keeps_state
-    former = list_former_sinks(draft, decision.old, job)
-    stale = find_stale_sinks(draft, decision)
-    operation = Start(
-        job, attempt, job_id, job.sink in draft.links_read, keeps_state, former, stale
-    )
+    operation = make_start(draft, decision)
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset([*ids([decision.clear_id]), *(set(stops) - set(needed))])
     decision.start_id = draft.add(operation, [*needed, *stops], reason, whatever)
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         add_way_back(draft, decision, operation)
+
+
+def make_start(draft: Draft, decision: Decision) -> Start:
+    """The start of a job as it is wanted."""
+    job, old = decision.new, decision.old
+    assert job is not None
+    attempt, job_id = make_next_attempt(draft, decision.job_name)
+    if decision.again and old is not None:
+        attempt, job_id, old = old.attempt, old.engine_job_id, old.base
+    return Start(
+        job,
+        attempt,
+        job_id,
+        job.sink in draft.links_read,
+        old is not None and decision.keeps_state,
+        list_former_sinks(draft, decision.old, job),
+        find_stale_sinks(draft, decision),
+    )
 
 
 def _find_leaving_readers(draft: Draft, decision: Decision, job: Job) -> list[int]:
@@ -181,7 +194,10 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
         return True
-    if _gets_a_producer(draft, old.job.source) or find_successors(draft, old.job):
+    if decision.job_name in draft.switching or _gets_a_producer(draft, old.job.source):
+        return False
+    is_cut = draft.cut_jobs or draft.together
+    if is_cut and _gets_a_producer(draft, old.job.sink):
         return False
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())
@@ -205,7 +221,7 @@ def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
     old = decision.old
     if decision.job_name in draft.stopped_jobs:
         while old is not None and not old.confirmed:
-            old = old.base
+            old = None if old.switched else old.base
         return old
     if old is None or not old.confirmed or old.ended:
         return None

@@ -72,14 +72,18 @@ def sort_upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision
     another.
     """
     by_name = {d.job_name: d for d in stopping}
-    before = {
-        d.job_name: {p.job_name for p in find_leaving_producers(draft, d)} & by_name.keys()
-        for d in stopping
-    }
+    before = {d.job_name: _find_earlier(draft, d) & by_name.keys() for d in stopping}
     try:
         return [by_name[name] for name in TopologicalSorter(before).static_order()]
     except CycleError:
         return stopping
+
+
+def _find_earlier(draft: Draft, reader: Decision) -> set[str]:
+    """The producers that a reader is drained after, and those that stop together with these."""
+    producers = find_leaving_producers(draft, reader)
+    names = {d.job_name for d in producers}
+    return names.union(*(draft.find_together(d.old.job) for d in producers if d.old is not None))
 
 
 def stop(draft: Draft, decision: Decision) -> None:
@@ -89,7 +93,8 @@ def stop(draft: Draft, decision: Decision) -> None:
     if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
         after.append(try_main(draft, decision))
     # While the link is still fed, another session has to receive what comes from now on.
-    reserve_steps = draft.reserves[old.job.source] if leaves(decision) else []
+    leads = leaves(decision) or draft.find_together(old.job)
+    reserve_steps = draft.reserves[old.job.source] if leads else []
     reserve_steps = reserve_steps if is_still_fed(draft, old.job.source) else []
     drain_step = drain(draft, decision, old, reserve_steps)
     after += [*ids([drain_step]), *reserve_steps]
@@ -102,7 +107,7 @@ def stop(draft: Draft, decision: Decision) -> None:
     elif needs_no_savepoint(draft, decision) or old.job.site in draft.cannot_save:
         operation = Cancel(*identity, final, pauses)
     decision.stop_id = draft.add(operation, after, decision.reason)
-    if leaves(decision) or decision.job_name in draft.cut_between:
+    if leads or decision.job_name in draft.cut_between:
         own = source_client_id(draft.installation, decision.job_name, old.job.source)
         draft.leaving_readers[old.job.source].append((own, decision.stop_id))
 
@@ -145,7 +150,8 @@ def drain(
     producers = find_leaving_producers(draft, decision)
     going_on = find_staying_producers(draft, decision)
     has_debt = client_id in draft.readers_owed and drains(draft, decision)
-    has_follower = drains(draft, decision) and is_followed(draft, client_id)
+    is_joined = bool(draft.find_together(old.job)) and source in draft.joined_links
+    has_follower = drains(draft, decision) and (is_followed(draft, client_id) or is_joined)
     has_follower = has_follower and is_still_fed(draft, source)
     if not (producers or going_on or has_debt or has_follower):
         return None
@@ -207,7 +213,7 @@ def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
     assert decision.old is not None
     old, new = decision.old.job, decision.new
     own = source_client_id(draft.installation, decision.job_name, old.source)
-    if old.sink in draft.drained_links or is_followed(draft, own):
+    if old.sink in draft.drained_links or is_followed(draft, own) or draft.find_together(old):
         return False
     if reports_numbers(old) and any(map(reports_numbers, find_successors(draft, old))):
         return False

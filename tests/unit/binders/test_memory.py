@@ -535,6 +535,22 @@ def test_a_reader_tells_what_it_has_taken_past_a_hole(world: World, jar: Path) -
     assert (report.taken, report.above) == ({"p": {7: 1}}, {"p": {7: ((3, 3),)}})
 
 
+def test_a_reader_takes_no_more_than_it_is_to_read_until(world: World, jar: Path) -> None:
+    submitted = submission(jar)
+    args = (*submitted.args, "--until", "p/7/1/3-3")
+    MemoryEngine(Target(EDGE)).submit(replace(submitted, args=args))
+    broker, client_id = world.broker(EDGE_BROKER), "speck-1234abcd-clean-00000000"
+    world.broker(CLOUD_BROKER).subscribe("reader", "clean")
+    messages = [Message(b"%d" % number, "p", 7, number) for number in (1, 2, 3)]
+    for message in (Message(b"early"), *messages, Message(b"late")):
+        broker.publish("raw", message)
+    world.pump()
+    assert world.broker(CLOUD_BROKER).take("reader") == [b"early", b"1", b"3"]
+    (running,) = world.engine(EDGE).running()
+    running.end(RunState.FINISHED)
+    assert broker.take(client_id) == [b"2", b"late"]
+
+
 def test_a_mark_is_told_with_the_checkpoint_that_covers_what_came_before(
     world: World, jar: Path
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch, merge_taken
+from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch, includes, merge_taken
 
 FIRST, SECOND = (1 << 32) + 7, (2 << 32) + 7
 """Epochs of one producer, in the order in which they began."""
@@ -168,3 +168,20 @@ def test_merged_are_exactly_the_numbers_that_any_has_taken(
     assert merged == tuple(epoch_of(numbers, name) for name, numbers in expected.items())
     assert {each.producer: numbers_of(each) for each in merged} == expected
     assert merge_taken(merged, merged) == merged
+
+
+@pytest.mark.parametrize(
+    ("producer", "epoch", "number", "expected"),
+    [
+        ("P", 1, 4, True),
+        ("P", 1, 5, False),
+        ("P", 1, 7, True),
+        ("P", 2, 1, False),
+        ("Q", 1, 1, False),
+    ],
+)
+def test_what_was_taken_includes_a_message(
+    producer: str, epoch: int, number: int, *, expected: bool
+) -> None:
+    taken = [TakenEpoch("P", 1, 4, ((6, 7),))]
+    assert includes(taken, producer, epoch, number) is expected

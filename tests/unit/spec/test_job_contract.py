@@ -126,7 +126,7 @@ def test_an_unknown_placeholder_is_a_fault() -> None:
     }
 
 
-@pytest.mark.parametrize("arg", ["--epoch", "--client-id=x", "--taken", "--taken=p/1/2"])
+@pytest.mark.parametrize("arg", ["--epoch", "--client-id=x", "--taken", "--taken=p/1/2", "--until"])
 def test_what_speck_gives_is_not_given_again(arg: str) -> None:
     flag = arg.partition("=")[0]
     assert args_faults([arg]) == {0: f"{flag} is set by speck itself; leave it out"}
@@ -150,6 +150,12 @@ def test_what_others_have_taken_comes_before_the_jobs_own() -> None:
 
 def test_a_job_that_follows_nobody_is_not_told_what_others_have_taken() -> None:
     assert "--taken" not in render_args(JOB, INSTALLATION, 7, True)
+
+
+def test_a_job_that_stops_at_a_record_is_told_where() -> None:
+    args = render_args(JOB, INSTALLATION, 7, True, TAKEN[1:], until=TAKEN)
+    at = args.index("--until")
+    assert args[at - 2 : at + 2] == ("--taken", "01234567-A/8589934593/0", "--until", RENDERED)
 
 
 def test_with_placeholders_a_job_is_not_told_what_others_have_taken() -> None:

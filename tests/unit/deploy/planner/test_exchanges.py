@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from speck.model.job import Job
-from speck.model.plan import Plan
+from speck.model.plan import CatchUp, Plan, Start
+from tests.unit.deploy.planner.test_handovers import end_jobs
 from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, text
 
 FEED = job("feed", "edge-a/in", "edge-a/T")
@@ -95,6 +98,103 @@ def test_the_producer_goes_on_where_no_reader_gets_the_sink_of_one_that_stays(
     before: tuple[Job, ...], after: tuple[Job, ...]
 ) -> None:
     assert list_pausing(plan_jobs(deployed(FEED, *before), FEED, *after)) == []
+
+
+def test_where_an_outside_program_feeds_the_link_the_readers_catch_up_with_each_other() -> None:
+    """Neither comes back if its start fails: what waits for it is for its new link."""
+    assert (
+        text(plan_jobs(deployed(AX, BY), AY, BX))
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 try A on edge-a: before it stops
+[2] -> #3 stop A on edge-a: sink cloud/x -> cloud/y
+[2] -> #4 stop B on edge-a: sink cloud/y -> cloud/x
+[3,4] -> #5 catch up edge-a/T of A: ends at the same record as B
+[3,4] -> #6 catch up edge-a/T of B: ends at the same record as A
+[5,6] -> #7 switch A, B: from the same record of tcp://edge-a:1883/T on; at least once where a \
+publisher does not number its messages
+[1,7] -> #8 start A on edge-a: sink cloud/x -> cloud/y
+[1,7] -> #9 start B on edge-a: sink cloud/y -> cloud/x
+"""
+    )
+
+
+def test_a_new_reader_of_such_a_link_begins_where_the_others_end() -> None:
+    """Its session holds all that comes after the drain; it skips what the others have taken."""
+    assert (
+        text(plan_jobs(deployed(AX), AY, BX))
+        == """
+[] -> #1 reserve edge-a/T for B: new reader
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[2] -> #3 try A on edge-a: before it stops
+[1] -> #4 drain edge-a/T for A: what was sent so far
+[1,3,4] -> #5 stop A on edge-a: sink cloud/x -> cloud/y
+[1,5] -> #6 switch A, B: from the same record of tcp://edge-a:1883/T on; at least once where a \
+publisher does not number its messages
+[2,6] -> #7 start A on edge-a: sink cloud/x -> cloud/y
+[1,2,6] -> #8 start B on edge-a: new job
+"""
+    )
+
+
+def test_readers_behind_such_a_link_change_after_their_producers_have_caught_up() -> None:
+    before = (job("A", "edge-a/T", "edge-a/p"), job("B", "edge-a/T", "edge-a/q"))
+    plan = plan_jobs(
+        deployed(*before, reader("C", "x", "p"), reader("D", "y", "q")),
+        *before,
+        reader("C", "y", "p"),
+        reader("D", "x", "q"),
+    )
+    assert list_pausing(plan) == ["A", "B"]
+    order = [str(step.operation) for step in plan.steps if step.operation.kind != "try"]
+    assert order[3:] == [
+        "catch up edge-a/T of A",
+        "catch up edge-a/T of B",
+        "drain edge-a/p for C",
+        "stop C on edge-a",
+        "drain edge-a/q for D",
+        "stop D on edge-a",
+        "switch C, D",
+        *(f"start {name} on edge-a" for name in "ABCD"),
+    ]
+
+
+def test_a_reader_that_was_to_stop_at_a_record_runs_on_first() -> None:
+    inventory = deployed(AX, BY)
+    early = replace(inventory.jobs["A"], ends_early=True)
+    inventory = replace(inventory, jobs={**inventory.jobs, "A": early})
+    plan = plan_jobs(inventory, AY, BX)
+    assert plan.goes_on
+    assert [str(step.operation) for step in plan.steps[2:]] == [
+        "stop A on edge-a",
+        "start A on edge-a",
+        "return A to edge-a",
+    ]
+
+
+@pytest.mark.parametrize("unable", ["numbers nothing", "no savepoints"])
+def test_the_plan_says_so_if_the_readers_cannot_catch_up(unable: str) -> None:
+    args = ("--in={source_topic}",) if unable == "numbers nothing" else ()
+    before, after = (replace(AX, args=args), BY), (replace(AY, args=args), BX)
+    cannot_save = frozenset({"edge-a"} if unable == "no savepoints" else ())
+    plan = plan_jobs(deployed(*before), *after, cannot_save=cannot_save)
+    assert "switch" not in str(plan)
+    assert "records around the cut may be lost or come twice" in str(plan)
+
+
+def test_a_reader_that_does_not_run_first_takes_what_waits_for_it_to_its_former_link() -> None:
+    stopped = end_jobs(deployed(FEED, AX, BY), "B")
+    plan = plan_jobs(stopped, FEED, AY, BX)
+    assert plan.goes_on
+    starts = [s.operation for s in plan.steps if isinstance(s.operation, Start)]
+    assert [(each.job_name, each.job.sink.topic) for each in starts] == [("B", "y")]
+
+
+def test_one_that_an_earlier_change_has_stopped_catches_up_without_running_first() -> None:
+    plan = plan_jobs(end_jobs(deployed(AX, BY), "B"), AY, BX)
+    assert not plan.goes_on
+    catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
+    assert [each.job_name for each in catching_up] == ["A", "B"]
 
 
 def test_readers_of_different_links_change_where_their_records_part() -> None:

@@ -6,6 +6,7 @@ import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.protocol.Batching;
 import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.protocol.Until;
 import io.speck.mqtt.sink.SinkSettings;
 
 /**
@@ -14,12 +15,14 @@ import io.speck.mqtt.sink.SinkSettings;
  *
  * @param attempt of the incarnation; newer ones have higher numbers
  * @param handOver what the previous reader of the source link has taken
+ * @param until the numbers up to which the source link is read
  */
 record JobContract(
         String name,
         LinkConfig source,
         LinkConfig sink,
         HandOver handOver,
+        Until until,
         long attempt,
         SinkSettings settings) {
     private static final int RECEIVE_MAXIMUM = 10_000;
@@ -46,6 +49,7 @@ record JobContract(
                         delivery,
                         parameters.getInt("sink-window", SINK_WINDOW)),
                 HandOver.parse(parameters.get("taken", "")),
+                Until.parse(parameters.get("until", "")),
                 parameters.getLong("epoch", 0),
                 new SinkSettings(
                         parseReaders(parameters.get("sink-readers", "none")),

@@ -33,6 +33,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  *                       dropped here: entries joined by ";", each {@code <producer>/<epoch>/<upto>}
  *                       or {@code <producer>/<epoch>/<upto>/<first>-<last>,<first>-<last>...}, the
  *                       producer percent-encoded, epochs in the order in which they were met
+ * --until TEXT          what is read at most, written like --taken: a message with another number
+ *                       is neither taken nor acknowledged, and waits for the next start
  * </pre>
  *
  * and then the job's own.
@@ -93,7 +95,8 @@ public final class SpeckJob {
     public SingleOutputStreamOperator<byte[]> source() {
         return environment
                 .fromSource(
-                        new MqttSource(contract.source(), contract.handOver()),
+                        new MqttSource(
+                                contract.source(), contract.handOver(), contract.until()),
                         WatermarkStrategy.noWatermarks(),
                         "mqtt-source")
                 .uid("source")

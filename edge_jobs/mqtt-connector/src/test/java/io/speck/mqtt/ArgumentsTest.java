@@ -92,6 +92,14 @@ class ArgumentsTest {
                 refusal("taken", "p/1/5;p/2"));
     }
 
+    @Test
+    void whatIsToBeReadMustBeReadable() {
+        assertEquals(
+                "cannot use --until: \"p\" must be <producer>/<epoch>/<upto>, after which"
+                        + " /<first>-<last>,... may come",
+                refusal("until", "p"));
+    }
+
     private static String refusal(String name, String value) {
         String[] args = Arrays.copyOf(CONTRACT, CONTRACT.length + 2);
         args[CONTRACT.length] = "--" + name;

@@ -30,10 +30,19 @@ public record HandOver(List<Entry> entries) implements Serializable {
      * @throws IllegalArgumentException naming the argument, and the entry that cannot be read
      */
     public static HandOver parse(String text) {
+        return parse("taken", text);
+    }
+
+    /** The same of another argument that is written like it. */
+    static HandOver parse(String argument, String text) {
         List<Entry> entries = new ArrayList<>();
         for (String entry : text.split(";")) {
-            if (!entry.isEmpty()) {
-                entries.add(parseEntry(entry));
+            try {
+                if (!entry.isEmpty()) {
+                    entries.add(parseEntry(entry));
+                }
+            } catch (IllegalArgumentException e) {
+                throw refuse(argument, entry, e);
             }
         }
         return new HandOver(List.copyOf(entries));
@@ -42,58 +51,54 @@ public record HandOver(List<Entry> entries) implements Serializable {
     private static Entry parseEntry(String text) {
         String[] parts = text.split("/", -1);
         if (parts.length < 3 || parts.length > 4) {
-            throw refuse(text, null);
+            throw new IllegalArgumentException("3 or 4 parts expected");
         }
         List<Range> above = new ArrayList<>();
         if (parts.length == 4) {
             for (String range : parts[3].split(",", -1)) {
-                above.add(parseRange(range, text));
+                above.add(parseRange(range));
             }
         }
         return new Entry(
-                parseProducer(parts[0], text),
-                parseNumber(parts[1], text),
-                parseNumber(parts[2], text),
+                parseProducer(parts[0]),
+                parseNumber(parts[1]),
+                parseNumber(parts[2]),
                 List.copyOf(above));
     }
 
-    private static String parseProducer(String encoded, String entry) {
-        try {
-            String name = URLDecoder.decode(encoded, StandardCharsets.UTF_8);
-            if (!name.isEmpty() && name.length() <= TakenNumbers.MAX_NAME_LENGTH) {
-                return name;
-            }
-        } catch (IllegalArgumentException e) {
-            throw refuse(entry, e);
+    private static String parseProducer(String encoded) {
+        String name = URLDecoder.decode(encoded, StandardCharsets.UTF_8);
+        if (name.isEmpty() || name.length() > TakenNumbers.MAX_NAME_LENGTH) {
+            throw new IllegalArgumentException("no name of a producer");
         }
-        throw refuse(entry, null);
+        return name;
     }
 
-    private static Range parseRange(String text, String entry) {
+    private static Range parseRange(String text) {
         int dash = text.indexOf('-');
         if (dash > 0) {
-            long first = parseNumber(text.substring(0, dash), entry);
-            long last = parseNumber(text.substring(dash + 1), entry);
+            long first = parseNumber(text.substring(0, dash));
+            long last = parseNumber(text.substring(dash + 1));
             if (first >= 1 && first <= last) {
                 return new Range(first, last);
             }
         }
-        throw refuse(entry, null);
+        throw new IllegalArgumentException("no range");
     }
 
-    private static long parseNumber(String text, String entry) {
+    private static long parseNumber(String text) {
         long number = Stamp.parseDigits(text, 0, text.length());
         if (number < 0) {
-            throw refuse(entry, null);
+            throw new IllegalArgumentException("no number");
         }
         return number;
     }
 
-    private static IllegalArgumentException refuse(String entry, Throwable cause) {
+    private static IllegalArgumentException refuse(
+            String argument, String entry, IllegalArgumentException cause) {
         return new IllegalArgumentException(
-                "cannot use --taken: \""
-                        + entry
-                        + "\" must be <producer>/<epoch>/<upto>, after which"
+                "cannot use --%s: \"%s\" must be <producer>/<epoch>/<upto>, after which"
+                                .formatted(argument, entry)
                         + " /<first>-<last>,... may come",
                 cause);
     }

@@ -2,6 +2,7 @@ package io.speck.mqtt.source;
 
 import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.protocol.HandOver;
+import io.speck.mqtt.protocol.Until;
 import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.connector.source.Boundedness;
@@ -23,11 +24,16 @@ public final class MqttSource
 
     private final LinkConfig link;
     private final HandOver handOver;
+    private final Until until;
 
-    /** @param handOver what the previous reader of the link has taken */
-    public MqttSource(LinkConfig link, HandOver handOver) {
+    /**
+     * @param handOver what the previous reader of the link has taken
+     * @param until the numbers up to which it is read
+     */
+    public MqttSource(LinkConfig link, HandOver handOver, Until until) {
         this.link = link;
         this.handOver = handOver;
+        this.until = until;
     }
 
     @Override
@@ -37,7 +43,7 @@ public final class MqttSource
 
     @Override
     public SourceReader<byte[], TopicSplit> createReader(SourceReaderContext context) {
-        return new MqttSourceReader(link, handOver, context.metricGroup());
+        return new MqttSourceReader(link, handOver, until, context.metricGroup());
     }
 
     @Override

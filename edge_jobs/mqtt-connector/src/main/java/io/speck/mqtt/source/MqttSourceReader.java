@@ -9,6 +9,7 @@ import io.speck.mqtt.metrics.TaskCpuTime;
 import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.TakenNumbers;
 import io.speck.mqtt.protocol.Topics;
+import io.speck.mqtt.protocol.Until;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -59,21 +60,26 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
     private long acknowledged; // messages of it
     private long coveredBytes; // of records in complete checkpoints
 
-    /** @param handOver what the previous reader of the link has taken */
-    MqttSourceReader(LinkConfig link, HandOver handOver, SourceReaderMetricGroup metrics) {
-        this(link, handOver, metrics, maxUncoveredBytes(link.delivery()));
+    /**
+     * @param handOver what the previous reader of the link has taken
+     * @param until the numbers up to which it is read
+     */
+    MqttSourceReader(
+            LinkConfig link, HandOver handOver, Until until, SourceReaderMetricGroup metrics) {
+        this(link, handOver, until, metrics, maxUncoveredBytes(link.delivery()));
     }
 
     /** @param maxUncoveredBytes so much is taken at most that no complete checkpoint covers */
     MqttSourceReader(
             LinkConfig link,
             HandOver handOver,
+            Until until,
             SourceReaderMetricGroup metrics,
             long maxUncoveredBytes) {
         this.link = link;
         this.handOver = handOver;
         this.maxUncoveredBytes = maxUncoveredBytes;
-        this.intake = new RecordIntake(link, metrics);
+        this.intake = new RecordIntake(link, until, metrics);
         this.announcer = new TakenAnnouncer(link);
         this.dropped = metrics.counter("messagesDropped");
         this.sessionsLost = metrics.counter("sessionsLost");

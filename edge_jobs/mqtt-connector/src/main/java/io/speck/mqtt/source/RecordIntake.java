@@ -9,6 +9,7 @@ import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.Stamp;
 import io.speck.mqtt.protocol.TakenNumbers;
+import io.speck.mqtt.protocol.Until;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
 import org.apache.flink.api.connector.source.ReaderOutput;
@@ -22,6 +23,10 @@ import org.slf4j.LoggerFactory;
  *
  * <p>The control plane may send a mark through the session, behind all that waits in it. It is no
  * record: the announcement of the first checkpoint that covers all that came before it names it.
+ *
+ * <p>What is beyond the numbers to read is left: from the first such message on nothing is
+ * acknowledged, so all of it comes again at the next start, and what was taken of it is dropped
+ * then.
  */
 final class RecordIntake {
     private static final Logger LOG = LoggerFactory.getLogger(RecordIntake.class);
@@ -36,6 +41,7 @@ final class RecordIntake {
             Stamp.OfBatch stamp) {}
 
     private final LinkConfig link;
+    private final Until until;
     private final Counter recordsIn;
     private final Counter bytesIn;
     private final Counter repeats;
@@ -45,13 +51,15 @@ final class RecordIntake {
     private TakenNumbers taken = new TakenNumbers();
     private MqttConnection connection; // null: none yet
     private long arrivals; // acknowledgeable messages taken from it
+    private boolean leaving; // something of this connection was left
     private OpenBatch batch; // null: none
     private int batchPosition; // how many of its records were taken
     private long takenBytes;
     private String mark;
 
-    RecordIntake(LinkConfig link, SourceReaderMetricGroup metrics) {
+    RecordIntake(LinkConfig link, Until until, SourceReaderMetricGroup metrics) {
         this.link = link;
+        this.until = until;
         this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
         this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
         this.repeats = metrics.counter("repeatsDropped");
@@ -69,6 +77,7 @@ final class RecordIntake {
     void startOver(MqttConnection next) {
         connection = next;
         arrivals = 0;
+        leaving = false;
     }
 
     /** Returns what a checkpoint that begins now covers. */
@@ -100,11 +109,13 @@ final class RecordIntake {
             open(message, format, messages);
             return;
         }
-        recordsIn.inc();
-        if (messages.isAcknowledged(message)) {
-            arrivals++;
+        String stamp = messages.stampOf(message);
+        if (!until.isEver() && leaves(!until.includes(stamp, !leaving))) {
+            return;
         }
-        if (taken.take(messages.stampOf(message))) {
+        recordsIn.inc();
+        count(messages.isAcknowledged(message));
+        if (taken.take(stamp)) {
             emit(messages.payloadOf(message), output);
         } else {
             repeats.inc();
@@ -113,9 +124,7 @@ final class RecordIntake {
 
     /** Anybody may publish there: what is no mark is left out, and acknowledged all the same. */
     private void takeMark(Object message, IncomingMessages messages) {
-        if (messages.isAcknowledged(message)) {
-            arrivals++;
-        }
+        count(messages.isAcknowledged(message));
         if (messages.sizeOf(message) <= MAX_MARK_LENGTH) {
             String text = new String(messages.payloadOf(message), StandardCharsets.ISO_8859_1);
             mark = MARK.matcher(text).matches() ? text : mark;
@@ -137,28 +146,40 @@ final class RecordIntake {
                 LOG.error("{} has a message that is left out: {}", link, e.getMessage());
             }
             unreadable.inc();
-            arrivals += acknowledged ? 1 : 0; // else it would come for ever
+            count(acknowledged); // else it would come for ever
         }
     }
 
     void takeNextOfBatch(ReaderOutput<byte[]> output) {
-        recordsIn.inc();
         Stamp.OfBatch stamp = batch.stamp;
         byte[] record = batch.records.next();
-        boolean isNew =
-                stamp == null
-                        ? taken.take(null)
-                        : taken.take(stamp.prefix(), stamp.first() + batchPosition);
+        long number = stamp == null ? 0 : stamp.first() + batchPosition;
         batchPosition++;
-        if (isNew) {
-            emit(record, output);
-        } else {
-            repeats.inc();
+        boolean isIncluded =
+                until.isEver()
+                        || (stamp == null ? !leaving : until.includes(stamp.prefix(), number));
+        if (!leaves(!isIncluded)) {
+            recordsIn.inc();
+            if (stamp == null ? taken.take(null) : taken.take(stamp.prefix(), number)) {
+                emit(record, output);
+            } else {
+                repeats.inc();
+            }
         }
         if (!batch.records.hasNext()) { // only now a checkpoint covers all of it
-            arrivals += batch.acknowledged && batch.connection == connection ? 1 : 0;
+            count(batch.acknowledged && batch.connection == connection);
             batch = null;
         }
+    }
+
+    private boolean leaves(boolean isBeyond) {
+        leaving |= isBeyond;
+        return isBeyond;
+    }
+
+    /** MQTT acknowledges in the order of arrival: nothing after what is left. */
+    private void count(boolean acknowledged) {
+        arrivals += acknowledged && !leaving ? 1 : 0;
     }
 
     private void emit(byte[] record, ReaderOutput<byte[]> output) {

@@ -12,6 +12,7 @@ import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.protocol.Until;
 import io.speck.mqtt.testing.CollectingOutput;
 import io.speck.mqtt.testing.CountingProxy;
 import io.speck.mqtt.testing.JobTest;
@@ -47,6 +48,7 @@ class MqttSourceReaderTest {
                 new MqttSourceReader(
                         nowhere,
                         HandOver.NONE,
+                        Until.EVER,
                         UnregisteredMetricsGroup.createSourceReaderMetricGroup());
         reader.addSplits(List.of(TopicSplit.empty()));
         for (int checkpoint = 1; checkpoint <= 100; checkpoint++) {
@@ -93,6 +95,7 @@ class MqttSourceReaderTest {
                     new MqttSourceReader(
                             link,
                             HandOver.NONE,
+                            Until.EVER,
                             UnregisteredMetricsGroup.createSourceReaderMetricGroup());
             reader.addSplits(List.of(TopicSplit.empty()));
             reader.start();
@@ -335,6 +338,7 @@ class MqttSourceReaderTest {
                     new MqttSourceReader(
                             link,
                             HandOver.NONE,
+                            Until.EVER,
                             UnregisteredMetricsGroup.createSourceReaderMetricGroup(),
                             most);
             reader.addSplits(List.of(TopicSplit.empty()));
@@ -397,11 +401,49 @@ class MqttSourceReaderTest {
         }
     }
 
+    /** What is left comes again at the next start; what was taken behind it does not. */
+    @Test
+    void readsNoFurtherThanTheNumbersThatItIsToReadUntil(@TempDir Path folder) throws Exception {
+        try (Mosquitto broker = Mosquitto.started(folder);
+                TestClient client = new TestClient(broker)) {
+            LinkConfig link =
+                    new LinkConfig(
+                            BrokerAddress.parse(broker.address()),
+                            "in",
+                            "reader",
+                            Delivery.AT_LEAST_ONCE,
+                            100);
+            CollectingOutput taken = new CollectingOutput();
+            MqttSourceReader first = reading(link, TopicSplit.empty(), "p/1/2/5-5;p/2/2");
+            client.publish("in", "p1", "p/1/1").join();
+            client.publish("in", "plain", null).join();
+            client.publish("in", "p2", "p/1/2").join();
+            client.publish("in", "p3", "p/1/3").join();
+            client.publish("in", "late", null).join();
+            client.publish("in", "p5", "p/1/5").join();
+            client.publishTogether("in", 2, 1, TestRecords.batchOf(true, 1, 4)).join();
+            taken.pollUntil(first, 6);
+            assertEquals(InputStatus.NOTHING_AVAILABLE, first.pollNext(taken));
+            assertEquals(List.of("p1", "plain", "p2", "p5", "r1", "r2"), taken.records);
+            TopicSplit split = completed(first, 1);
+
+            MqttSourceReader second = reading(link, split, "");
+            taken.pollUntil(second, 10);
+            assertEquals(List.of("p3", "late", "r3", "r4"), taken.records.subList(6, 10));
+            second.close();
+        }
+    }
+
     private static MqttSourceReader reading(LinkConfig link, TopicSplit split) {
+        return reading(link, split, "");
+    }
+
+    private static MqttSourceReader reading(LinkConfig link, TopicSplit split, String until) {
         MqttSourceReader reader =
                 new MqttSourceReader(
                         link,
                         HandOver.NONE,
+                        Until.parse(until),
                         UnregisteredMetricsGroup.createSourceReaderMetricGroup());
         reader.addSplits(List.of(split));
         reader.start();

@@ -1,0 +1,137 @@
+"""Brings readers of one link to the same record, and switches them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.links import hand_over
+from speck.deploy.operations.outcome import Done, Outcome, Waiting
+from speck.deploy.operations.starting import start
+from speck.deploy.operations.stopping import Stopping
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation, StartState
+from speck.model.job import Job
+from speck.model.observation import BrokerView, TakenEpoch, merge_taken
+from speck.model.plan import CatchUp, Drain, Start, Stop, Switch
+from speck.store.tables import Batch
+
+
+def catch_up(context: Context, operation: CatchUp) -> Outcome:
+    """Let a reader run until it has taken what any of the readers has, and stop again. It does not
+    run if it is the foremost.
+
+    The others may be catching up, too: they take nothing beyond that.
+    """
+    incarnation = context.find_incarnation(operation.job_name)
+    is_begun = incarnation is not None and incarnation.engine_job_id == operation.engine_job_id
+    if is_begun and incarnation is not None and incarnation.ended:
+        return Done()
+    view = context.connections.broker(operation.job.source_site).view()
+    until = merge_taken(
+        *(_list_taken(context, operation, each, view) for each in operation.readers)
+    )
+    own = _list_taken(context, operation, operation.client_id, view)
+    if not is_begun and merge_taken(own, until) == own:
+        return Done()
+    limited = Start(
+        operation.job,
+        operation.attempt,
+        operation.engine_job_id,
+        operation.sink_has_readers,
+        keeps_state=incarnation is not None and incarnation.has_state,
+        former_sinks=operation.former_sinks,
+        stale=incarnation.stale if incarnation is not None else (),
+        until=until,
+    )
+    return _then(context, start(context, limited), lambda: _read(context, operation, until))
+
+
+def _list_taken(
+    context: Context, operation: CatchUp, client_id: str, view: BrokerView
+) -> tuple[TakenEpoch, ...]:
+    reported = view.taken.get(client_id)
+    return reported.epochs() if reported is not None else ()
+
+
+def _read(context: Context, operation: CatchUp, until: tuple[TakenEpoch, ...]) -> Outcome:
+    """Wait until all numbers are taken, or all that was in the session has been looked at; stop."""
+    job = operation.job
+    drain = Drain(
+        job.source_site,
+        job.source,
+        operation.client_id,
+        job.job_name,
+        (),
+        job.site,
+        operation.engine_job_id,
+    )
+    last = {
+        (each.producer, each.epoch): max(each.upto, *(b for _, b in each.above), 0)
+        for each in until
+    }
+    stop = Stop(job.site, job.job_name, operation.attempt, operation.engine_job_id)
+    draining = Draining(drain, context, owed=last)
+    return _then(context, draining.poll(), lambda: Stopping(context, stop).begin())
+
+
+def _then(context: Context, outcome: Outcome, follow: Callable[[], Outcome]) -> Outcome:
+    """The outcome of what follows, once this one is done."""
+    if isinstance(outcome, Waiting):
+        finish = outcome.finish
+        return replace(outcome, finish=lambda: _then(context, finish(), follow), may_be_left=False)
+    context.records.write(outcome.store)
+    if outcome.afterwards is not None:
+        outcome.afterwards()
+    return follow()
+
+
+def switch(context: Context, operation: Switch) -> Outcome:
+    """Store the next incarnations of the jobs, which have not been started yet, and what new
+    readers skip."""
+    records, scope = context.records, context.scope
+    batch: Batch = {}
+    for each in operation.starts:
+        base = context.find_incarnation(each.job_name)
+        if base is None or base.engine_job_id != each.engine_job_id:
+            batch |= records.put_incarnation(scope, _make_waiting(each, base))
+            batch |= _note_reader(context, each.job)
+    for handover in operation.handovers:
+        batch |= hand_over(context, handover).store
+    for joining in operation.joining:
+        view = context.connections.broker(joining.site).view()
+        session = records.session(scope, joining.client_id, joining.site)
+        reported = view.taken.get(joining.former)
+        if session is not None and reported is not None:
+            skip = merge_taken(session.skip, reported.epochs())
+            batch |= records.put_session(scope, replace(session, skip=skip))
+    return Done(batch)
+
+
+def _note_reader(context: Context, job: Job) -> Batch:
+    """What waits in the job's session is for the job in this form from now on."""
+    records, scope = context.records, context.scope
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(scope, client_id, job.source_site)
+    if session is None:
+        return {}
+    return records.put_session(scope, replace(session, job=job, begun=False))
+
+
+def _make_waiting(start: Start, base: Incarnation | None) -> Incarnation:
+    left = base.left if base is not None else ()
+    while base is not None and base.void:
+        base = base.base
+    return Incarnation(
+        start.job,
+        start.attempt,
+        start.engine_job_id,
+        StartState.VOID,
+        base=base,
+        former_sinks=start.former_sinks,
+        left=left,
+        stale=start.stale,
+        switched=True,
+    )
