@@ -19,6 +19,8 @@ only, while each output has a second reader, whose session is reserved, and whic
 first time when all is over (`absent_readers`): what waits for it is counted, too. There a broker
 is killed just before each change, and 16 s after the one before: what a sink had sent when it was
 stopped is saved by then, since nobody would send it again (an expected loss, docs/guarantees.md).
+Finally chains, with a third of the changes cancelled or superseded (`with_cancels`; see
+bench/cancels.py).
 
 Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
 to the change in which it was under way; what came twice also to the change in which it came.
@@ -54,6 +56,7 @@ from pathlib import Path
 
 import requests
 
+from bench import cancels
 from bench.common import (
     RAW,
     RESULTS,
@@ -80,8 +83,9 @@ from speck.model.values import JsonObject
 MODES = ("exactly_once", "at_least_once", "at_most_once")
 WITH_KILLS = "with_kills"
 ABSENT_READERS = "absent_readers"
+WITH_CANCELS = "with_cancels"
 RATE = 1000
-CHANGES, KILLS, ABSENT_KILLS = 200, 100, 10
+CHANGES, KILLS, ABSENT_KILLS, CANCELLING = 200, 100, 10, 300
 SLOTS = 16
 """All jobs of two wirings may meet at one site."""
 CHECKPOINT_S = 1.0
@@ -414,7 +418,7 @@ def main() -> int:
     parser.add_argument("--no-tap", action="store_true", help="do not listen to the links")
     parser.add_argument(
         "--series",
-        choices=(*MODES, WITH_KILLS, ABSENT_READERS),
+        choices=(*MODES, WITH_KILLS, ABSENT_READERS, WITH_CANCELS),
         nargs="+",
         help="measure only these, in full, and keep the others of bench/results/rewire.json",
     )
@@ -425,11 +429,18 @@ def main() -> int:
     if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
     changes, kills, absent_kills = (4, 2, 2) if is_quick() else (CHANGES, KILLS, ABSENT_KILLS)
-    counts = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills, ABSENT_READERS: absent_kills}
+    cancelling = 6 if is_quick() else CANCELLING
+    counts = {
+        **dict.fromkeys(MODES, changes),
+        WITH_KILLS: kills,
+        ABSENT_READERS: absent_kills,
+        WITH_CANCELS: cancelling,
+    }
     facts = {
         "wanted_changes": changes,
         "wanted_kills": kills,
         "wanted_absent_kills": absent_kills,
+        "wanted_cancelling": cancelling,
         "rate_per_s": RATE,
         "checkpoint_interval_s": CHECKPOINT_S,
         "seed": options.seed,
@@ -488,6 +499,10 @@ def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tupl
                 ABSENT_READERS,
                 run(mortal.fog, mortal.api, MODES[0], counts[ABSENT_READERS], **how),
             )
+    if counts.get(WITH_CANCELS):
+        with fog_with_service(1, 0, SLOTS, CHECKPOINT_S) as (fog, api):
+            seed = how["seed"]
+            yield WITH_CANCELS, cancels.measure(fog, api, MODES[1], counts[WITH_CANCELS], seed)
 
 
 def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str]:
@@ -506,7 +521,7 @@ def _load_series() -> JsonObject:
     result: JsonObject = json.loads(file.read_text())
     series = {
         name: result.pop(name)
-        for name in (*MODES[1:], WITH_KILLS, ABSENT_READERS)
+        for name in (*MODES[1:], WITH_KILLS, ABSENT_READERS, WITH_CANCELS)
         if name in result
     }
     return {**series, MODES[0]: result} if "changes" in result else series

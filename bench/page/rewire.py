@@ -22,6 +22,8 @@ def _modes(result: Result) -> dict[str, Result]:
     }
     if "absent_readers" in result:
         modes["exactly_once, brokers killed, readers away"] = result["absent_readers"]
+    if "with_cancels" in result:
+        modes["at_least_once, cancelled and superseded"] = result["with_cancels"]
     return modes
 
 
@@ -36,6 +38,21 @@ def _describe_absent_readers(result: Result) -> str:
         f" Readers away: {killed} kills of brokers, while each output has a second reader, whose"
         " session is reserved and which comes only at the end; what reached it is counted, too."
         " Each broker is killed just before a change, and 16 s after the change before."
+    )
+
+
+def _describe_cancels(result: Result) -> str:
+    if "with_cancels" not in result:
+        return (
+            " Not measured yet: chains, with a third of the changes cancelled or superseded at a"
+            " random moment."
+        )
+    ends = result["with_cancels"]["ends"]
+    interrupted = number(ends.get("cancelled", 0)), number(ends.get("superseded", 0))
+    return (
+        " Cancelled and superseded: chains of one to three jobs at one site, 50 records a second;"
+        f" {interrupted[0]} changes were cancelled and {interrupted[1]} superseded at a random"
+        " moment, and the next one was to another wiring."
     )
 
 
@@ -63,7 +80,8 @@ def _figures(result: Result) -> str:
         " sinks then send again what may not have been kept; a sink that was stopped just before"
         " can send nothing again ([expected losses](guarantees.md#expected-losses))."
         " `at_most_once` promises nothing."
-    ) + _describe_absent_readers(result)
+    )
+    text += _describe_absent_readers(result) + _describe_cancels(result)
     heads = ["delivery", ">changes", ">published", ">lost", ">repeated", ">repeated outside"]
     heads += [">bytes sent again", ">two copies", ">silence p50, s", ">p95, s", ">max, s"]
     return f"{text}\n\n{table(heads, rows)}"
@@ -87,6 +105,8 @@ def _claims(result: Result) -> Sequence[Claim]:
 def _wanted_key(result: Result, series: Result) -> str:
     if series is result.get("absent_readers"):
         return "wanted_absent_kills"
+    if series is result.get("with_cancels"):
+        return "wanted_cancelling"
     return "wanted_kills" if "killed" in series else "wanted_changes"
 
 
@@ -95,7 +115,7 @@ def list_promised(series: Mapping[str, Any]) -> list[str]:
     brokers and sinks may send again."""
     if series["delivery"] == "at_most_once":
         return ["two_copies"]
-    if "killed" in series:
+    if "killed" in series or "ends" in series:
         return ["lost", "repeated", "two_copies"]
     return list(_COUNTS)
 

@@ -155,6 +155,7 @@ def test_silences_are_told_by_nearest_rank() -> None:
 def test_the_page_tells_readers_that_were_away_and_that_they_are_not_measured() -> None:
     stored = json.loads((RESULTS / "rewire.json").read_text())
     stored.pop("absent_readers", None)
+    stored.pop("with_cancels", None)
     without = Result(stored, "rewire.json")
     assert "Not measured yet" in SECTION.figures(without)
     killed = {"engine": 0, "broker": 10, "service": 0}
@@ -167,3 +168,19 @@ def test_the_page_tells_readers_that_were_away_and_that_they_are_not_measured() 
     assert claims["changes done, exactly_once, brokers killed, readers away"]
     assert claims["lost, exactly_once, brokers killed, readers away"]
     assert not any("away" in claim.name for claim in SECTION.claims(without))
+
+
+def test_the_page_tells_what_was_cancelled_and_superseded_and_that_it_is_not_measured() -> None:
+    stored = json.loads((RESULTS / "rewire.json").read_text())
+    stored.pop("with_cancels", None)
+    assert "cancelled or superseded at a random" in SECTION.figures(Result(stored, "rewire.json"))
+    ends = {"done": 200, "cancelled": 51, "superseded": 49}
+    series = {**stored["at_least_once"], "changes": 300, "bytes_resent": None, "ends": ends}
+    more = {"with_cancels": series, "wanted_cancelling": 300}
+    measured = Result({**stored, **more}, "rewire.json")
+    assert "51 changes were cancelled and 49 superseded" in SECTION.figures(measured)
+    assert SECTION.claims is not None
+    claims = {claim.name: claim.ok for claim in SECTION.claims(measured)}
+    assert claims["changes done, at_least_once, cancelled and superseded"]
+    assert claims["lost, at_least_once, cancelled and superseded"]
+    assert "bytes resent, at_least_once, cancelled and superseded" not in claims

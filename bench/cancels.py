@@ -1,0 +1,319 @@
+"""Chains that change while a third of the changes is cancelled or superseded at a random moment.
+
+One site; one to three jobs of four names in line, over three links, at 50 numbered records a second
+from a publisher outside speck. A change is cancelled as soon as so many of its operations are done;
+one that is to be superseded blocks, since the engine does not answer from that moment on, until the
+next change is asked for. What comes at the end of the chain is counted as in `bench.rewire`; what
+was under way in an interrupted change is expected once, too.
+
+    python -m bench.cancels --changes 40
+    python -m bench.cancels --rows
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.common import RAW, Api, fog_with_service, say
+from bench.experiment import percentile
+from bench.instruments.checker import Checker
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
+from speck.errors import SpeckError
+from speck.fog.sites import Fog
+from speck.fog.state import StateFile
+from speck.model.values import JsonObject
+
+SITE = "edge-a"
+NAMES, LINKS = "abcd", ("m1", "m2", "m3")
+RATE = 50.0
+MOST_OPERATIONS = 10
+PATIENCE_S = 240.0
+BLOCKED_S = 60.0
+"""Until a change blocks whose engine does not answer."""
+QUEUED = 200
+"""Records that come between a cancelled change of `ROWS` and the next one."""
+FIRST = "a:in>m1 b:m1>out"
+ROWS = (
+    (FIRST, "b:in>m2 a:m2>out", "c:in>m3 d:m3>out"),
+    (FIRST, "b:in>m2 a:m2>out", "c:in>m1 b:m1>out"),
+    (FIRST, "b:in>out", "c:in>out"),
+    (FIRST, "b:in>out", "x:in>m1 b:m1>out"),
+)
+"""Wirings between which a change is cancelled after its handover: each lost hundreds of records."""
+_OVER = ("done", "failed", "cancelled")
+
+
+def draw_chain(dice: random.Random) -> str:
+    """A chain in one line of text: `a:in>m1 b:m1>out`."""
+    names = dice.sample(NAMES, dice.randint(1, 3))
+    between = dice.sample(LINKS, len(names) - 1)
+    ends = zip(names, ["in", *between], [*between, "out"], strict=True)
+    return " ".join(f"{name}:{source}>{sink}" for name, source, sink in ends)
+
+
+def make_composition(run: str, line: str, delivery: str) -> JsonObject:
+    """The composition of a line; `run` names it, and begins every name and topic."""
+    jobs = []
+    for word in line.split():
+        name, _, links = word.partition(":")
+        source, _, sink = links.partition(">")
+        jobs.append(
+            {
+                "job_name": f"{run}-{name}",
+                "site": SITE,
+                "source_topic": f"{run}/{source}",
+                "sink_topic": f"{run}/{sink}",
+                "entry_class": "io.speck.jobs.PassThrough",
+                "job_path": "speck-jobs.jar",
+                "delivery": delivery,
+            }
+        )
+    out = {"site": SITE, "topic": f"{run}/out", "client_id": f"{run}-out"}
+    inputs = [{"site": SITE, "topic": f"{run}/in"}]
+    return {"name": run, "jobs": jobs, "inputs": inputs, "outputs": [out]}
+
+
+@dataclass(slots=True)
+class Stream:
+    """A composition that changes while numbered records go through it."""
+
+    fog: Fog
+    api: Api
+    run: str
+    delivery: str
+    feed: Feed
+    end: Checker
+    log: Path
+    ends: Counter[str] = field(default_factory=Counter)
+    """How the changes ended."""
+    gaps: list[float] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)
+
+    def complete(self, line: str) -> None:
+        """Make a change, and wait until what is published after it comes out. It may be asked for
+        twice: the plan may be out of date when a site answers again. Raises RuntimeError."""
+        began = time.monotonic()
+        view = self._await(self._ask(line))
+        if view["state"] != "done":
+            view = self._await(self._ask(line))
+        self._note(line, view)
+        if view["state"] != "done":
+            raise RuntimeError(f"the change to {line} is {view['state']}: {view['error']}")
+        self.took.append(time.monotonic() - began)
+        self.end.await_past(self.feed.sent + 20, PATIENCE_S)
+        self.gaps.append(self.end.longest_silence(began))
+
+    def cancel(self, line: str, after: int | str) -> None:
+        """Cancel a change once so many operations, or one of that kind, are done."""
+        change = self._ask(line)
+        self._await_progress(change, after)
+        answer = self.api.session.post(f"{self.api.url}/changes/{change}/cancel", timeout=60)
+        if answer.status_code not in (200, 202, 409):  # 409: it was done before
+            raise RuntimeError(f"cannot cancel {change}: {answer.text[:500]}")
+        self._note(line, self._await(change))
+
+    def publish(self, more: int) -> None:
+        """Wait until so many more records are published."""
+        expected = self.feed.acked + more
+        while self.feed.acked < expected:
+            self.feed.check()
+            time.sleep(0.05)
+
+    def supersede(self, line: str, after: int, by: str) -> None:
+        """Let a change block after so many operations, and another one take its place."""
+        change = self._ask(line)
+        self._await_progress(change, after)
+        with self._frozen():
+            self._await(change, (*_OVER, "blocked"), BLOCKED_S)
+            by_change = self._take_place(by)
+        if not by_change:  # it was not blocked: it waits for nothing that the engine does
+            self._note(line, self._await(change))
+            return
+        self._note(line, self._await(change))
+        self._note(by, self._await(by_change))
+
+    def _take_place(self, line: str) -> str:
+        """Ask for a change until the blocked one gives way, which may be trying again at the
+        moment; empty if it does not."""
+        until = time.monotonic() + BLOCKED_S
+        while time.monotonic() < until:
+            try:
+                return self._ask(line)
+            except RuntimeError as error:
+                if ": 409 " not in str(error):
+                    raise
+            time.sleep(0.2)
+        return ""
+
+    def _ask(self, line: str) -> str:
+        body = make_composition(self.run, line, self.delivery)
+        answer = self.api.call("POST", "/compositions", body, wait=0, force="true")
+        with self.log.open("a") as file:
+            file.write(f"\n{line}\n{answer['plan']['text']}\n")
+        return str(answer["change"] or "")
+
+    def _await_progress(self, change: str, after: int | str) -> None:
+        """Wait until so many operations are done, or the change is over."""
+        until = time.monotonic() + PATIENCE_S
+        while change and time.monotonic() < until:
+            view = self.api.call("GET", f"/changes/{change}")
+            done = [o["kind"] for o in view["operations"] if o["state"] == "done"]
+            reached = after in done if isinstance(after, str) else len(done) >= after
+            if reached or view["state"] in _OVER:
+                return
+            time.sleep(0.02)
+
+    def _await(
+        self, change: str, states: Sequence[str] = _OVER, limit_s: float = PATIENCE_S
+    ) -> JsonObject:
+        until = time.monotonic() + limit_s
+        view: JsonObject = {"state": "done", "error": None, "operations": []}
+        while change:
+            view = self.api.call("GET", f"/changes/{change}")
+            if view["state"] in states or time.monotonic() > until:
+                break
+            time.sleep(0.1)
+        return view
+
+    def _note(self, line: str, view: JsonObject) -> None:
+        state = "superseded" if view.get("superseded_by") else str(view["state"])
+        self.ends[state] += 1
+        say(f"{state}: {line}")
+        with self.log.open("a") as file:
+            file.write(f"{state}: {line} {view['error'] or ''}, sent {self.feed.sent}\n")
+
+    @contextmanager
+    def _frozen(self) -> Iterator[None]:
+        """The engine hangs until the block ends."""
+        state = StateFile(self.fog.folder).load()
+        assert state is not None
+        engine = state.of(SITE)["engine"]
+        engine.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            engine.send(signal.SIGCONT)
+
+
+@contextmanager
+def streaming(fog: Fog, api: Api, run: str, delivery: str, first: str) -> Iterator[Stream]:
+    """Apply the first wiring, and send records through it, the first of which have come out."""
+    broker = next(site.broker_address for site in fog.sites() if site.name == SITE)
+    log = RAW / f"{run}.log"
+    RAW.mkdir(exist_ok=True)
+    log.write_text(f"at first: {first}\n")
+    api.call("POST", "/compositions", make_composition(run, first, delivery), wait=300)
+    with ExitStack() as stack:
+        end = stack.enter_context(Checker(broker, f"{run}/out", f"{run}-out"))
+        feed = stack.enter_context(Feed(broker, f"{run}/in", rate=RATE, run=run))
+        end.await_past(int(2 * RATE), PATIENCE_S)
+        yield Stream(fog, api, run, delivery, feed, end, log)
+
+
+def change_at_random(stream: Stream, dice: random.Random, change_count: int) -> None:
+    """Make so many changes; a third of them is interrupted, each followed by another wiring."""
+    made = 0
+    while made < change_count:
+        line = draw_chain(dice)
+        after = dice.randint(1, MOST_OPERATIONS)
+        roll = dice.random()
+        if roll < 2 / 3 or made == change_count - 1:
+            stream.complete(line)
+        elif roll < 5 / 6:
+            stream.cancel(line, after)
+        else:
+            stream.supersede(line, after, by=draw_chain(dice))
+            made += 1
+        made += 1
+    stream.complete(draw_chain(dice))
+
+
+def measure(fog: Fog, api: Api, delivery: str, change_count: int, seed: int) -> JsonObject:
+    """The counts after so many random changes."""
+    dice = random.Random(f"{seed} cancels {delivery}")
+    run = f"cancels-{delivery.replace('_', '-')}"
+    engines = {site.name: site.engine_address for site in fog.sites()}
+    fault = ""
+    with (
+        DuplicateMonitor(engines) as witness,
+        streaming(fog, api, run, delivery, draw_chain(dice)) as stream,
+    ):
+        try:
+            change_at_random(stream, dice, change_count)
+        except (RuntimeError, SpeckError) as error:  # what was counted so far is shown all the same
+            fault = str(error)
+            say(f"ended: {fault}")
+        count = _count(stream)
+        result = {
+            "changes": stream.ends.total(),
+            "ends": dict(stream.ends),
+            "bytes_resent": None,  # nobody listens to the links
+            "two_copies": len(witness.two_copies()),
+            "gap_s": _spread(stream.gaps),
+            "change_s": _spread(stream.took),
+            "delivery": delivery,
+            "fault": fault,
+            **count,
+        }
+    api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true")
+    return result
+
+
+def _count(stream: Stream) -> JsonObject:
+    published = stream.feed.end()
+    stream.end.await_all(published)
+    count = stream.end.count(published)
+    names = ("lost", "repeated", "stray", "reordered", "first_lost", "first_repeated")
+    counts = {name: getattr(count, name) for name in names}
+    return {"published": published, "repeated_outside": count.dropped, **counts}
+
+
+def _spread(values: Sequence[float]) -> JsonObject:
+    shares = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    found = {name: percentile(values, share) for name, share in shares.items()}
+    return {name: value and round(value, 3) for name, value in found.items()}
+
+
+def measure_rows(fog: Fog, api: Api, delivery: str) -> list[JsonObject]:
+    """The counts of each of `ROWS`, cancelled after the handover."""
+    results = []
+    for number, (first, then, third) in enumerate(ROWS):
+        run = f"cancelled-{number}"
+        with streaming(fog, api, run, delivery, first) as stream:
+            stream.cancel(then, "handover")
+            stream.publish(QUEUED)
+            stream.complete(third)
+            results.append({"row": f"{first}; {then}; {third}", **_count(stream)})
+        api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true")
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--changes", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--delivery", default="at_least_once")
+    parser.add_argument("--rows", action="store_true", help="only the wirings of `ROWS`")
+    options = parser.parse_args()
+    with fog_with_service(1, 0, 8) as (fog, api):
+        if options.rows:
+            results = measure_rows(fog, api, options.delivery)
+        else:
+            results = [measure(fog, api, options.delivery, options.changes, options.seed)]
+    print(json.dumps(results, indent=1))
+    return 1 if any(each["lost"] or each["repeated"] for each in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
