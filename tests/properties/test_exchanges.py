@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from binders.memory import World
+from speck.errors import EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -32,6 +33,7 @@ SITES = ("edge-a", "edge-b", "cloud")
 OUTPUTS = ("o1", "o2", "o3")
 FEEDS = ("job", "outside")
 SEEDS = 6  # in one test
+REFUSED = EngineRefusedError("cannot start it: no")
 CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "view"}
 PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -270,6 +272,26 @@ def test_each_output_changes_its_writer_at_one_record_though_changes_are_cancell
         inner, sources = ("a:m>p b:m>q ", dice.choices("mpq", k=3)) if seed % 2 else ("", "mmm")
         steps = [inner + make_exchange(dice, sources) for _ in range(3)]
         run_with_cancels(steps, feed, seed, then)
+
+
+@pytest.mark.parametrize("then", ["again", "back"])
+@pytest.mark.parametrize("feed", FEEDS)
+def test_each_output_changes_its_writer_at_one_record_though_a_start_is_refused(
+    feed: str, then: str
+) -> None:
+    for seed in range(SEEDS):
+        dice = random.Random(seed)
+        steps = [make_exchange(dice, "mmm") for _ in range(3)]
+        with streaming(feed, seed) as stream:
+            stream.apply(steps[0])
+            for before, step in pairwise(steps):
+                site = engine(dice.choice(SITES))
+                site.refuse("submit", dice.randint(1, 2), REFUSED)
+                stream.apply(step)
+                site.forgive()
+                for wiring in [step] if then == "again" else [before, step]:
+                    assert stream.apply(wiring)["state"] == "done"
+            check(stream, steps)
 
 
 def make_exchange(dice: random.Random, sources: Sequence[str]) -> str:
