@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from binders.memory import World
-from speck.errors import ConflictError
+from speck.errors import ConflictError, QueuesError
 from speck.model.change import ChangeState
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -145,9 +145,13 @@ class Flow:
         changes: list[str | None] = []
 
         def ask() -> bool:
-            with suppress(ConflictError):  # a blocked one is trying again at this moment
+            try:
                 changes.append(self._ask(line))
-            return bool(changes)
+            except QueuesError:
+                raise
+            except ConflictError:  # a blocked one is trying again at this moment
+                return False
+            return True
 
         wait_for(ask)
         if are_silent:

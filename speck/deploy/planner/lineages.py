@@ -17,6 +17,7 @@ from speck.deploy.planner.draft import Draft
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
+from speck.model.observation import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +160,14 @@ def is_running(
 
 
 def has_ended_unseen(draft: Draft, session: Session) -> bool:
-    """Whether the session's reader was asked to stop, and has ended before its answer was heard. A
-    session that was reserved since then may lack what came in between."""
+    """Whether the session's reader was asked to stop, or cancelled, and has ended before the answer
+    was heard. A session that was reserved since then may lack what came in between."""
     incarnation = draft.inventory.jobs.get(session.job_name or "")
-    if incarnation is None or incarnation.job.source != session.link or not incarnation.stopping:
+    if incarnation is None or incarnation.job.source != session.link or incarnation.ended:
         return False
-    return not is_live(draft, incarnation)
+    engine_job = draft.observation.job(incarnation.job.site, incarnation.engine_job_id)
+    is_cancelled = engine_job is not None and engine_job.state is RunState.CANCELED
+    return is_cancelled or (incarnation.stopping and not is_live(draft, incarnation))
 
 
 def was_interrupted(draft: Draft, session: Session) -> bool:
