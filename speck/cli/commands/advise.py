@@ -11,14 +11,14 @@ from speck.cli.options import (
     add_wait_options,
     add_yes_option,
     client,
-    names_of,
     output,
 )
 from speck.cli.policies import EPILOG, add_policy_option
+from speck.cli.subjects import add_composition
 
 
 @click.command(epilog=EPILOG)
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_composition()
 @add_policy_option
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of a new one.")
 @click.option(

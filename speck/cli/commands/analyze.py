@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.durations import Duration
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
     from speck.client import Client
@@ -21,7 +22,7 @@ _POLL_S = 0.1
 
 
 @click.command()
-@click.argument("composition", required=False, shell_complete=names_of("compositions"))
+@add_composition(required=False)
 @click.option(
     "--window",
     type=Duration("1s", "31d"),

@@ -13,10 +13,11 @@ from speck.cli.options import (
     client,
     output,
 )
+from speck.cli.subjects import add_document
 
 
 @click.command()
-@click.argument("file")
+@add_document
 @click.option("--adopt", is_flag=True, help="Take over jobs that were posted alone.")
 @add_removal_options
 @add_yes_option
@@ -24,7 +25,7 @@ from speck.cli.options import (
 @add_connection_options
 @add_output_option
 def apply(
-    file: str,
+    file: str | None,
     adopt: bool,
     drop_queues: bool,
     force: bool,
@@ -42,6 +43,8 @@ def apply(
     from speck.cli import documents
     from speck.cli.carry_out import carry_out
 
+    if file is None:
+        raise click.UsageError("give the FILE with the composition (`-`: stdin)")
     text = documents.read(file)
     service = client()
     preview = service.preview(

@@ -11,13 +11,13 @@ from speck.cli.options import (
     add_yes_option,
     client,
     drop_queues_option,
-    names_of,
     output,
 )
+from speck.cli.subjects import add_composition
 
 
 @click.command()
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_composition()
 @drop_queues_option
 @add_yes_option
 @add_wait_options

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _CHANGE = re.compile(r"[0-9a-f]{20}")
 
 
 @click.command()
-@click.argument("subject", metavar="COMPOSITION|CHANGE", shell_complete=names_of("compositions"))
+@add_name("composition", "subject", metavar="COMPOSITION|CHANGE")
 @add_connection_options
 @add_output_option
 def history(subject: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def jobs(site: str | None, state: str | None) -> None:
 
 
 @click.command()
-@click.argument("name", shell_complete=names_of("jobs"))
+@add_name("job")
 @add_connection_options
 @add_output_option
 def job(name: str) -> None:

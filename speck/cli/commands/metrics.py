@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
 _FORMATS = ("parquet", "csv", "jsonl")
@@ -23,7 +24,7 @@ def metrics() -> None:
 
 
 @metrics.command()
-@click.argument("job", shell_complete=names_of("jobs"))
+@add_name("job", "job")
 @add_connection_options
 @add_output_option
 def show(job: str) -> None:

@@ -12,10 +12,10 @@ from speck.cli.options import (
     add_output_option,
     add_yes_option,
     client,
-    names_of,
     output,
 )
 from speck.cli.policies import EPILOG, add_policy_option
+from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_composition()
 @add_policy_option
 @click.option(
     "--window",

@@ -11,17 +11,17 @@ from speck.cli.options import (
     add_wait_options,
     add_yes_option,
     client,
-    names_of,
     output,
 )
 from speck.cli.policies import EPILOG, add_policy_option
+from speck.cli.subjects import add_composition
 
 CHANGES = 2
 """The exit status for "there are changes"."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_composition()
 @add_policy_option
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")

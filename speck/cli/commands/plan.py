@@ -12,13 +12,14 @@ from speck.cli.options import (
     names_of,
     output,
 )
+from speck.cli.subjects import add_document
 
 CHANGES = 2
 """The exit status for "there are changes"."""
 
 
 @click.command()
-@click.argument("file", required=False)
+@add_document
 @click.option(
     "--composition",
     metavar="NAME",

@@ -11,13 +11,13 @@ from speck.cli.options import (
     add_wait_options,
     add_yes_option,
     client,
-    names_of,
     output,
 )
+from speck.cli.subjects import add_name
 
 
 @click.command()
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_name("composition", "composition")
 @click.argument("revision", type=click.IntRange(min=1))
 @add_removal_options
 @add_yes_option

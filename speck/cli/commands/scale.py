@@ -10,13 +10,13 @@ from speck.cli.options import (
     add_wait_options,
     add_yes_option,
     client,
-    names_of,
     output,
 )
+from speck.cli.subjects import add_composition
 
 
 @click.command()
-@click.argument("composition", shell_complete=names_of("compositions"))
+@add_composition()
 @click.option("--analysis", metavar="ID", help="Use this analysis instead of the newest.")
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
 @click.option(

@@ -17,9 +17,10 @@ from speck.cli.options import (
     names_of,
     output,
 )
+from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
-_name = click.argument("name", shell_complete=names_of("sites"))
+_name = add_name("site")
 
 
 @click.group(cls=HelpfulGroup)

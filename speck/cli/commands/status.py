@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.subjects import add_composition
 from speck.errors import PermanentError
 from speck.model.values import JsonObject
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("composition", required=False, shell_complete=names_of("compositions"))
+@add_composition(required=False)
 @add_connection_options
 @add_output_option
 def status(composition: str | None) -> None:

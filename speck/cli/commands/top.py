@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.subjects import add_composition
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _EVERY_S = 2.0
 
 
 @click.command()
-@click.argument("composition", required=False, shell_complete=names_of("compositions"))
+@add_composition(required=False)
 @click.option("--once", is_flag=True, help="Print one table and exit.")
 @click.option(
     "--every", type=click.FloatRange(min=0.2), default=_EVERY_S, help="Seconds between updates (2)."

@@ -9,9 +9,10 @@ from speck.model.values import JsonObject
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1)
+@click.option("-f", "--file", "more", metavar="FILE", multiple=True, help="The same as FILE.")
 @add_output_option
-def validate(files: tuple[str, ...]) -> None:
+def validate(files: tuple[str, ...], more: tuple[str, ...]) -> None:
     """Check compositions without a service.
 
     Checks the syntax and the graph of each FILE (`-`: stdin). `speck plan` also checks sites, jars
@@ -19,7 +20,9 @@ def validate(files: tuple[str, ...]) -> None:
     """
     from speck.cli.messages import CommandFailed
 
-    reports = [_check_file(file) for file in files]
+    if not (files or more):
+        raise click.UsageError("give at least one FILE (`-`: stdin)")
+    reports = [_check_file(file) for file in (*files, *more)]
     output().show({"files": reports}, *(_lines(entry) for entry in reports))
     bad = [str(entry["file"]) for entry in reports if not entry["ok"]]
     if bad:
