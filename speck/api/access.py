@@ -91,6 +91,7 @@ _ARTIFACT = About.ARTIFACT
 ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/livez"): _public(),
     ("GET", "/readyz"): _public(),
+    ("GET", "/"): _public(),
     ("GET", "/openapi.json"): _public(),
     ("GET", "/docs"): _public(),
     ("GET", "/metrics"): _view(_INSTALLATION),

@@ -144,7 +144,7 @@ def _end(response: Response) -> Response:
     route = request.url_rule.rule if request.url_rule else "none"
     method = request.method if request.url_rule else "any"
     context().metrics.observe(method, route, response.status_code, seconds)
-    quiet = route in _QUIET and response.status_code < 400
+    quiet = response.status_code < 400 and _is_routine(method, route)
     auditing.record(response)
     caller = g.get("caller")
     _access_log.log(
@@ -158,6 +158,14 @@ def _end(response: Response) -> Response:
         problems.request_id(),
     )
     return response
+
+
+def _is_routine(method: str, route: str) -> bool:
+    """Whether nobody asked for it: what monitoring and the sites' agents send again and again."""
+    permitted = access.ACCESS.get((method, route))
+    if permitted is None:
+        return False
+    return route in _QUIET or permitted.quiet or (permitted.own_site and permitted.acts)
 
 
 def _refuse_unjudged(response: Response) -> Response:

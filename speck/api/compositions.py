@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flask import Response, jsonify
+from flask import Response, jsonify, request
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
 from speck.api.context import acting, looking, service
-from speck.api.hidden import show_composition
+from speck.api.hidden import show_composition, show_description
 from speck.api.requests import (
     Query,
     document,
@@ -22,18 +22,20 @@ from speck.api.requests import (
     text,
     wait,
 )
-from speck.api.routes import Routes, answer, listing
+from speck.api.routes import JSON, Routes, answer, listing
 from speck.errors import InvalidError, Problem
 from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from speck.service.tokens import Role
 from speck.spec.resolve import LineOf
 from speck.spec.schema import (
+    YAML_TYPES,
     CompositionSchema,
     composition_as_stored,
     composition_from_data,
     limits_for,
 )
+from speck.spec.yaml_writer import to_yaml
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 
@@ -92,11 +94,22 @@ def apply(query: Query, headers: Query) -> Response:
         return answer(service().compositions.apply(description, options))
 
 
-@routes.get("/compositions/<name>", answers={200: shapes.CompositionShape})
+@routes.get(
+    "/compositions/<name>", answers={200: shapes.CompositionShape}, other_types=sorted(YAML_TYPES)
+)
 def get_composition(name: str) -> Response:
-    """The desired and the deployed jobs, and the state of each; the ETag is the revision."""
+    """The desired and the deployed jobs, and the state of each; the ETag is the revision.
+
+    With `Accept: application/yaml` the newest revision as a document that can be applied again
+    (a viewer sees no arguments of jobs).
+    """
     composition = service().compositions.get(name)
-    response = jsonify(show_composition(composition))
+    media = request.accept_mimetypes.best_match([JSON, *YAML_TYPES], JSON)
+    if media == JSON:
+        response = jsonify(show_composition(composition))
+    else:
+        description = show_description(service().compositions.description(name))
+        response = Response(to_yaml(description), content_type=f"{media}; charset=utf-8")
     response.set_etag(str(composition["desired"]["revision"]))
     return response
 

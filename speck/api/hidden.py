@@ -31,6 +31,11 @@ def show_composition(composition: JsonObject) -> JsonObject:
     }
 
 
+def show_description(description: JsonObject) -> JsonObject:
+    """A composition as it was applied, its jobs as `show_job` shows them."""
+    return {**description, "jobs": list(show_jobs(description["jobs"]))}
+
+
 def show_placement(placement: JsonObject) -> JsonObject:
     """A placement, its jobs as `show_job` shows them, and then without its YAML."""
     description = placement["description"]

@@ -123,6 +123,7 @@ _MEANINGS = {
     201: "created",
     202: "in progress; poll the Location",
     204: "deleted, or nothing to return",
+    302: "continue at the Location",
     503: "temporarily unavailable",
     507: "the service's disk is full",
 }

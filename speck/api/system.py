@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from flask import Response, current_app, jsonify, render_template
+from flask import Response, current_app, jsonify, redirect, render_template
 
 from speck.api import shapes
 from speck.api.access import ACCESS
@@ -48,6 +48,12 @@ def metrics() -> Response:
     """Metrics for Prometheus."""
     text = context().metrics.text()
     return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@routes.get("/", answers={302: None})
+def root() -> Response:
+    """Leads to the documentation."""
+    return cast(Response, redirect("/docs"))
 
 
 @routes.get("/openapi.json", answers={200: {"type": "object"}})

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from speck.cli.messages import CommandFailed, clean, say, warn
+from speck.cli.pauses import growing
 from speck.client import Client, NoAnswerInTimeError, NoServerError
 from speck.model.values import JsonObject
 
-_POLL_INTERVAL_S = 0.25
+_RECONNECT_S = 1.0
 _MAX_OUTAGE_S = 60.0
 """How long to poll a service that does not answer, since it may be restarting."""
 
@@ -33,6 +34,7 @@ def follow(client: Client, change_id: str) -> JsonObject:
     waiting. Raises NoServerError when the service does not come back.
     """
     change: JsonObject | None = None
+    pauses = growing()
     try:
         with _view() as view:
             while True:
@@ -45,7 +47,7 @@ def follow(client: Client, change_id: str) -> JsonObject:
                 view.update(change)
                 if change["state"] in _FINAL or client.is_late:
                     return change
-                time.sleep(_POLL_INTERVAL_S)
+                time.sleep(next(pauses))
     except KeyboardInterrupt:
         say(f"\nchange {change_id} continues; cancel it with `speck cancel {change_id}`")
         raise
@@ -59,7 +61,7 @@ def _poll(client: Client, change_id: str) -> JsonObject:
         except NoServerError:
             if time.monotonic() >= until or client.is_late:
                 raise
-            time.sleep(4 * _POLL_INTERVAL_S)
+            time.sleep(_RECONNECT_S)
 
 
 @contextmanager

@@ -41,17 +41,19 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table: a title (or none), a heading for each column, and rows of values."""
+    """A table: a title (or none), a heading for each column, and rows of values. On a terminal
+    that is too narrow for all columns those of `dispensable` are left out, the first one first."""
 
     headings: Sequence[str]
     rows: Iterable[Sequence[object]]
     title: str | None = None
     empty: str = "none"
+    dispensable: Sequence[str] = ()
 
     def __str__(self) -> str:
         rows = [tuple(map(_cell, row)) for row in self.rows]
         head = f"{style(self.title, bold=True)}\n" if self.title else ""
-        return head + (_draw(self.headings, rows) if rows else self.empty)
+        return head + (_draw(self.headings, rows, self.dispensable) if rows else self.empty)
 
 
 class Output:
@@ -96,7 +98,11 @@ def _cell(value: object) -> str:
     return clean(value)
 
 
-def _draw(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+def _draw(
+    headings: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    dispensable: Sequence[str] = (),
+) -> str:
     """Align columns; on a terminal, long cells are folded to its width."""
     from rich.console import Console
     from rich.table import Table
@@ -104,8 +110,11 @@ def _draw(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
 
     tty = sys.stdout.isatty()
     heads = headings or [""] * len(rows[0])
-    columns = [[head, *(row[i] for row in rows)] for i, head in enumerate(heads)]
-    widths = _widths(columns, shutil.get_terminal_size().columns if tty else _WIDE)
+    room = shutil.get_terminal_size().columns if tty else _WIDE
+    shown = _columns_that_fit(heads, rows, room, dispensable)
+    heads = [heads[i] for i in shown]
+    rows = [[row[i] for i in shown] for row in rows]
+    widths = _widths(_by_column(heads, rows), room)
     table = Table(box=None, pad_edge=False, show_header=headings is not None, header_style="bold")
     for heading, width in zip(heads, widths, strict=True):
         table.add_column(heading.upper(), overflow="fold", width=width)
@@ -123,14 +132,37 @@ def _draw(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+def _columns_that_fit(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], room: int, dispensable: Sequence[str]
+) -> list[int]:
+    """Which columns are shown: all, or without as many of `dispensable` as have no room."""
+    least = list(map(_least_width, _by_column(heads, rows)))
+    shown = list(range(len(heads)))
+    for head in dispensable:
+        if sum(least[i] + _BETWEEN for i in shown) - _BETWEEN <= room:
+            break
+        shown = [i for i in shown if heads[i] != head]
+    return shown
+
+
+def _by_column(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[head, *(row[i] for row in rows)] for i, head in enumerate(heads)]
+
+
+def _least_width(cells: Sequence[str]) -> int:
+    """The width below which words of usual length break."""
+    from rich.cells import cell_len
+
+    return min(_WORD, max((cell_len(word) for cell in cells for word in cell.split()), default=0))
+
+
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
     """Column widths that fit into `room` if possible: the widest columns shrink first, but none
     below a word of usual length."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, cells)) for cells in columns]
-    words = ([cell_len(word) for cell in cells for word in cell.split()] for cells in columns)
-    least = [min(_WORD, max(lengths, default=0)) for lengths in words]
+    least = list(map(_least_width, columns))
     room -= _BETWEEN * (len(columns) - 1)
     while sum(widths) > room:
         shrinkable = [i for i, width in enumerate(widths) if width > least[i]]

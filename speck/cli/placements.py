@@ -21,7 +21,12 @@ def render(placement: JsonObject) -> list[object]:
     """Render the jobs, why, the sites, the whole, and what the columns mean."""
     title = f"{placement['composition']} by {placement['policy']} ({_name_analysis(placement)})"
     return [
-        Grid(_HEADINGS, map(_describe_job, placement["jobs"]), title),
+        Grid(
+            _HEADINGS,
+            map(_describe_job, placement["jobs"]),
+            title,
+            dispensable=("than at", "paid off", "costs", "confidence"),
+        ),
         *render_reasons(placement),
         "",
         Grid(

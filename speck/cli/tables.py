@@ -61,10 +61,11 @@ def sites(records: list[JsonObject], title: str | None = None) -> Grid:
         for site in records
     ]
     headings = ["name", "tier", "state", "free", "slots", "engine", "broker", "version"]
-    if any(row[-1] for row in rows):
-        return Grid((*headings, "error"), rows, title)
     empty = "no sites; register one with `speck site add`, or try `speck fog up`"
-    return Grid(headings, [row[:-1] for row in rows], title, empty)
+    dispensable = ("version", "broker", "engine")
+    if any(row[-1] for row in rows):
+        return Grid((*headings, "error"), rows, title, empty, dispensable)
+    return Grid(headings, [row[:-1] for row in rows], title, empty, dispensable)
 
 
 def compositions(heads: list[JsonObject], states: Mapping[str, Mapping[str, int]]) -> Grid:
@@ -110,4 +111,5 @@ def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
     # the last two only where there is something to say
     shown = [n for n in range(len(headings)) if n < 7 or any(row[n] for row in rows)]
     cells = [tuple(row[n] for n in shown) for row in rows]
-    return Grid([headings[n] for n in shown], cells, title, "no jobs")
+    dispensable = ("attempt", "composition", "sink", "source")
+    return Grid([headings[n] for n in shown], cells, title, "no jobs", dispensable)

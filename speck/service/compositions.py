@@ -116,7 +116,12 @@ class Compositions:
         deployed = self._records.inventory(name).jobs
         return {
             "name": name,
-            "desired": {"revision": head["revision"], "jobs": desired["jobs"]},
+            "desired": {
+                "revision": head["revision"],
+                "jobs": desired["jobs"],
+                "inputs": desired.get("inputs", []),
+                "outputs": desired.get("outputs", []),
+            },
             "deployed": {
                 "revision": head["deployed_revision"],
                 "jobs": [
@@ -175,8 +180,10 @@ class Compositions:
         return {"drift": entries}
 
     def revisions(self, name: str) -> JsonObject:
-        """`{revisions: [{revision, at, by}]}`, oldest first."""
-        self._head(name)
+        """`{revisions: [{revision, at, by}]}`, oldest first; also of a removed composition. Raises
+        NotFoundError for a name that never was one."""
+        if visible_name(name) is None or self._records.heads.get(name) is None:
+            raise NotFoundError(f"cannot find {title(name)}")
         return {
             "revisions": [
                 {"revision": int(number), "at": record["at"], "by": record["by"]}

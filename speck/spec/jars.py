@@ -71,7 +71,7 @@ class JarFinder:
         file = self._artifact(sha256)
         if file is None:
             raise NotFoundError(
-                f"cannot find the artifact {sha256}; upload it with PUT /artifacts/{sha256}"
+                f"cannot find the artifact {sha256}; send it with `speck artifacts push FILE`"
             )
         return Jar(sha256, file)
 

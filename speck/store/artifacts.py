@@ -67,7 +67,7 @@ class Artifacts:
         path = self._path(sha256)
         if _SHA256.fullmatch(sha256) is None or not path.is_file():
             raise NotFoundError(
-                f"cannot find artifact {sha256!r}; send it with PUT /artifacts/<sha256>"
+                f"cannot find artifact {sha256!r}; send it with `speck artifacts push FILE`"
             )
         return path
 
@@ -242,7 +242,7 @@ class Artifacts:
         if upload.by is not None and own + upload.size > self._token_quota:
             fault = (
                 f"token {upload.by!r} has sent {own} bytes, of at most {self._token_quota}"
-                " (SPECK_ARTIFACT_TOKEN_QUOTA); delete some with `speck artifacts rm`"
+                " (SPECK_ARTIFACT_TOKEN_QUOTA); delete some with `speck artifacts remove`"
             )
             raise InvalidError(
                 f"cannot take this artifact: {fault}", [Problem("", fault)], status=413
@@ -252,7 +252,7 @@ class Artifacts:
             raise StoreFullError(
                 f"cannot take this artifact: all artifacts have {total} bytes, of at most"
                 f" {self._quota} (SPECK_ARTIFACT_QUOTA); delete those that nothing uses with `speck"
-                " artifacts gc` or `speck artifacts rm`"
+                " artifacts gc` or `speck artifacts remove`"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._refuse_no_room(sum(u.size for u in self._uploads) + upload.size)

@@ -135,6 +135,11 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert "clean" in output
     assert "running" in output
 
+    seen = reader.paste("records").splitlines()
+    assert len(seen) == 3
+    assert all(line.endswith('{"sensor": "s-1", "value": 21.5}') for line in seen)
+    assert all(line.count("/") == 2 for line in seen), "producer, epoch and number of each"
+
     reader.await_measures("clean", "keep")
     output = reader.paste("place")
     assert "between sites:" in output

@@ -29,6 +29,8 @@ class CompositionHeadShape(Shape):
 class DesiredShape(Shape):
     revision = integer()
     jobs = list_of(fields.Dict())
+    inputs = list_of(fields.Dict())
+    outputs = list_of(fields.Dict())
 
 
 class DeployedJobShape(Shape):

@@ -11,6 +11,7 @@ import click
 
 from speck.cli.durations import Duration
 from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.pauses import growing
 from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from speck.model.values import JsonObject
 
 _URI = re.compile(r"(file|s3a|hdfs):")
-_POLL_S = 0.1
+_FOLLOW_S = 1.0
 
 
 @click.command()
@@ -165,6 +166,7 @@ def await_analysis(service: Client, analysis_id: str) -> JsonObject:
     from speck.cli.messages import say
     from speck.errors import PermanentError
 
+    pauses = growing()
     step: str | None = None
     former: str | None = None
     try:
@@ -176,7 +178,7 @@ def await_analysis(service: Client, analysis_id: str) -> JsonObject:
             elif waits_for and waits_for != former:
                 former = waits_for
                 say(f"waiting for analysis {former} to end")
-            time.sleep(_POLL_S)
+            time.sleep(next(pauses))
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)
         raise
@@ -197,7 +199,7 @@ def _follow(service: Client, analysis_id: str) -> None:
             if "window" in analysis and analysis["window"] != last_window:
                 last_window = analysis["window"]
                 _show(analysis)
-            time.sleep(_POLL_S)
+            time.sleep(_FOLLOW_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)
         raise

@@ -79,11 +79,11 @@ def push(file: Path) -> None:
     output().show({"sha256": sha256, "bytes": size, "new": created}, f"artifact:{sha256}")
 
 
-@artifacts.command()
+@artifacts.command("remove")
 @click.argument("sha256", nargs=-1, required=True, shell_complete=names_of("artifacts"))
 @add_connection_options
 @add_output_option
-def rm(sha256: tuple[str, ...]) -> None:
+def remove_artifacts(sha256: tuple[str, ...]) -> None:
     """Delete artifacts that nothing uses.
 
     SHA256 may also be written as `artifact:<sha256>`, as `speck artifacts list` shows it. Without

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
+
+if TYPE_CHECKING:
+    from speck.client import Client
 
 _POLL_INTERVAL_S = 1.0
 
@@ -55,6 +59,7 @@ def events(
     page = service.events(after, **filters)
     if not page and not after:  # there may still be events about what is removed
         check_known(service, composition=composition, site=site, job=job)
+        _warn_of_unknown_kind(service, kind)
     newest = page[-lines:] if lines else []
     if not follow:
         output().show({"events": newest}, *map(_line, newest))
@@ -69,6 +74,16 @@ def events(
             continue  # it may be restarting; the user can stop with Ctrl-C
         _print(page)
         last = page[-1]["id"] if page else last
+
+
+def _warn_of_unknown_kind(service: Client, kind: str | None) -> None:
+    """Say so when there is no event of a kind, but of others."""
+    from speck.cli.messages import warn
+    from speck.errors import suggest
+
+    kinds = {event["kind"] for event in service.events()} if kind else set()
+    if kind and kinds and kind not in kinds:
+        warn(f"no event is of kind {kind!r}; {suggest(kind, kinds)}")
 
 
 def _print(events: list[JsonObject]) -> None:

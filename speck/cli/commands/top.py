@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from speck.cli.output import Grid
 
 _EVERY_S = 2.0
+_STEPS = {"\x1b[a": -1, "k": -1, "\x1b[b": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~": 10, " ": 10}
+"""Keys (lower case) and by how many rows they scroll: arrows, j, k, page up and down, space."""
 
 
 @click.command()
@@ -31,7 +33,7 @@ _EVERY_S = 2.0
 @add_connection_options
 @add_output_option
 def top(composition: str | None, once: bool, every: float) -> None:
-    """Show the rates of jobs every 2 seconds; q or Ctrl-C ends it.
+    """Show the rates of jobs every 2 seconds; q or Ctrl-C ends it, arrows scroll.
 
     Rates are those between the last two polls of the service's collector (every 5 s); `-` means
     unknown, not zero. With `-o json` or `--once`, or without a terminal, prints them once.
@@ -44,33 +46,45 @@ def top(composition: str | None, once: bool, every: float) -> None:
         rates = service.rates(composition)
         output().show({"jobs": rates}, _table(rates))
         return
-    with _watch_keys() as wait_for_q:
+    skipped = 0
+    with _watch_keys() as wait_for_key:
         while True:
-            screen = _fit(str(_table(service.rates(composition))))
-            click.clear()
-            click.echo(screen)
-            if wait_for_q(every):
-                return
+            table, until = str(_table(service.rates(composition))), time.monotonic() + every
+            while True:
+                skipped, screen = fit(table, skipped)
+                click.clear()
+                click.echo(screen)
+                key = wait_for_key(until - time.monotonic())
+                if key == "q":
+                    return
+                if key is None:
+                    break
+                skipped += _STEPS[key]
 
 
-def _fit(text: str) -> str:
-    """Cut a text to the height of the terminal."""
-    lines, height = text.splitlines(), shutil.get_terminal_size().lines
-    if len(lines) < height:
-        return text
-    visible = max(1, height - 2)
-    return "\n".join([*lines[:visible], f"... and {len(lines) - visible} more"])
+def fit(text: str, skipped: int) -> tuple[int, str]:
+    """Cut a table to the height of the terminal, without the first `skipped` rows: how many are
+    left out in fact, and the text. The headings stay."""
+    head, *rows = text.splitlines()
+    height = shutil.get_terminal_size().lines
+    if 1 + len(rows) < height:
+        return 0, text
+    visible = max(0, height - 3)  # the headings, the last line and the cursor need one each
+    skipped = max(0, min(skipped, len(rows) - visible))
+    above, below = skipped, len(rows) - visible - skipped
+    footer = f"... and {below} more" if not above else f"... {above} above, {below} below"
+    return skipped, "\n".join([head, *rows[skipped : skipped + visible], footer])
 
 
-def _only_wait(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
+def _only_wait(seconds: float) -> str | None:
+    time.sleep(max(0.0, seconds))
+    return None
 
 
 @contextmanager
-def _watch_keys() -> Iterator[Callable[[float], bool]]:
-    """Yield a function that waits so many seconds, or until q is pressed, and returns whether it
-    was."""
+def _watch_keys() -> Iterator[Callable[[float], str | None]]:
+    """Yield a function that waits so many seconds, or until q or a key of `_STEPS` is pressed, and
+    returns it."""
     if not sys.stdin.isatty():
         yield _only_wait
         return
@@ -81,20 +95,21 @@ def _watch_keys() -> Iterator[Callable[[float], bool]]:
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
 
-    def wait_for_q(seconds: float) -> bool:
+    def wait_for_key(seconds: float) -> str | None:
         until = time.monotonic() + seconds
         while (remaining := until - time.monotonic()) > 0:
             if not select.select([sys.stdin], [], [], remaining)[0]:
                 continue
-            typed = os.read(sys.stdin.fileno(), 64)
-            if (
-                not typed or b"q" in typed.lower()
-            ):  # an empty read means that the terminal was closed
-                return True
-        return False
+            typed = os.read(sys.stdin.fileno(), 64).decode(errors="replace").lower()
+            if not typed or "q" in typed:  # an empty read means that the terminal was closed
+                return "q"
+            for key in _STEPS:
+                if key in typed:
+                    return key
+        return None
 
     try:
-        yield wait_for_q
+        yield wait_for_key
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
@@ -121,7 +136,8 @@ def _table(rates: list[JsonObject]) -> Grid:
         )
         for job in sorted(rates, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
     ]
-    return Grid(headings[:width], [row[:width] for row in rows], None, "no jobs")
+    dispensable = ("composition", "restarts", "back-pressure", "site")
+    return Grid(headings[:width], [row[:width] for row in rows], None, "no jobs", dispensable)
 
 
 def _rate(value: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import logging
 import re
 import socket
 from dataclasses import replace
@@ -530,3 +531,60 @@ def test_the_limit_of_jobs_is_configured(bench: Bench) -> None:
     assert answer.json is not None
     assert answer.json["errors"] == [{"path": "jobs", "message": "must be at most 1 jobs"}]
     assert client.post("/compositions?dry_run=true", json=composition(job("A"))).status_code == 200
+
+
+@pytest.mark.parametrize("media", ["application/yaml", "text/yaml"])
+def test_a_composition_is_read_as_the_document_that_can_be_applied_again(
+    bench: Bench, media: str
+) -> None:
+    bench.add_sites()
+    applied = composition(job("A"))
+    applied["inputs"] = [{"site": "edge-a", "topic": "A-in"}]
+    applied["outputs"] = [{"site": "edge-a", "topic": "A-out", "client_id": "speck-out-a"}]
+    bench.client.post("/compositions?wait=30", json=applied)
+    read = bench.client.get("/compositions/demo", headers={"Accept": media})
+    assert read.content_type == f"{media}; charset=utf-8"
+    assert read.headers["ETag"] == '"1"'
+    again = bench.client.post(
+        "/compositions?dry_run=true", data=read.data, headers={"Content-Type": media}
+    )
+    assert again.status_code == 200, again.text
+    assert again.json["plan"]["summary"]["unchanged"] == 1
+    assert again.json["plan"]["operations"] == []
+    desired = bench.client.get("/compositions/demo").json["desired"]
+    assert desired["inputs"] == applied["inputs"]
+    assert [port["client_id"] for port in desired["outputs"]] == ["speck-out-a"]
+
+
+def test_the_history_of_a_removed_composition_can_be_read(bench: Bench) -> None:
+    bench.add_sites()
+    bench.client.post("/compositions?wait=30", json=composition(job("A")))
+    assert bench.client.delete("/compositions/demo?wait=30").status_code == 204
+    assert bench.client.get("/compositions/demo").status_code == 404
+    revisions = bench.client.get("/compositions/demo/revisions").json["revisions"]
+    assert [each["revision"] for each in revisions] == [1]
+    assert bench.client.get("/compositions/never/revisions").status_code == 404
+
+
+def test_the_root_leads_to_the_documentation(bench: Bench) -> None:
+    answer = bench.client.get("/")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/docs")
+
+
+def test_what_agents_and_monitoring_ask_is_not_in_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add_sites()
+    caplog.set_level(logging.INFO, "speck.access")
+    caplog.clear()
+    assert bench.client.get("/livez").status_code == 200
+    assert bench.client.post("/sites/edge-a/heartbeat", json={}).status_code == 200
+    assert bench.client.get("/sites/edge-a/commands?wait=0").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.name == "speck.access"] == []
+    assert bench.client.post("/sites/nowhere/heartbeat", json={}).status_code == 404
+    assert bench.client.get("/sites").status_code == 200
+    logged = [record.getMessage() for record in caplog.records if record.name == "speck.access"]
+    assert [line.split(" ")[:3] for line in logged] == [
+        ["POST", "/sites/nowhere/heartbeat", "404"],
+        ["GET", "/sites", "200"],
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ class Told(Client):
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(follow, "growing", lambda: repeat(0.0))
 
 
 def test_tells_each_outcome_once(capsys: pytest.CaptureFixture[str]) -> None:

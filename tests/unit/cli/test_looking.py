@@ -17,10 +17,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from speck.binding import JobException
+from speck.cli.commands.top import fit
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
 from speck.service.audit_log import read_entries
@@ -95,6 +97,45 @@ def test_top_on_a_terminal_ends_with_q(deployed: Run, server: Server) -> None:
         os.close(own)
 
 
+@pytest.mark.parametrize(
+    ("columns", "headings"),
+    [("60", "NAME COMPOSITION SITE STATE"), ("40", "NAME SITE STATE"), ("24", "NAME STATE")],
+)
+def test_columns_are_left_out_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: str, headings: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    row = ("temperature-filter", "traffic-of-bologna", "edge-north", "running")
+    grid = Grid(
+        ("name", "composition", "site", "state"), [row], dispensable=("composition", "site")
+    )
+    lines = [line.split() for line in click.unstyle(str(grid)).splitlines()]
+    assert lines[0] == headings.split()
+    assert {"temperature-filter", "running"} <= set(lines[1])
+
+
+@pytest.mark.parametrize(
+    ("skipped", "first", "footer"),
+    [
+        (-1, "job-0", "... and 95 more"),
+        (0, "job-0", "... and 95 more"),
+        (10, "job-10", "... 10 above, 85 below"),
+        (1000, "job-95", "... 95 above, 0 below"),
+    ],
+)
+def test_top_keeps_its_headings_and_scrolls(
+    monkeypatch: pytest.MonkeyPatch, skipped: int, first: str, footer: str
+) -> None:
+    monkeypatch.setenv("LINES", "8")
+    monkeypatch.setenv("COLUMNS", "100")
+    text = "\n".join(["NAME", *(f"job-{n}" for n in range(100))])
+    shown = fit(text, skipped)[1].splitlines()
+    assert len(shown) == 7, "a line is left for the cursor"
+    assert (shown[0], shown[1], shown[-1]) == ("NAME", first, footer)
+
+
 def test_no_word_of_usual_length_breaks_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,7 +169,7 @@ def test_job(deployed: Run) -> None:
     assert "source_topic   clean" in output
     assert "exceptions" in json.loads(deployed("job", "keep", "-o", "json").stdout)
     missing = deployed("job", "nothing")
-    assert missing.stderr == "error: cannot find job 'nothing'\n"
+    assert missing.stderr == "error: cannot find job 'nothing'; known: clean, keep\n"
 
 
 def test_alike_exceptions_of_a_job_are_shown_once(deployed: Run) -> None:
@@ -267,9 +308,9 @@ def test_artifacts(speck: Run, tmp_path: Path) -> None:
     assert speck("artifacts", "push", "nothing.jar").exit_code == 1
     collected = speck("artifacts", "gc")
     assert (collected.exit_code, collected.stdout) == (0, "nothing to delete\n"), "it is new"
-    removed = speck("artifacts", "rm", result.stdout.strip())
+    removed = speck("artifacts", "remove", result.stdout.strip())
     assert (removed.exit_code, removed.stdout) == (0, result.stdout)
-    assert speck("artifacts", "rm", result.stdout.strip()).exit_code == 1
+    assert speck("artifacts", "remove", result.stdout.strip()).exit_code == 1
 
 
 def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:
