@@ -31,8 +31,6 @@ IN, OUT, OUT2 = ("edge-a", "in"), ("cloud", "o1"), ("cloud", "o2")
 CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
 FIRST_SEEDS = 6  # of each kind of trouble in one test
 KNOWN = {
-    ("refuse", 10): "a reader between two branches cannot start, and is rolled back: what waits for"
-    " it comes to the second branch once more",
     ("refuse", 495): "one of two jobs that follow a reader cannot start, and is rolled back: the"
     " reader goes on where the other one ended",
 }
@@ -45,6 +43,7 @@ REPAIRED = [
     ("cancel", 205, True),
     ("cancel", 329, True),
     ("cancel", 387, True),
+    ("refuse", 10, True),
     ("refuse", 151, True),
     ("refuse", 161, True),
     ("refuse", 170, True),
