@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.features import LAGS
+from speck.analyzer.unknowns import divide
 from speck.metrics.dataset.schema import LINKS
+from speck.model.values import JsonObject
 
 ENDED_S = 30.0
 
@@ -27,7 +31,8 @@ ENDS = Contract(
     "ends of links",
     _END
     | {
-        "records_per_s": "double",
+        "good_sent": "bigint",  # messages between polls that count
+        "good_s": "double",  # and the time between them
         "lag": "bigint",  # the newest
         "lag_per_s": "double",  # its growth: slope of a line through all polls
         "lag_fit": "double",  # 0 to 1: how well a line fits (r squared)
@@ -58,9 +63,8 @@ def rate_ends(rows: DataFrame) -> DataFrame:
             CASE WHEN coalesce(clock_s > 0, true) THEN cast(lag AS double) END AS one_lag,
             unix_micros(at) / 1e6D AS at_s
           FROM paired
-        ),
-        rated AS (
-          SELECT {keys},
+        )
+        SELECT {keys},
             max_by(composition, at) AS composition,
             max_by(job_name, at) AS job_name,
             max_by(engine_site, at) AS engine_site,
@@ -70,32 +74,31 @@ def rate_ends(rows: DataFrame) -> DataFrame:
             regr_slope(one_lag, at_s) AS lag_per_s,
             regr_r2(one_lag, at_s) AS lag_fit,
             max(at) AS last_at
-          FROM judged GROUP BY {keys}
-        )
-        {select_present("rated")}
+        FROM judged GROUP BY {keys}
         """,
         rows=contract_of(LINKS).check(rows, step),
     )
 
 
-def select_present(rated: str) -> str:
-    """A query: the ends that still exist, with their rates. Each poll of a broker reports all its
-    ends, so one that is missing exists no longer."""
-    return f"""
-        SELECT *, CASE WHEN good_s > 0 THEN good_sent / good_s END AS records_per_s
-        FROM (SELECT *, max(last_at) OVER (PARTITION BY broker_site) AS newest_at FROM {rated})
-        WHERE NOT unix_micros(newest_at) - unix_micros(last_at) > {ENDED_S} * 1e6D"""
+def list_present(summed: Iterable[JsonObject]) -> list[JsonObject]:
+    """Rows of ENDS that still exist, with their `records_per_s`. Each poll of a broker reports all
+    its ends, so one that is missing exists no longer."""
+    rows = list(summed)
+    newest: dict[str | None, datetime] = {}
+    for row in rows:
+        at, broker = row["last_at"], row["broker_site"]
+        newest[broker] = max(at, newest.get(broker, at))
+    return [
+        {**row, "records_per_s": divide(row["good_sent"], row["good_s"])}
+        for row in rows
+        if (newest[row["broker_site"]] - row["last_at"]).total_seconds() <= ENDED_S
+    ]
 
 
-def find_lags(ends: DataFrame) -> DataFrame:
-    """ENDS -> LAGS: the lag of each reading job."""
-    step = "find lags"
-    return LAGS.query(
-        step,
-        """
-        SELECT composition, job_name, max_by(lag, last_at) AS lag FROM {ends}
-        WHERE role = 'reader' AND job_name IS NOT NULL
-        GROUP BY composition, job_name
-        """,
-        ends=ENDS.check(ends, step),
-    )
+def find_lags(ends: Iterable[JsonObject]) -> dict[tuple[str | None, str], int | None]:
+    """Ends -> the lag of each reading job, by composition and name."""
+    lags = {}
+    for end in sorted(ends, key=lambda end: end["last_at"]):
+        if end["role"] == "reader" and end["job_name"] is not None:
+            lags[end["composition"], end["job_name"]] = end["lag"]
+    return lags

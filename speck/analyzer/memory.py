@@ -1,7 +1,7 @@
 """What jobs and engines need of the heap, by regression over samples.
 
 - *State*: the size of a job's checkpoints over time, by least squares over the slices of the
-  window (`rates.rate_jobs`). A job grows if a line fits well (`lines.FIT`) and rises.
+  window (`variation`). A job grows if a line fits well (`lines.FIT`) and rises.
 - *Heap of a site*: between two collections a heap fills with garbage, so only the least use of each
   minute counts. Regressed on the subtasks that ran, it gives the heap of a subtask; regressed on
   time, its growth. Growth of the heap counts only where state grows as well: a heap whose collector
@@ -14,7 +14,12 @@ A job's heap is that of its subtasks plus that of its state.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from speck.analyzer.lines import fit_rising_line
+from speck.analyzer.unknowns import divide, pick_least, pick_newest
+from speck.model.values import JsonObject
 
 BIN_S = 60
 STATE_FACTOR = 3.0
@@ -22,15 +27,6 @@ STATE_FACTOR = 3.0
 entries as objects."""
 FACTORS = (1.0, 20.0)
 """Limits of the heap bytes of a byte of state."""
-
-HEAPS = {
-    "heap_max_bytes": "double",
-    "heap_least_bytes": "double",  # least use in the window: soon after a collection
-    "heap_least_at": "timestamp",
-    "heap_bytes_per_s": "double",  # growth of the least use of a minute; null: no line fits
-    "heap_bytes_per_subtask": "double",  # null: the samples do not show it
-}
-"""The columns of `measure_heaps`, beside `site`."""
 
 HEAP_BINS = "array<struct<at:timestamp,heap:double,heap_max:double,used:double>>"
 """Minutes of a site: the least use of the heap and when it was, its limit, and the slots in use."""
@@ -52,27 +48,37 @@ def bin_heaps(rows: str, keys: str) -> str:
         GROUP BY {keys}"""
 
 
-def measure_heaps(binned: str) -> str:
-    """A query: `site` and `bins` -> `site` and HEAPS."""
-    return f"""
-        SELECT site,
-          max(struct(at, heap_max)).heap_max AS heap_max_bytes,
-          min(heap) AS heap_least_bytes,
-          min(struct(heap, at)).at AS heap_least_at,
-          {fit_rising_line("heap", "unix_micros(at) / 1e6D")} AS heap_bytes_per_s,
-          {fit_rising_line("heap", "used")} AS heap_bytes_per_subtask
-        FROM (SELECT site, inline(bins) FROM {binned})
-        GROUP BY site"""
+def measure_heap(bins: Iterable[JsonObject] | None) -> JsonObject:
+    """A site's HEAP_BINS -> its `heap_max_bytes`; the least use in the window, soon after a
+    collection, `heap_least_bytes`, and when it was, `heap_least_at`; the growth of the least use of
+    a minute, `heap_bytes_per_s`; and `heap_bytes_per_subtask`. The last two are None if no line
+    fits; without bins all are."""
+    bins = list(bins or ())
+    least = pick_least((each["heap"], each["at"]) for each in bins)
+    of_time = [(each["at"].timestamp(), each["heap"]) for each in bins]
+    of_use = [(each["used"], each["heap"]) for each in bins if each["used"] is not None]
+    return {
+        "heap_max_bytes": pick_newest(bins, "heap_max", by="at"),
+        "heap_least_bytes": least and least[0],
+        "heap_least_at": least and least[1],
+        "heap_bytes_per_s": fit_rising_line(of_time),
+        "heap_bytes_per_subtask": fit_rising_line(of_use),
+    }
 
 
-CHOOSE_STATE_FACTOR = f"""
-    CASE WHEN growth > 0 AND heap_bytes_per_s IS NOT NULL
-      THEN least(greatest(heap_bytes_per_s / growth, {FACTORS[0]}D), {FACTORS[1]}D)
-      ELSE {STATE_FACTOR}D END"""
-"""Heap bytes of a byte of state at a site, by HEAPS and `growth`, the growth of all state."""
+def choose_state_factor(heap: JsonObject, growth: float | None) -> float:
+    """Heap bytes of a byte of state at a site, by its `measure_heap` and the growth of all state
+    there."""
+    factor = divide(heap["heap_bytes_per_s"], growth) if growth is not None and growth > 0 else None
+    return STATE_FACTOR if factor is None else min(max(factor, FACTORS[0]), FACTORS[1])
 
-ESTIMATE_HEAP = """
-    heap_least_bytes + coalesce(growth, 0D) * heap_per_state_byte
-      * (unix_micros(last_at) - unix_micros(heap_least_at)) / 1e6D"""
-"""The heap that a site's engine uses at the end of the window, by the same columns and
-`heap_per_state_byte`: the least use, and what state has grown since."""
+
+def estimate_heap(
+    heap: JsonObject, growth: float | None, factor: float, at: datetime | None
+) -> float | None:
+    """The heap that a site's engine uses at this time: the least use, and what state has grown
+    since."""
+    least: float | None = heap["heap_least_bytes"]
+    if least is None or at is None:
+        return None
+    return least + (growth or 0.0) * factor * (at - heap["heap_least_at"]).total_seconds()

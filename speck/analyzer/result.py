@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from speck.metrics.dataset.schema import ALONE
@@ -24,11 +24,11 @@ INTERNAL = (
     "source_is_input",
     *_ENDS,
 )
-"""Columns of JOBS that the analysis does not show."""
+"""Fields of JOB_FIELDS that the analysis does not show."""
 
 
 def render_jobs(rows: Iterable[JsonObject]) -> list[JsonObject]:
-    """Rows of JOBS as the analysis's `jobs`."""
+    """Rows of `describe_jobs` as the analysis's `jobs`."""
     rendered = []
     for row in sorted(rows, key=lambda row: (row["composition"] or "", row["job_name"])):
         ends = {
@@ -40,8 +40,8 @@ def render_jobs(rows: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[JsonObject]:
-    """Rows of SITES_USED with `load`: reference core-seconds per second that jobs of all
-    compositions use (rows of JOBS)."""
+    """Sites as `sites.add_use` makes them with `load`: reference core-seconds per second that jobs of all
+    compositions use (rows of `describe_jobs`)."""
     loads: dict[str | None, float] = {}
     for job in jobs:
         cost, rate = job["reference_core_s_per_record"], job["in_rate"]
@@ -51,7 +51,7 @@ def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[J
 
 
 def render_sites(rows: Iterable[JsonObject]) -> list[JsonObject]:
-    """Rows of SITES_USED with their loads as the analysis's `sites`."""
+    """Sites as `sites.add_use` makes them with their loads as the analysis's `sites`."""
     return [
         {"name": row["site"], **{k: v for k, v in row.items() if k not in ("site", "last_at")}}
         for row in sorted(rows, key=lambda row: row["site"])
@@ -59,22 +59,18 @@ def render_sites(rows: Iterable[JsonObject]) -> list[JsonObject]:
     ]
 
 
-def render_rows(frame: DataFrame) -> list[JsonObject]:
-    """Render all rows as JSON values."""
-    return [_to_plain(row.asDict(recursive=True)) for row in frame.collect()]
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        plain = {name: _to_plain(each) for name, each in value.items()}
-        if plain.get("composition") == ALONE:
-            plain["composition"] = None
-        return plain
-    if isinstance(value, list):
-        return [_to_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def collect_rows(frame: DataFrame) -> list[JsonObject]:
+    """Compute a frame; its rows as plain values, times as aware datetimes. Non-finite numbers are
+    None, and so is the composition of jobs posted alone."""
+    table = frame.toArrow()
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if pa.types.is_floating(field.type):
+            column = pc.if_else(pc.is_finite(column), column, None)
+        elif field.name == "composition":
+            column = pc.if_else(pc.equal(column, ALONE), None, column)
+        table = table.set_column(place, field.name, column)
+    return table.to_pylist()
 
 
 def format_time(at: datetime) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from speck.analyzer import (
     bottlenecks,
@@ -27,7 +26,7 @@ from speck.analyzer import (
     units,
 )
 from speck.analyzer.data_origins import DataOrigins
-from speck.analyzer.ends import find_lags, rate_ends
+from speck.analyzer.ends import find_lags, list_present, rate_ends
 from speck.analyzer.reading import (
     Span,
     count_bytes,
@@ -37,6 +36,7 @@ from speck.analyzer.reading import (
 )
 from speck.analyzer.request import RANKING, RATING, Report
 from speck.analyzer.slicing import Slicing
+from speck.analyzer.sums import sum_slices
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import ALONE, LINKS, PLANS, SITES, TABLES, TASKS, Table
@@ -58,18 +58,20 @@ _FEW = {
 }
 
 
+SAMPLES = ("rows", "duplicates", "resets", "gaps", "nan", "contended")
+"""What is counted of the samples of all tasks."""
+
 _LIST_HERE = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "100000"}
 """Files of this machine are looked up at once: a job of Spark's for it would wait for its turn."""
 
 
 class _Sums(NamedTuple):
-    """What the rows of a window add up to: SLICED, SITES_POLLED, ENDS and PLANS_WIRED, each in one
-    partition, so that no later step exchanges rows."""
+    """What the rows of a window add up to: rows of SLICED, SITES_POLLED, ENDS and NEWEST_PLANS."""
 
-    sliced: DataFrame
-    polled: DataFrame
-    ends: DataFrame
-    plans: DataFrame
+    sliced: list[JsonObject]
+    polled: list[JsonObject]
+    ends: list[JsonObject]
+    plans: list[JsonObject]
 
 
 def analyse(
@@ -93,8 +95,7 @@ def analyse(
     span = slicing.span
     sums, left_out = _read(spark, storage, slicing, by_units=by_units)
     report(RATING)
-    with configure_for_few_rows(spark):
-        analysis = _analyse_sums(sums, composition, span.seconds, report)
+    analysis = _analyse_sums(sums, composition, span.seconds, report)
     analysis["samples"]["damaged_files"] = left_out
     window = {
         "from": result.format_time(span.since),
@@ -116,15 +117,13 @@ def _read(
     ):  # otherwise files that are compacted meanwhile would silently be missing
         is_small = count_bytes(storage, TABLES.values(), plans_span) <= SMALL_BYTES
 
-        compute = partial(_compute_in_one, is_small=is_small)
-
         def sum_all(without: Collection[str]) -> _Sums:
             left_out.update(without)
             if slicing.is_long and by_units:
                 steps = _list_unit_steps(spark, storage, slicing, plans_span, without)
             else:
                 steps = _list_steps(spark, storage, slicing, plans_span, without, is_small=is_small)
-            return _Sums(*_run_at_once(*(partial(compute, step) for step in steps)))
+            return _Sums(*_run_at_once(*(partial(_collect, step) for step in steps)))
 
         listing = _LIST_HERE if storage.uri.startswith("file:") else {}
         with _configure(spark, listing | (_FEW if is_small else {})):
@@ -150,10 +149,10 @@ def _list_steps(
         return rows.coalesce(1) if is_small else rows
 
     return [
-        lambda: rates.sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
+        lambda: sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
         lambda: sites.sum_polls(read_rows(SITES)),
         lambda: rate_ends(read_rows(LINKS)),
-        lambda: state.wire_plans(state.choose_newest_plans(read_rows(PLANS, plans_span))),
+        lambda: state.choose_newest_plans(read_rows(PLANS, plans_span)),
     ]
 
 
@@ -173,34 +172,24 @@ def _list_unit_steps(
         lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
         lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
         lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
-        lambda: state.wire_plans(
-            state.choose_newest_plans(read_units_of(units.PLAN_TABLE, Slicing.of(plans_span)))
-        ),
+        lambda: state.choose_newest_plans(read_units_of(units.PLAN_TABLE, Slicing.of(plans_span))),
     ]
 
 
 def _analyse_sums(
     sums: _Sums, composition: str | None, seconds: float, report: Report
 ) -> JsonObject:
-    """The analysis of a window of `seconds`. Steps that do not need each other run at once."""
-    sliced, polled, ends, plans = sums
-    of_tasks, varied = _run_at_once(
-        lambda: _materialise(rates.rate_tasks(sliced)),
-        lambda: _materialise(rates.vary_over_slices(sliced)),
-    )
-    rated = _materialise(rates.rate_jobs(of_tasks, varied))
-    used, chosen = _run_at_once(
-        lambda: _materialise(sites.add_use(polled, rated)),
-        lambda: _materialise(incarnations.choose_incarnations(rated, plans)),
-    )
-    described = features.describe_jobs(chosen, plans, used, find_lags(ends))
-    job_rows, site_rows, end_rows, plan_rows, samples = _run_at_once(
-        *(partial(result.render_rows, frame) for frame in (described, used, ends, plans)),
-        lambda: _sum_samples(of_tasks),
-    )
+    """The analysis of a window of `seconds`: in Python, which takes less time for these rows than
+    Spark does to plan a query."""
+    tasks = rates.rate_tasks(sums.sliced)
+    rated = rates.rate_jobs(sums.sliced, tasks)
+    used = sites.add_use(sums.polled, rated)
+    plans, ends = state.wire_plans(sums.plans), list_present(sums.ends)
+    chosen = incarnations.choose_incarnations(rated, plans)
+    jobs = features.describe_jobs(chosen, plans, used, find_lags(ends))
     report(RANKING)
-    judged = _judge(job_rows, site_rows, end_rows, plan_rows, composition, seconds)
-    return {"samples": samples, **judged}
+    judged = _judge(jobs, used, ends, list(plans.values()), composition, seconds)
+    return {"samples": {name: sum(task[name] for task in tasks) for name in SAMPLES}, **judged}
 
 
 def _judge(
@@ -211,8 +200,7 @@ def _judge(
     composition: str | None,
     seconds: float,
 ) -> JsonObject:
-    """What follows from rows of JOBS, SITES_USED, ENDS and PLANS_WIRED, one for each job or so: in
-    Python, which takes less time for these than Spark does to plan a query."""
+    """What follows from jobs, sites, ends of links and wires of plans."""
     joined = links.join_links(jobs, ends)
     origins = DataOrigins(jobs, joined, plans)  # jobs of other compositions may feed this one
     places = result.add_loads(used, jobs)
@@ -247,15 +235,13 @@ def forecast_links(
         bins = retry_without_damaged(read_bins, storage, span)
     forecasts = forecast.forecast(bins, ahead)
     return sorted(
-        (row | {"at": result.format_time(row["at"])} for row in result.render_rows(forecasts)),
+        (row | {"at": result.format_time(row["at"])} for row in result.collect_rows(forecasts)),
         key=lambda row: (row["site"], row["topic"]),
     )
 
 
-def _compute_in_one(make: Callable[[], DataFrame], *, is_small: bool) -> DataFrame:
-    """Compute a frame, whose rows are in one partition then; large ones get there at the end."""
-    frame = make()
-    return _materialise(frame.coalesce(1) if is_small else frame.repartition(1))
+def _collect(make: Callable[[], DataFrame]) -> list[JsonObject]:
+    return result.collect_rows(make())
 
 
 def _materialise(frame: DataFrame) -> DataFrame:
@@ -286,9 +272,3 @@ def _configure(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
         for name, was in before.items():
             if was is not None:
                 spark.conf.set(name, was)
-
-
-def _sum_samples(of_tasks: DataFrame) -> JsonObject:
-    counted = ("rows", "duplicates", "resets", "gaps", "nan", "contended")
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counted]
-    return of_tasks.agg(*sums).collect()[0].asDict()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.memory import (
-    CHOOSE_STATE_FACTOR,
-    ESTIMATE_HEAP,
-    HEAPS,
+    HEAP_BINS,
     bin_heaps,
-    measure_heaps,
+    choose_state_factor,
+    estimate_heap,
+    measure_heap,
 )
-from speck.analyzer.rates import JOBS_RATED
+from speck.analyzer.unknowns import add, divide
 from speck.metrics.dataset.schema import SITES
+from speck.model.values import JsonObject
 
 SITES_POLLED = Contract(
     "polls of sites",
@@ -29,37 +32,28 @@ SITES_POLLED = Contract(
         "seconds": "double",  # from the first poll to the last
         "uplink_mbps": "double",
         "last_at": "timestamp",  # the newest poll
-    }
-    | HEAPS,
+        "bins": HEAP_BINS,
+    },
 )
 
 NEWEST = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
 """The columns of which the newest known value counts."""
 
-SITES_USED = Contract(
-    "sites used",
-    {
-        "site": "string",
-        "tier": "string",
-        "cores": "double",
-        "pace": "double",  # null: not calibrated
-        "slots_total": "int",
-        "slots_free": "int",
-        "host_cpu": "double",  # mean share of the machine
-        "cpu": "double",  # CPU cores that the engine's processes used
-        "busy": "double",  # busy core-seconds per second of all tasks, by wall time
-        "uplink_mbps": "double",
-        "heap_bytes": "double",  # used at the end of the window, without garbage
-        "heap_max_bytes": "double",
-        "heap_bytes_per_subtask": "double",  # null: the samples do not show it
-        "heap_per_state_byte": "double",
-        "last_at": "timestamp",  # the newest poll
-    },
+SITE_FIELDS = (
+    "site",
+    *("tier", "cores", "pace", "slots_total", "slots_free", "host_cpu", "cpu"),
+    "busy",  # busy core-seconds per second of all tasks, by wall time
+    "uplink_mbps",
+    "heap_bytes",  # used at the end of the window, without garbage
+    "heap_max_bytes",
+    "heap_bytes_per_subtask",  # None: the samples do not show it
+    "heap_per_state_byte",
+    "last_at",  # the newest poll
 )
 
 
 def sum_polls(rows: DataFrame) -> DataFrame:
-    """SITES rows -> SITES_POLLED, with the HEAPS of the same rows."""
+    """SITES rows -> SITES_POLLED."""
     step = "sum up polls of sites"
     return SITES_POLLED.query(
         step,
@@ -81,7 +75,7 @@ def sum_polls(rows: DataFrame) -> DataFrame:
           FROM paired GROUP BY site
         )
         SELECT * FROM polled
-        LEFT JOIN ({measure_heaps(f"({bin_heaps('{rows}', 'site')})")}) USING (site)
+        LEFT JOIN ({bin_heaps("{rows}", "site")}) USING (site)
         """,
         rows=contract_of(SITES).check(rows, step),
     )
@@ -92,23 +86,23 @@ def _newest_of(name: str) -> str:
     return f"max_by({name}, CASE WHEN {name} IS NOT NULL THEN at END)"
 
 
-def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
-    """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
-    step = "add sites' use"
-    return SITES_USED.query(
-        step,
-        f"""
-        WITH used AS (
-          SELECT polled.*, growth, CASE WHEN seconds > 0 THEN busy_s / seconds END AS busy
-          FROM {{polled}} AS polled
-          LEFT JOIN (
-            SELECT site, sum(busy_s) AS busy_s, sum(state_bytes_per_s) AS growth
-            FROM {{rated}} GROUP BY site
-          ) USING (site)
-        ),
-        factored AS (SELECT *, {CHOOSE_STATE_FACTOR} AS heap_per_state_byte FROM used)
-        SELECT *, {ESTIMATE_HEAP} AS heap_bytes FROM factored
-        """,
-        polled=SITES_POLLED.check(polled, step),
-        rated=JOBS_RATED.check(rated, step),
-    )
+def add_use(polled: Iterable[JsonObject], rated: Sequence[JsonObject]) -> list[JsonObject]:
+    """Rows of SITES_POLLED and all incarnations (`rates.rate_jobs`) -> what is used of each site:
+    SITE_FIELDS."""
+    return [
+        _add_use(site, [job for job in rated if job["site"] == site["site"]]) for site in polled
+    ]
+
+
+def _add_use(site: JsonObject, jobs: Sequence[JsonObject]) -> JsonObject:
+    heap = measure_heap(site["bins"])
+    growth = add(job["state_bytes_per_s"] for job in jobs)
+    factor = choose_state_factor(heap, growth)
+    used = {
+        **site,
+        **heap,
+        "busy": divide(add(job["busy_s"] for job in jobs), site["seconds"]),
+        "heap_per_state_byte": factor,
+        "heap_bytes": estimate_heap(heap, growth, factor, site["last_at"]),
+    }
+    return {name: used[name] for name in SITE_FIELDS}

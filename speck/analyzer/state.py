@@ -9,10 +9,15 @@ no larger than that, and as unknown (null) beyond.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 from pyspark.sql import DataFrame
 
 from speck.analyzer.contracts import Contract, contract_of
+from speck.analyzer.unknowns import pick_most
 from speck.metrics.dataset.schema import PLANS
+from speck.model.values import JsonObject
 
 CONNECTORS_BYTES = 1_100_000
 """Maximum size of a stateless job's checkpoints: the sink keeps up to 1 MB of messages that it may
@@ -22,24 +27,6 @@ growing."""
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
 
 NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
-
-PLANS_WIRED = Contract(
-    "wires of plans",
-    {
-        "engine_job_id": "string",
-        "composition": "string",
-        "job_name": "string",
-        "at": "timestamp",  # the newest row
-        "keyed": "boolean",  # null: unknown
-        "declared": "boolean",  # null: not declared
-        "pinned": "boolean",
-        "source_site": "string",
-        "source_topic": "string",
-        "sink_site": "string",
-        "sink_topic": "string",
-        "source_is_input": "boolean",  # declared: outsiders feed the topic that it reads
-    },
-)
 
 
 def choose_newest_plans(plans: DataFrame) -> DataFrame:
@@ -58,41 +45,44 @@ def choose_newest_plans(plans: DataFrame) -> DataFrame:
     )
 
 
-def wire_plans(plans: DataFrame) -> DataFrame:
-    """NEWEST_PLANS -> PLANS_WIRED: a row for each incarnation."""
-    step = "read plans"
-    return PLANS_WIRED.query(
-        step,
-        f"""
-        SELECT engine_job_id,
-          max_by(composition, at) AS composition,
-          max_by(job_name, at) AS job_name,
-          max(at) AS at,
-          max(array_contains(ship_strategies, 'HASH')) AS keyed,
-          max(stateful) AS declared,
-          coalesce(max(pinned), false) AS pinned,
-          {", ".join(f"max_by({name}, at) AS {name}" for name in _ENDS)},
-          coalesce(max_by(source_is_input, at), false) AS source_is_input
-        FROM {{plans}} GROUP BY engine_job_id
-        """,
-        plans=NEWEST_PLANS.check(plans, step),
-    )
+def wire_plans(plans: Iterable[JsonObject]) -> dict[str, JsonObject]:
+    """Rows of NEWEST_PLANS -> by incarnation: its `composition` and `job_name`, the newest row's
+    `at`, the `source_` and `sink_` `site` and `topic`, whether outsiders feed the topic that it
+    reads (`source_is_input`, as declared), whether it is `pinned`; and whether its plan has a
+    `keyed` exchange and it is `declared` stateful (both None if unknown)."""
+    rows: defaultdict[str, list[JsonObject]] = defaultdict(list)
+    for plan in plans:
+        rows[plan["engine_job_id"]].append(plan)
+    return {name: _wire(name, tasks) for name, tasks in rows.items()}
 
 
-_IS_SMALL = f"checkpoint_bytes <= {CONNECTORS_BYTES}"
+def _wire(engine_job_id: str, tasks: list[JsonObject]) -> JsonObject:
+    newest = max(tasks, key=lambda task: task["at"])
+    strategies = (task["ship_strategies"] for task in tasks)
+    return {
+        "engine_job_id": engine_job_id,
+        **{name: newest[name] for name in ("composition", "job_name", "at", *_ENDS)},
+        "source_is_input": bool(newest["source_is_input"]),
+        "pinned": any(task["pinned"] for task in tasks),
+        "keyed": pick_most(None if each is None else "HASH" in each for each in strategies),
+        "declared": pick_most(task["stateful"] for task in tasks),
+    }
 
-IS_STATEFUL = f"""
-    coalesce(declared, CASE WHEN keyed THEN true WHEN NOT keyed AND {_IS_SMALL} THEN false END)"""
-"""By the columns of PLANS_WIRED and `checkpoint_bytes`; null: unknown."""
 
-STATE_WHY = f"""
-    CASE
-      WHEN declared IS NOT NULL THEN 'declared'
-      WHEN keyed THEN 'its plan has a keyed exchange'
-      WHEN keyed IS NULL AND pinned IS NULL THEN null
-      WHEN {_IS_SMALL} THEN
-        'no keyed exchange, and its checkpoints are no larger than connector state'
-      WHEN checkpoint_bytes IS NULL THEN 'no keyed exchange, and no checkpoint yet'
-      ELSE 'no keyed exchange, but large checkpoints'
-    END"""
-"""The evidence; null for an incarnation without a plan."""
+def judge_state(
+    plan: JsonObject | None, checkpoint_bytes: int | None
+) -> tuple[bool | None, str | None]:
+    """Whether an incarnation keeps state (None: unknown), and the evidence (None without a plan),
+    by its wires and the size of its checkpoints."""
+    if plan is None:
+        return None, None
+    if plan["declared"] is not None:
+        return plan["declared"], "declared"
+    if plan["keyed"]:
+        return True, "its plan has a keyed exchange"
+    if checkpoint_bytes is None:
+        return None, "no keyed exchange, and no checkpoint yet"
+    if checkpoint_bytes > CONNECTORS_BYTES:
+        return None, "no keyed exchange, but large checkpoints"
+    why = "no keyed exchange, and its checkpoints are no larger than connector state"
+    return (None if plan["keyed"] is None else False), why

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 
 from speck.analyzer.clean import IDENTITY, ROW, SERIES, lag_rows, subtract_rows
 from speck.analyzer.contracts import Contract, contract_of
-from speck.analyzer.ends import END, ENDS, select_present
-from speck.analyzer.memory import HEAP_BINS, bin_heaps, measure_heaps
-from speck.analyzer.rates import MERGED, OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
+from speck.analyzer.ends import END, ENDS
+from speck.analyzer.memory import HEAP_BINS, bin_heaps
 from speck.analyzer.sites import NEWEST, SITES_POLLED
 from speck.analyzer.slicing import Slicing, unit_of
 from speck.analyzer.state import NEWEST_PLANS
+from speck.analyzer.sums import MERGED, OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.metrics.dataset.origins import UNIT_S
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
 
@@ -235,10 +235,11 @@ def sum_polls(units: DataFrame) -> DataFrame:
             sum(CASE WHEN is_good THEN coalesce(cpu_s, 0D) + bound_cpu_s ELSE cpu_s END)
               / sum(CASE WHEN is_good THEN coalesce(clock_s, 0D) + bound_s ELSE clock_s END) AS cpu,
             (unix_micros(max(last_at)) - unix_micros(min(first_at))) / 1e6D AS seconds,
-            max(last_at) AS last_at
+            max(last_at) AS last_at,
+            flatten(collect_list(bins)) AS bins
           FROM judged GROUP BY site
         )
-        SELECT * FROM polled LEFT JOIN ({measure_heaps("{units}")}) USING (site)
+        SELECT * FROM polled
         """,
         units=SITE_UNITS.check(units, step),
     )
@@ -344,7 +345,7 @@ def rate_ends(units: DataFrame) -> DataFrame:
               CASE WHEN lag_lag > 0 THEN s_lag * s_lag / (s_s * lag_lag) ELSE 1D END END AS lag_fit
           FROM summed
         )
-        {select_present("rated")}
+        SELECT * FROM rated
         """,
         units=LINK_UNITS.check(units, step),
     )

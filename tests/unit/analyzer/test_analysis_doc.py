@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from speck.analyzer.features import JOBS
+from speck.analyzer.features import JOB_FIELDS
 from speck.analyzer.forecast import FORECASTS
 from speck.analyzer.links import LINK_FIELDS
 from speck.analyzer.ranking import RANK_FIELDS
 from speck.analyzer.result import INTERNAL
-from speck.analyzer.sites import SITES_USED
+from speck.analyzer.sites import SITE_FIELDS
 from speck.api.shapes.analyses import AnalysisShape
 
 DOC = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text()
 FIELDS = {
-    "jobs": {*JOBS.columns, "source", "sink"} - {*INTERNAL},
+    "jobs": {*JOB_FIELDS, "source", "sink"} - {*INTERNAL},
     "links": {*LINK_FIELDS},
-    "sites": {*SITES_USED.columns, "name", "load"} - {"site", "last_at"},
+    "sites": {*SITE_FIELDS, "name", "load"} - {"site", "last_at"},
     "ranking": {*RANK_FIELDS},
     "forecast": {*FORECASTS.columns},
 }
