@@ -43,8 +43,9 @@ class Config:
     Executors of a cluster connect to the driver at `spark_driver_host`; `spark_secret_file` holds
     a standalone cluster's `spark.authenticate.secret`. `spark_jars` are jars, or folders of jars,
     that Spark needs besides its own. The Spark application, whose heap has `spark_memory` bytes,
-    stays up for `spark_idle_s` seconds after an analysis. Jobs are moved only if that saves as many
-    bytes within `move_horizon_s` seconds as it costs.
+    stays up for `spark_idle_s` seconds after an analysis; with `analyzer_warm` it starts as soon as
+    a first job runs (not by itself in a service that another program embeds). Jobs are moved only
+    if that saves as many bytes within `move_horizon_s` seconds as it costs.
 
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
@@ -77,6 +78,7 @@ class Config:
     spark_jars: tuple[Path, ...] = ()
     spark_memory: int = 1024**3
     spark_idle_s: float = 900.0
+    analyzer_warm: bool = False
     move_horizon_s: float = 3600.0
     artifact_quota: int = 10 * 1024**3
     artifact_token_quota: int = 2 * 1024**3
@@ -121,8 +123,8 @@ class Config:
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
-        SPECK_METRICS_DAYS, SPECK_METRICS_URI, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT,
-        SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS,
+        SPECK_METRICS_DAYS, SPECK_METRICS_URI, SPECK_SIMULATED and SPECK_ANALYZER_WARM (1 or
+        0), SPECK_TLS_CERT, SPECK_TLS_KEY, SPECK_CLIENT_CA, and, as lists with commas, SPECK_SITE_NETWORKS,
         SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS, SPECK_SPARK_JARS and
         SPECK_SPARK_MASTERS;
         SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S, SPECK_MOVE_HORIZON_S;
@@ -157,6 +159,7 @@ class Config:
             spark_secret_file=Path(secret).resolve() if secret else None,
             spark_jars=_read_list(env, "SPECK_SPARK_JARS", _read_path),
             spark_memory=_read(env, "SPECK_SPARK_MEMORY", _read_bytes, "1G"),
+            analyzer_warm=env.get("SPECK_ANALYZER_WARM", "1") == "1",
             spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
             move_horizon_s=_read(env, "SPECK_MOVE_HORIZON_S", _read_positive, "3600"),
             pollers=_read(env, "SPECK_POLLERS", int, str(count_pollers())),

@@ -64,7 +64,8 @@ def start(
     home: Path, prepare: Callable[[], None] | None = None, **env: str
 ) -> tuple[subprocess.Popen[bytes], Log]:
     """Start it; `prepare` is called in the new process first."""
-    settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", "SPECK_SIMULATED": "1", **env}
+    settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", "SPECK_SIMULATED": "1"}
+    settings |= {"SPECK_ANALYZER_WARM": "0", **env}
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SPECK_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "speck.api.server"],

@@ -22,6 +22,7 @@ from speck.analyzer.request import (
     Request,
     answer,
     describe_failure,
+    is_small,
     parse_time,
 )
 from speck.errors import SpeckError
@@ -88,7 +89,9 @@ def _make_parser() -> argparse.ArgumentParser:
         default=[],
         help="jar, or folder of jars, for driver and executors; may be repeated",
     )
-    parser.add_argument("--memory", default="1g", help="heap size of the driver (1g)")
+    parser.add_argument(
+        "--memory", default="1g", help="heap size of the driver (1g); for few rows less"
+    )
     return parser
 
 
@@ -112,21 +115,18 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{STEP}{step} ({steps.index(step) + 1} of {len(steps)})", flush=True)
 
     report(STARTING)
-    spark = start()
+    request = Request(
+        open_storage(options.dataset, options.local),
+        options.out or Path("analysis.json"),
+        options.composition,
+        options.window,
+        options.since,
+        options.until,
+        options.ahead,
+    )
+    spark = start(is_small=is_small(request))
     try:
-        answer(
-            spark,
-            Request(
-                open_storage(options.dataset, options.local),
-                options.out or Path("analysis.json"),
-                options.composition,
-                options.window,
-                options.since,
-                options.until,
-                options.ahead,
-            ),
-            report,
-        )
+        answer(spark, request, report)
     finally:
         spark.stop()
 

@@ -2,7 +2,9 @@
 
 Requests come as lines of JSON on standard input. The answers are lines of JSON on what was standard
 output: `{"step": ...}` for each step that begins, and at the end `{"state": "done"}` or
-`{"state": "failed", "error": ...}`. The process ends when standard input is closed.
+`{"state": "failed", "error": ...}`, or `{"state": "outgrown"}` if the request reads more rows than
+the JVM holds, which the first request chose. A request to warm up has no answer. The process ends
+when standard input is closed.
 """
 
 from __future__ import annotations
@@ -13,23 +15,35 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from speck.analyzer import warm_up
 from speck.analyzer.jvm import write_archive
-from speck.analyzer.request import STARTING, Request, answer, describe_failure
+from speck.analyzer.request import (
+    OUTGROWN,
+    STARTING,
+    WARM_UP,
+    Request,
+    answer,
+    describe_failure,
+    is_small,
+)
 from speck.errors import SpeckError
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NICENESS = 10
-"""Of the process and its JVM: the service answers first."""
+
+class Start(Protocol):
+    """Starts Spark, for few rows or any number."""
+
+    def __call__(self, *, is_small: bool) -> SparkSession: ...
 
 
-def serve(start: Callable[[], SparkSession]) -> None:
+def serve(start: Start) -> None:
     """Answer requests until standard input is closed; `start` is called for the first one."""
-    os.nice(NICENESS)
+    _give_way()
     out = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not get between the answers
     requests: queue.SimpleQueue[JsonObject] = queue.SimpleQueue()
@@ -38,28 +52,70 @@ def serve(start: Callable[[], SparkSession]) -> None:
     def send(message: JsonObject) -> None:
         os.write(out, json.dumps(message).encode() + b"\n")
 
-    def report(step: str) -> None:
-        send({"step": step})
-
-    spark: SparkSession | None = None
-    is_first = True
+    application = _Application(start, send)
     while True:
         message = requests.get()
+        if message == WARM_UP:
+            application.warm_up(lambda: not requests.empty())
+        else:
+            application.answer(message)
+
+
+class _Application:
+    def __init__(self, start: Start, send: Callable[[JsonObject], None]) -> None:
+        self._start = start
+        self._send = send
+        self._spark: SparkSession | None = None
+        self._is_small = False
+        self._has_archive = False
+
+    def answer(self, message: JsonObject) -> None:
         try:
             request = Request.from_json(message)
-            if spark is None:
-                report(STARTING)
-                spark = start()
-            answer(spark, request, report)
+            if self._spark is None:
+                self._report(STARTING)
+            small = is_small(request)
+            if self._is_small and not small:
+                self._send({"state": OUTGROWN})
+                return
+            answer(self._take_spark(small), request, self._report)
         except Exception as error:
             if not isinstance(error, SpeckError):
                 traceback.print_exc()
-            send({"state": "failed", "error": describe_failure(error)})
+            self._send({"state": "failed", "error": describe_failure(error)})
         else:
-            send({"state": "done"})
-            if is_first:
-                write_archive(spark)
-                is_first = False
+            self._send({"state": "done"})
+            self._leave_archive()
+
+    def warm_up(self, is_awaited: Callable[[], bool]) -> None:
+        """Get ready for a small request, until one waits."""
+        try:
+            if self._spark is None:
+                warm_up.analyse_samples(self._take_spark(True), is_awaited)
+                if not is_awaited():
+                    self._leave_archive()
+        except Exception:  # whoever asks for an analysis is told
+            traceback.print_exc()
+
+    def _report(self, step: str) -> None:
+        self._send({"step": step})
+
+    def _take_spark(self, small: bool) -> SparkSession:
+        if self._spark is None:
+            self._spark, self._is_small = self._start(is_small=small), small
+        return self._spark
+
+    def _leave_archive(self) -> None:
+        if not self._has_archive and self._spark is not None:
+            write_archive(self._spark)
+            self._has_archive = True
+
+
+def _give_way() -> None:
+    """Threads of a batch preempt nobody who wakes up: the service answers first. A lower priority
+    would starve an analysis on a busy machine, and only root could raise it again."""
+    if hasattr(os, "sched_setscheduler"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _read_requests(requests: queue.SimpleQueue[JsonObject]) -> None:

@@ -31,6 +31,19 @@ _OPTIONS = (
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=60000",
 )
+_SMALL_OPTIONS = (
+    # one thread for pauses of some ms, and no memory for each of several
+    "-XX:+UseSerialGC",
+    # the first compiler's code does for few rows; the second takes longer than it saves
+    "-XX:TieredStopAtLevel=1",
+    # the heap grows with what it holds, not with what could be left as garbage
+    "-Xms96m",
+    "-XX:MinHeapFreeRatio=20",
+    "-XX:MaxHeapFreeRatio=40",
+)
+"""Of a JVM for few rows."""
+SMALL_HEAP = "512m"
+"""The heap of a JVM for few rows: Spark accepts none below 450 MB."""
 ARCHIVES = 3
 """The archives to keep, of some 130 MB each: those used last."""
 
@@ -38,16 +51,17 @@ _OBJECTS, _STRINGS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 
-def list_options() -> list[str]:
-    """The options of the driver's JVM."""
+def list_options(*, is_small: bool = False) -> list[str]:
+    """The options of the driver's JVM; of one for few rows."""
+    own = _SMALL_OPTIONS if is_small else _OPTIONS
     archive = find_archive()
     if archive.is_file() and archive.stat().st_uid == os.getuid():
         with suppress(OSError):
             os.utime(archive)
-        return [*_OPTIONS, f"-XX:SharedArchiveFile={archive}", _QUIET]
+        return [*own, f"-XX:SharedArchiveFile={archive}", _QUIET]
     # Java 17 and later
     options = "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+RecordDynamicDumpInfo"
-    return [*_OPTIONS, *options, _QUIET]
+    return [*own, *options, _QUIET]
 
 
 def find_archive() -> Path:

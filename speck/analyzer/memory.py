@@ -81,4 +81,5 @@ def estimate_heap(
     least: float | None = heap["heap_least_bytes"]
     if least is None or at is None:
         return None
-    return least + (growth or 0.0) * factor * (at - heap["heap_least_at"]).total_seconds()
+    since: float = (at - heap["heap_least_at"]).total_seconds()
+    return least + (growth or 0.0) * factor * since

@@ -23,6 +23,9 @@ from speck.metrics.dataset.storage import Storage, StoredFile
 
 T = TypeVar("T")
 
+SMALL_BYTES = 4 << 20
+"""Up to so many bytes of files, some 200 000 rows, compiling a query takes longer than it saves."""
+
 _GONE = ("FILE_NOT_EXIST", "FileNotFoundException")
 """What Spark's errors say of a file that is no longer there."""
 _TRIES = 3

@@ -8,13 +8,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speck.errors import InvalidError
+from speck.errors import InvalidError, SpeckError
 from speck.metrics.dataset.opening import open_storage
+from speck.metrics.dataset.reading import hold_files
+from speck.metrics.dataset.schema import LINKS, TABLES
 from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from speck.analyzer.reading import Span
 
 READING, RATING, RANKING, FORECASTING = STEPS = (
     "reading samples",
@@ -25,6 +29,10 @@ READING, RATING, RANKING, FORECASTING = STEPS = (
 """The steps of an analysis, in order; the last one only for a request with `ahead_s`."""
 
 STARTING = "starting Spark"
+WARM_UP: JsonObject = {"warm_up": True}
+"""The request to get ready; it has no answer."""
+OUTGROWN = "outgrown"
+"""The state of a request that reads more rows than the JVM that stays up holds."""
 STEP = "step: "
 """What a line of standard output begins with that names a step which begins."""
 
@@ -75,7 +83,7 @@ def parse_time(text: str) -> datetime:
 
 def answer(spark: SparkSession, request: Request, report: Report = lambda _: None) -> None:
     """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
-    from speck.analyzer import follow, probe, reading, result, run
+    from speck.analyzer import follow, probe, result, run
 
     storage = request.dataset
     probe.check_readable(spark, storage)
@@ -83,23 +91,48 @@ def answer(spark: SparkSession, request: Request, report: Report = lambda _: Non
         follow.follow(spark, storage, request.out, request.window_s, request.composition)
         return
     report(READING)
-    until = request.until or reading.find_newest(storage, request.composition)
-    since = request.since or until - timedelta(seconds=request.window_s)
-    if since >= until:
-        raise InvalidError("cannot analyse: the window ends before it begins")
-    span = reading.Span(since, until)
+    span = _choose_span(request)
     analysis = run.analyse(spark, storage, span, request.composition, report)
     if request.ahead_s:
         report(FORECASTING)
         ahead = timedelta(seconds=request.ahead_s)
-        analysis["forecast"] = run.forecast_links(spark, storage, until, ahead)
+        analysis["forecast"] = run.forecast_links(spark, storage, span.until, ahead)
     result.write(analysis, request.out)
+
+
+def _choose_span(request: Request) -> Span:
+    """The window. Raises SpeckError if there is none."""
+    from speck.analyzer import reading
+
+    until = request.until or reading.find_newest(request.dataset, request.composition)
+    since = request.since or until - timedelta(seconds=request.window_s)
+    if since >= until:
+        raise InvalidError("cannot analyse: the window ends before it begins")
+    return reading.Span(since, until)
+
+
+def is_small(request: Request) -> bool:
+    """Whether a request reads so few rows that a small JVM holds them. One that follows does not:
+    nobody knows what will come."""
+    from speck.analyzer import forecast, reading, run
+
+    if request.follow:
+        return False
+    storage = request.dataset
+    try:
+        with hold_files(storage):
+            span = _choose_span(request)
+            size = reading.count_bytes(storage, TABLES.values(), span.extend(run.PLANS_EVERY))
+            if request.ahead_s:
+                history = reading.Span(span.until - forecast.HISTORY, span.until)
+                size += reading.count_bytes(storage, (LINKS,), history)
+    except SpeckError:  # the answer will say so
+        return True
+    return size <= reading.SMALL_BYTES
 
 
 def describe_failure(error: Exception) -> str:
     """The message of an error; for a Java error the first line of its root cause."""
-    from speck.errors import SpeckError
-
     if isinstance(error, SpeckError):
         return "\n".join([str(error), *(f"  {p}" for p in getattr(error, "problems", ()))])
     if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":

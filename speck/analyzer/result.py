@@ -40,8 +40,8 @@ def render_jobs(rows: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[JsonObject]:
-    """Sites as `sites.add_use` makes them with `load`: reference core-seconds per second that jobs of all
-    compositions use (rows of `describe_jobs`)."""
+    """Sites as `sites.add_use` makes them, with `load`: reference core-seconds per second that jobs
+    of all compositions use (rows of `describe_jobs`)."""
     loads: dict[str | None, float] = {}
     for job in jobs:
         cost, rate = job["reference_core_s_per_record"], job["in_rate"]
@@ -70,7 +70,8 @@ def collect_rows(frame: DataFrame) -> list[JsonObject]:
         elif field.name == "composition":
             column = pc.if_else(pc.equal(column, ALONE), None, column)
         table = table.set_column(place, field.name, column)
-    return table.to_pylist()
+    rows: list[JsonObject] = table.to_pylist()
+    return rows
 
 
 def format_time(at: datetime) -> str:

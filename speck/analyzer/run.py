@@ -28,6 +28,7 @@ from speck.analyzer import (
 from speck.analyzer.data_origins import DataOrigins
 from speck.analyzer.ends import find_lags, list_present, rate_ends
 from speck.analyzer.reading import (
+    SMALL_BYTES,
     Span,
     count_bytes,
     find_damaged,
@@ -45,9 +46,6 @@ from speck.model.values import JsonObject
 
 PLANS_EVERY = timedelta(hours=2)
 """Plans are written once an hour, so they are searched from this long before the span."""
-
-SMALL_BYTES = 4 << 20
-"""Up to so many bytes of files, some 200 000 rows, compiling a query takes longer than it saves."""
 
 _FEW = {
     "spark.sql.shuffle.partitions": "1",

@@ -27,12 +27,14 @@ def start_session(
     master: str = LOCAL,
     *,
     memory: str = "1g",
+    is_small: bool = False,
     partitions: int = 0,
     driver_host: str = _LOOPBACK,
     secret_file: Path | None = None,
     jars: Sequence[Path] = (),
 ) -> SparkSession:
     """Start a session at `master`; `memory` is the driver's heap (the only JVM if local).
+    With `is_small` a local one gets `jvm.SMALL_HEAP` and options that suit few rows.
 
     The driver listens at `driver_host`; at 127.0.0.1 if the master does too. `secret_file` holds
     the secret of a standalone cluster. Raises InvalidError when it is missing. `jars`, or
@@ -42,6 +44,7 @@ def start_session(
     Spark coalesces small ones, and sorting large ones needs little heap. The caller stops the
     session.
     """
+    is_small = is_small and is_local(master)
     host = _LOOPBACK if is_on_loopback(check_master(master)) else driver_host
     scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
     parts = partitions or 16 * (os.cpu_count() or 2)
@@ -49,7 +52,7 @@ def start_session(
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": memory,
+        "spark.driver.memory": jvm.SMALL_HEAP if is_small else memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
@@ -72,7 +75,7 @@ def start_session(
         options |= {"spark.shuffle.compress": "false", "spark.shuffle.spill.compress": "false"}
     # code is compiled once for each text of it, of which an analysis has more than Spark's 100
     options |= {"spark.sql.codegen.cache.maxEntries": "2000"}
-    options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options())}
+    options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options(is_small=is_small))}
     options |= _find_s3(os.environ)
     if jars:
         options["spark.jars"] = ",".join(map(str, _list_jars(jars)))

@@ -54,6 +54,7 @@ def serving(
     home.mkdir(parents=True, exist_ok=True)
     log = home / "service.log"
     env = {
+        "SPECK_ANALYZER_WARM": "0",  # nothing that is measured or shown shares the machine with it
         **os.environ,
         "SPECK_HOME": str(home),
         "SPECK_HOST": "127.0.0.1",

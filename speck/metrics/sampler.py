@@ -119,6 +119,8 @@ class Sampler:
         self.gaps = 0
         """Number of polls that failed or were skipped: the previous one was still running, or its
         turn did not come in time."""
+        self.on_first_job: Callable[[], None] = lambda: None
+        """Is called once, with the first samples of a job."""
 
     @property
     def on(self) -> bool:
@@ -275,10 +277,18 @@ class Sampler:
         self._refuse_late_answer(begun)
         host = self._host_of(site)
         samples = self.latest.put_engine(site.name, at, measures)
-        self._recorder.append(TASKS, make_task_rows(at, samples, incarnations, host))
+        tasks = make_task_rows(at, samples, incarnations, host)
+        self._recorder.append(TASKS, tasks)
+        if tasks:
+            self._report_first_job()
         calibration = self._records.calibrations.get(site.name)
         self._recorder.append(SITES, [make_site_row(at, site, measures, host, calibration)])
         self._recorder.append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
+
+    def _report_first_job(self) -> None:
+        with self._lock:
+            report, self.on_first_job = self.on_first_job, lambda: None
+        report()
 
     def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
         measures, view = self._polling.broker(site.name, BrokerPoll.MEASURE)

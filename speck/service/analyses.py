@@ -2,8 +2,9 @@
 
 One runs at a time, others wait for it; beside it one may follow the dataset, in a Spark application
 of its own. The others share one that stays up between them ("warm") and is ended when it was idle
-for long, when it has taken too much memory, and when another master is asked for. If it dies during
-an analysis, that begins again in a new one.
+for long, when it has taken too much memory, when another master is asked for, and when more rows
+than it holds are. If it dies during an analysis, that begins again in a new one. It is started
+before the first request once a job runs, unless memory is scarce.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from speck.analyzer.masters import SparkMasters
-from speck.analyzer.request import STARTING, STEPS, Request
+import psutil
+
+from speck.analyzer.masters import SparkMasters, is_local
+from speck.analyzer.request import OUTGROWN, STARTING, STEPS, Request
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
@@ -42,6 +45,8 @@ WAITING = 8
 """How many may wait for the one that runs."""
 NATIVE_BYTES = 1 << 30
 """Memory of an application besides the JVM's heap; one that has taken more is ended."""
+WARM_FREE_BYTES = 2 << 30
+"""Nothing is started before it is asked for on a machine with less memory than this available."""
 _LOG = logging.getLogger(__name__)
 _HEAD = (
     "id",
@@ -82,6 +87,10 @@ class _Run:
     over: threading.Event = field(default_factory=threading.Event)
 
 
+class _WarmUp:
+    """Takes the turn of a run."""
+
+
 class Analyses:
     """Runs analyses and keeps their results; `flush` writes waiting samples to the dataset."""
 
@@ -104,7 +113,8 @@ class Analyses:
         self._flush = flush
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
-        self._queue: queue.Queue[_Run | None] = queue.Queue()
+        self._queue: queue.Queue[_Run | _WarmUp | None] = queue.Queue()
+        self._warms_up = config.analyzer_warm
         self._thread: threading.Thread | None = None
         self._warm: tuple[str, SparkApplication] | None = None
         self._closing = False
@@ -161,7 +171,8 @@ class Analyses:
                 return {**record, "waits_for": self._find_former(run)}
             if run.step is None:
                 return record
-            steps = [STARTING, *STEPS] if not run.record["warm"] else [*STEPS]
+            is_cold = not run.record["warm"] or run.step == STARTING
+            steps = [STARTING, *STEPS] if is_cold else [*STEPS]
             if run.request.ahead_s is None:
                 steps.remove(STEPS[-1])
             progress = {"step": run.step, "done": steps.index(run.step), "of": len(steps)}
@@ -209,11 +220,27 @@ class Analyses:
             if request.follow:
                 threading.Thread(target=self._run, args=(run,), daemon=True).start()
             else:
-                self._queue.put(run)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, daemon=True)
-                    self._thread.start()
+                self._enqueue(run)
         return Answer(202, record, f"/analyses/{analysis_id}")
+
+    def warm_up(self) -> None:
+        """Start the application that stays up, so that the first analysis finds it ready. Does not
+        wait. Does nothing if that is switched off or memory is scarce, without Spark or Java, and
+        for a cluster."""
+        with suppress(InvalidError):
+            _check_installed()
+            master = self._masters.choose(None)
+            is_free = psutil.virtual_memory().available >= WARM_FREE_BYTES
+            with self._lock:
+                if self._warms_up and is_free and is_local(master) and not self._closing:
+                    self._enqueue(_WarmUp())
+
+    def _enqueue(self, run: _Run | _WarmUp) -> None:
+        """Give it to the thread that runs analyses. The caller holds the lock."""
+        self._queue.put(run)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
 
     def _check_composition(self, name: str | None) -> None:
         """Raises NotFoundError for one that is neither in the store nor has samples."""
@@ -284,10 +311,22 @@ class Analyses:
 
     def _work(self) -> None:
         while (run := self._await_next()) is not None:
-            self._run(run)
+            if isinstance(run, _WarmUp):
+                self._start_warm()
+            else:
+                self._run(run)
         self._end_warm()
 
-    def _await_next(self) -> _Run | None:
+    def _start_warm(self) -> None:
+        """Start the application that stays up, unless there is one."""
+        if self._warm is None:
+            try:
+                self._take_warm(self._masters.choose(None)).warm_up()
+            except OSError as error:
+                _LOG.warning("cannot start the analyzer before it is needed: %s", error)
+                self._end_warm()
+
+    def _await_next(self) -> _Run | _WarmUp | None:
         """The next analysis; None at the end. An application that is idle for long is ended."""
         if self._warm is not None:
             try:
@@ -326,16 +365,17 @@ class Analyses:
         """The state and error of an analysis, by the application that stays up."""
         while True:
             application = self._take_warm(run.record["master"])
-            was_warm = application.answered > 0
+            was_warm = application.is_warm
             outcome = self._ask(run, application, warm=was_warm)
             if application.measure_memory() > self._memory + NATIVE_BYTES:
                 self._end_warm()
-            if outcome is not None:
+            if outcome is not None and outcome[0] != OUTGROWN:
                 return outcome
             self._end_warm()
-            if not was_warm:
+            if outcome is None and not was_warm:
                 return "failed", application.describe_end()
-            _LOG.warning("the analyzer died; analysis %s begins again", run.record["id"])
+            why = "the analyzer died" if outcome is None else "a larger JVM is started"
+            _LOG.warning("%s; analysis %s begins again", why, run.record["id"])
 
     def _follow(self, run: _Run) -> tuple[str, str]:
         """The state and error of an analysis that follows, in an application of its own."""

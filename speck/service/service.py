@@ -153,6 +153,7 @@ class Service:
         self.analyses = Analyses(
             self.config, self.storage, self.records, self.clock, self.sampler.flush
         )
+        self.sampler.on_first_job = self.analyses.warm_up
 
     def _claim_metrics(self) -> None:
         """Raises ConflictError if another service keeps its metrics at the same place."""

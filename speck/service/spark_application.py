@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from speck.analyzer.request import Request
+from speck.analyzer.request import WARM_UP, Request
+from speck.model.values import JsonObject
 
 GRACE_S = 5.0
 """How long a process has to end before it is killed."""
@@ -33,8 +34,8 @@ class SparkApplication:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
-        self.answered = 0
-        """How many requests it has answered."""
+        self.is_warm = False
+        """Whether it was up before the request that it answers, or the next one."""
 
     @property
     def is_usable(self) -> bool:
@@ -50,23 +51,35 @@ class SparkApplication:
     def ask(self, request: Request, report: Callable[[str], None]) -> Outcome | None:
         """Send a request and wait for its outcome; None if the process ends before. `report` is
         called with each step that begins. Raises OSError if the process cannot be started."""
-        process = self._start()
+        process = self._send(request.to_json())
         if process is None:
             return None
-        assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(OSError):  # a process that has just died: its output ends, too
-            process.stdin.write(json.dumps(request.to_json()).encode() + b"\n")
-            process.stdin.flush()
         for line in process.stdout:
             message = json.loads(line)
             if "step" in message:
                 report(message["step"])
                 continue
-            self.answered += 1
+            self.is_warm = True
             return message["state"], message.get("error", "")
         process.wait()
         return None
+
+    def warm_up(self) -> None:
+        """Start the process, which gets ready; does not wait. Raises OSError if it cannot be
+        started."""
+        self._send(WARM_UP)
+        self.is_warm = True
+
+    def _send(self, message: JsonObject) -> subprocess.Popen[bytes] | None:
+        """Send a message to the process, which is returned; None if it was ended."""
+        process = self._start()
+        if process is not None:
+            assert process.stdin is not None
+            with suppress(OSError):  # a process that has just died: its output ends, too
+                process.stdin.write(json.dumps(message).encode() + b"\n")
+                process.stdin.flush()
+        return process
 
     def measure_memory(self) -> int:
         """Bytes of resident memory of the process and its JVM."""

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import clean, rates
 from speck.analyzer.reading import Span
+from speck.analyzer.result import collect_rows
 from speck.analyzer.slicing import Slicing
+from speck.analyzer.sums import sum_slices
 from speck.metrics.rates import compute_job_metrics
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
@@ -82,14 +84,13 @@ def test_both_make_the_same_of_the_same_samples(
 def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
     dataset(root, rows)
     frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
-    sliced = rates.sum_slices(
-        clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
-        Slicing(Span(at(0), at(EVERY_S))),
+    sliced = collect_rows(
+        sum_slices(
+            clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
+            Slicing(Span(at(0), at(EVERY_S))),
+        )
     )
-    tasks = rates.rate_tasks(sliced)
-    (job,) = (
-        row.asDict() for row in rates.rate_jobs(tasks, rates.vary_over_slices(sliced)).collect()
-    )
+    (job,) = rates.rate_jobs(sliced, rates.rate_tasks(sliced))
     return job
 
 

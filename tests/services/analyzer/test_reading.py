@@ -63,7 +63,7 @@ def test_no_file_disappears_while_an_analysis_reads(
         outcomes.append(maintain(LocalStorage(tmp_path), later, 30))
         raise EnoughError
 
-    monkeypatch.setattr("speck.analyzer.run._materialise", lambda frame: frame)
+    monkeypatch.setattr("speck.analyzer.result.collect_rows", lambda _: [])
     monkeypatch.setattr(state, "choose_newest_plans", last_step)
     with pytest.raises(EnoughError):
         analyse(spark, LocalStorage(tmp_path), Span(NOON, NOON + timedelta(minutes=1)))
