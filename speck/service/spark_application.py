@@ -84,8 +84,10 @@ class SparkApplication:
     def measure_memory(self) -> int:
         """Bytes of resident memory of the process and its JVM."""
         total = 0
+        if self._process is None:
+            return total
         with suppress(psutil.Error):
-            process = psutil.Process(self._process.pid if self._process else -1)
+            process = psutil.Process(self._process.pid)
             for each in (process, *process.children(recursive=True)):
                 with suppress(psutil.Error):
                     total += each.memory_info().rss

@@ -25,6 +25,20 @@ def job(analysis: JsonObject, name: str) -> JsonObject:
     return row
 
 
+def test_few_rows_are_analysed_by_a_query_for_each_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What an analysis costs is the number of plans, not data."""
+    dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    assert spark.sparkContext._jsc is not None
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    before = scheduler.numTotalJobs()
+
+    analyse(spark, LocalStorage(tmp_path), SPAN)
+
+    assert scheduler.numTotalJobs() - before <= 4
+
+
 def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.service import Service
 from speck.service.analyses import WAITING, Analyses, AnalysisRequest
+from speck.service.spark_application import SparkApplication
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -116,6 +118,57 @@ def test_spark_that_takes_too_much_memory_is_ended(service: Service) -> None:
     assert application.pid is not None
     assert is_gone(application.pid)
     assert service.analyses._warm is None
+
+
+@pytest.mark.long
+def test_the_first_analysis_finds_spark_ready_once_a_job_ran(service: Service) -> None:
+    dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    service.analyses._warms_up = True
+
+    service.sampler.on_first_job()
+
+    wait_for(lambda: service.analyses._warm is not None and service.analyses._warm[1].is_warm)
+    pid = warm_pid(service)
+    analysis = analyse(service)
+    assert (analysis["state"], analysis["warm"]) == ("done", True)
+    assert warm_pid(service) == pid
+
+
+def test_nothing_is_started_early_where_that_is_off_memory_is_scarce_or_for_a_cluster(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = psutil.virtual_memory()
+    cluster = {"spark_masters": ("spark://127.0.0.1:1",), "spark_secret_file": tmp_path / "secret"}
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"analyzer_warm": False}, 8 << 30),
+        ({"analyzer_warm": True}, (2 << 30) - 1),
+        ({"analyzer_warm": True, **cluster}, 8 << 30),
+    ]
+    for options, available in cases:
+        monkeypatch.setattr(psutil, "virtual_memory", partial(free._replace, available=available))
+        config = replace(service.config, **options)
+        analyses = Analyses(config, service.storage, service.records, service.clock, lambda: None)
+
+        analyses.warm_up()
+
+        assert analyses._queue.empty()
+        assert analyses._thread is None
+
+
+def test_more_rows_than_the_jvm_holds_are_analysed_by_another_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, applications = [("outgrown", ""), ("done", "")], []
+
+    def ask(application: SparkApplication, *_: object) -> tuple[str, str]:
+        applications.append(application)
+        return outcomes.pop(0)
+
+    monkeypatch.setattr(SparkApplication, "ask", ask)
+    (service.config.metrics / "tasks" / "day=2026-01-01" / "composition=c").mkdir(parents=True)
+
+    assert analyse(service)["state"] == "done"
+    assert len(set(map(id, applications))) == 2
 
 
 def test_progress_is_shown_while_it_runs(service: Service) -> None:
