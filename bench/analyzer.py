@@ -13,6 +13,8 @@ sampled; what they share counts once. Beside each, DuckDB computes the same anal
 files (bench/duckdb_analysis), in a process of its own, too. All figures must agree to 1e-6, or the
 exit status is 1.
 
+`beside_a_fog` is what a user meets (bench/analyzer_fog.py).
+
     python -m bench.analyzer [--jobs N] [--sites N] [--hours H] [--cores N] [--no-file]
 """
 
@@ -35,6 +37,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.analyzer_fog import measure_beside_a_fog
 from bench.common import is_quick, machine, say, write_result
 from bench.duckdb_analysis.comparison import find_differences
 from bench.samples import Spec, generate
@@ -57,6 +60,7 @@ WARM_UP, ASKED = (2, 3) if is_quick() else (6, 12)
 def main() -> int:
     """The benchmark; status 1 when the two analyses do not agree."""
     options = _options()
+    beside_a_fog = measure_beside_a_fog()
     cold_s = _measure_cold(options)
     warm = _measure_warm(options)
     growth = [_measure(options, options.hours * part) for part in PARTS]
@@ -64,6 +68,7 @@ def main() -> int:
     content = {
         "warm": [row for row in warm if row["jobs"] > 1],
         "cold_s": cold_s,
+        "beside_a_fog": beside_a_fog,
         "fixed_s": next(row["seconds"] for row in warm if row["jobs"] == 1),
         "rows": uncached["rows"],
         "seconds": uncached["seconds"],
