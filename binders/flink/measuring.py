@@ -13,6 +13,7 @@ import math
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +23,13 @@ from urllib.parse import quote_plus
 
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.errors import SpeckError
-from speck.model.measurement import EngineMeasures, JobMeasure, TaskMeasure
+from speck.model.measurement import (
+    EngineMeasures,
+    JobMeasure,
+    LinkMeasure,
+    TaskMeasure,
+    cut_problem,
+)
 
 METRICS_AT_ONCE = 3000
 """Bytes of metric names in one request: they are part of the URL, which Flink limits to 4096."""
@@ -57,6 +64,12 @@ _SOURCE = re.compile(r"Source__.+\.(numRecordsIn|numBytesIn)")
 _WRITER = re.compile(r".+__Writer\.(numRecordsIn|numRecordsSend|numBytesSend)")
 _CPU = re.compile(r"(?:.+\.)?taskCpuTimeMs")
 _COMMITTER = re.compile(r".+__Committer\.numBytesSend")
+_PROBLEM = "linkProblem"
+_LINK = re.compile(
+    r"(?:Source__.+|.+__(?:Writer|Committer))"
+    rf"\.({_PROBLEM}|recordsUndeliverable|recordsUnread|numRecordsSendErrors|recordsFailed|messagesDropped)"
+)
+"""What our connector reports of its links."""
 _JOB = {
     "numRestarts": "restarts",
     "uptime": "uptime_ms",
@@ -180,8 +193,10 @@ class Measuring:
         values = {to: _whole(metrics.get(name)) for name, to in _JOB.items()}
         values = {to: None if v is not None and v < 0 else v for to, v in values.items()}
         incarnation = self._incarnation(job_id, values["restarts"])
-        tasks = [task for vertex in incarnation.vertices for task in self._vertex(job_id, vertex)]
-        return JobMeasure(job_id, tuple(tasks), **values)
+        answers = [(v, self._vertex(job_id, v)) for v in incarnation.vertices]
+        tasks = [task for vertex, answer in answers for task in _tasks(vertex, answer)]
+        link = measure_link(each for _, answer in answers for each in answer)
+        return JobMeasure(job_id, tuple(tasks), link=link, **values)
 
     def _incarnation(self, job_id: str, restarts: int | None) -> _Incarnation:
         """Return the cached incarnation; after a restart its lists of metrics are read again."""
@@ -203,7 +218,7 @@ class Measuring:
                 vertex.complete = False
         return incarnation
 
-    def _vertex(self, job_id: str, vertex: _Vertex) -> list[TaskMeasure]:
+    def _vertex(self, job_id: str, vertex: _Vertex) -> list[Mapping[str, Any]]:
         path = f"/jobs/{job_id}/vertices/{vertex.id}/metrics"
         if not vertex.complete:
             _choose_metrics(vertex, (str(each["id"]) for each in self.rest.get(path)))
@@ -212,9 +227,9 @@ class Measuring:
             answer += self.rest.get(path + query)
         if len(answer) < len(vertex.metrics):
             vertex.complete = False
-        tasks = _tasks(vertex, answer)
-        vertex.begun = sum(task.busy_ms is not None for task in tasks) >= vertex.subtasks
-        return tasks
+        begun = sum(task.busy_ms is not None for task in _tasks(vertex, answer))
+        vertex.begun = begun >= vertex.subtasks
+        return answer
 
     # -- threads --------------------------------------------------------------------------
 
@@ -246,6 +261,7 @@ def _choose_metrics(vertex: _Vertex, available: Iterable[str]) -> None:
         writer = {m for m in metrics if _WRITER.fullmatch(m)}
         selection = (metrics & {*_TIMES, *_EXCHANGE}) | source | writer
         selection |= {m for m in metrics if _COMMITTER.fullmatch(m) or _CPU.fullmatch(m)}
+        selection |= {m for m in metrics if _LINK.fullmatch(m)}
         vertex.source |= bool(source)
         vertex.sink |= bool(writer)
         names += sorted(f"{subtask}.{metric}" for metric in selection)
@@ -263,6 +279,26 @@ def _tasks(vertex: _Vertex, answer: Iterable[Mapping[str, Any]]) -> list[TaskMea
         subtask, _, metric = name.partition(".")
         by_subtask.setdefault(int(subtask), {})[metric] = value
     return [_task(vertex, subtask, values) for subtask, values in sorted(by_subtask.items())]
+
+
+def measure_link(answer: Iterable[Mapping[str, Any]]) -> LinkMeasure | None:
+    """What the connector reports of a job's links, in the metrics of all its vertices; None if it
+    is not ours. What a sink has given up are its failures but for those left out."""
+    counts: Counter[str] = Counter()
+    problem, is_ours = None, False
+    for each in answer:
+        match = _LINK.fullmatch(str(each.get("id", "")).partition(".")[2])
+        if match is None:
+            continue
+        if match[1] == _PROBLEM:
+            is_ours = True
+            problem = problem or cut_problem(str(each.get("value") or ""))
+        else:
+            counts[match[1]] += sum(map(int, _numbers([each]).values()))
+    left_out, unread = counts["recordsUndeliverable"], counts["recordsUnread"]
+    failed = counts["numRecordsSendErrors"] + counts["recordsFailed"]
+    lost = max(0, failed - left_out) + unread
+    return LinkMeasure(problem, left_out, lost, counts["messagesDropped"]) if is_ours else None
 
 
 def _task(vertex: _Vertex, subtask: int, metrics: Mapping[str, float]) -> TaskMeasure:

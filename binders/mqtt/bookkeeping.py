@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from speck.model.measurement import BrokerMeasures
+from speck.model.measurement import BrokerMeasures, cut_problem
 from speck.model.observation import BrokerView, Ranges, Sent, Taken
 
 TAKEN = "speck/taken/"
@@ -147,6 +147,7 @@ def parse_taken(payload: bytes) -> Taken:
         at_ms=_whole(fields, "at", 0),
         above=_ranges(fields.get("above", {})),
         mark=_text(fields, "mark"),
+        dropped=_whole(fields, "dropped", 0),
     )
 
 
@@ -163,6 +164,10 @@ def parse_sent(payload: bytes) -> Sent:
         at_ms=_whole(fields, "at", 0),
         unread=_whole(fields, "unread", 0),
         topic=_text(fields, "topic"),
+        refused=_whole(fields, "refused", 0),
+        left_out=_whole(fields, "left_out", 0),
+        lost=_whole(fields, "lost", 0),
+        problem=cut_problem(_text(fields, "problem")),
     )
 
 

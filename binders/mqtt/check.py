@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt.bookkeeping import DROPPED, MARKER, PROBE
-from binders.mqtt.connection import V5, Connection, NoAnswerError, Session
+from binders.mqtt.connection import V5, Connection, LostError, NoAnswerError, Session
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
 from speck.sites.credentials import Credentials
@@ -29,6 +29,9 @@ PROBE_MESSAGES = 1200
 """More than Mosquitto's default queue of 1000, and few enough for a fraction of a second."""
 
 _PROBE_EXPIRY_S = 60
+_HEADERS = 200
+"""More than a PUBLISH packet of a probe has beside its payload."""
+_BOTH = 2
 _UNSEEN = "cannot be seen from outside"
 _VERSION = "$SYS/broker/version"
 
@@ -56,6 +59,7 @@ def check(target: Target, credentials: Credentials, open_: Open) -> list[Finding
     findings += _system_findings(open_)
     # Without Receive Maximum a probe could not read back all its messages.
     findings += _queue_findings(open_) if is_mqtt5 else []
+    findings += _size_findings(open_, connack.get("MaximumPacketSize", 2 * RECOMMENDED_PACKET))
     findings += _unseen_findings()
     return sorted(findings, key=lambda finding: finding.severity != "error")
 
@@ -228,6 +232,53 @@ def probe_queue(open_: Open, messages: int) -> int:
     count = _drain(open_, client_id, topic)
     with open_(Session(client_id)):
         return count
+
+
+def _size_findings(open_: Open, most: int) -> Iterator[Finding]:
+    """Findings about a limit that CONNACK does not tell: Mosquitto's `message_size_limit`."""
+    size = min(RECOMMENDED_PACKET, most - _HEADERS)
+    try:
+        refusal = probe_size(open_, size)
+    except NoAnswerError:  # a slow network: nothing is known
+        return
+    if refusal is not None:
+        yield Finding(
+            "error",
+            "message_size_limit",
+            f"a message of {size} bytes does not get through: {refusal}",
+            "a sink leaves out larger records, or fails under exactly_once; with MQTT 3.1.1 they"
+            " are lost without a word",
+            f"message_size_limit {RECOMMENDED_PACKET}",
+        )
+
+
+def probe_size(open_: Open, size: int) -> str | None:
+    """Publish a message of `size` bytes after a small one; returns why it does not get through.
+
+    None if it does, or if the small one does not either: then it is not the size. With MQTT 3.1.1 a
+    broker acknowledges what it does not take, so the message is read back.
+    """
+    topic, end = PROBE + secrets.token_hex(8), b"end"
+    payloads: list[bytes] = []
+    session = Session(_client_id())
+    try:
+        with open_(session, lambda each: payloads.append(bytes(each.payload))) as connection:
+            connection.publish(topic, b"0")
+            reads_back = connection.version != V5
+            if reads_back:
+                connection.subscribe(topic)
+            try:
+                connection.publish(topic, bytes(size))
+                connection.publish(topic, end)
+            except (BrokerRefusedError, LostError) as error:
+                return str(error)
+            if reads_back:
+                connection.wait(lambda: end in payloads, f"read {topic}")
+                if len(payloads) < _BOTH:
+                    return "it is acknowledged and dropped"
+    except BrokerRefusedError:
+        pass
+    return None
 
 
 def _drain(open_: Open, client_id: str, topic: str) -> int:

@@ -48,6 +48,15 @@ V311 = MQTTProtocolVersion.MQTTv311
 
 _NO_SUBSCRIBERS = 0x10
 _UNSUPPORTED_VERSION = 0x84
+_TOO_LARGE = 0x95
+# Mosquitto answers so to a message over its message_size_limit, though MQTT 5 has no such PUBACK.
+# paho takes an answer that is not in its table for malformed.
+ReasonCode.names = {
+    **ReasonCode.names,
+    _TOO_LARGE: {
+        "Packet too large": [PacketTypes.CONNACK, PacketTypes.DISCONNECT, PacketTypes.PUBACK]
+    },
+}
 _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
 KEEPALIVE_S = 60
 _LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
@@ -464,9 +473,12 @@ class Connection:
     def _check_puback(self, mid: int, topic: str) -> bool:
         code = self._pubacks.pop(mid)
         if code.is_failure:
+            mend = "let its user write that topic"
+            if code.value == _TOO_LARGE:
+                mend = "raise its message_size_limit, or send smaller messages"
             raise BrokerRefusedError(
                 f"cannot publish to {topic} at {self.address}: the broker says {str(code)!r};"
-                " let its user write that topic"
+                f" {mend}"
             )
         return code.value != _NO_SUBSCRIBERS
 

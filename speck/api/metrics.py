@@ -189,6 +189,31 @@ class _State(Collector):
         for lost, count in sorted(self._service.watch.sessions.lost_sessions.counts.items()):
             family.add_metric([lost.site, lost.topic, lost.reader], count)
         yield family
+        yield from self._collect_links()
+
+    def _collect_links(self) -> Iterator[Metric]:
+        losses = sorted(self._service.board.all_losses().items())
+        left_out = CounterMetricFamily(
+            "speck_records_left_out",
+            "Records that sinks left out since no broker would take them",
+            labels=["job"],
+        )
+        lost = CounterMetricFamily(
+            "speck_records_lost", "Records that jobs lost as their settings allow", labels=["job"]
+        )
+        for name, each in losses:
+            if each.records_left_out:
+                left_out.add_metric([name], each.records_left_out)
+            if each.records_lost:
+                lost.add_metric([name], each.records_lost)
+        yield left_out
+        yield lost
+        problems: Counter[tuple[str, ...]] = Counter(
+            {(job,): 1 for _, job in self._service.board.link_problems()}
+        )
+        yield _gauge(
+            "speck_link_problem", "1 for a job that cannot read or write a link", ["job"], problems
+        )
 
     def _operations(self, changes: list[JsonObject]) -> Counter[tuple[str, ...]]:
         total: Counter[tuple[str, ...]] = Counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from flask import Response
 
 from speck.api import shapes
@@ -23,7 +25,7 @@ def list_rates(query: Query) -> Response:
     composition, has_job = query["composition"], reach().has_job
     board = service().board
     jobs = [
-        {**job, "sessions_lost": board.sessions_lost(str(job["job_name"]))}
+        {**job, **asdict(board.losses(str(job["job_name"])))}
         for job in service().sampler.rate_jobs()
         if composition in (None, job["composition"]) and has_job(job["job_name"])
     ]

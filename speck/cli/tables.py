@@ -101,14 +101,16 @@ def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
             job["attempt"],
             job["source_topic"],
             job["sink_topic"],
+            job["records_left_out"],
+            job["records_lost"],
             job["sessions_lost"],
             job["error"],
         )
         for job in records
     ]
     headings = ["name", "composition", "site", "state", "attempt", "source", "sink"]
-    headings += ["lost sessions", "error"]
-    # the last two only where there is something to say
+    headings += ["left out", "lost", "lost sessions", "error"]
+    # the last four only where there is something to say
     shown = [n for n in range(len(headings)) if n < 7 or any(row[n] for row in rows)]
     cells = [tuple(row[n] for n in shown) for row in rows]
     dispensable = ("attempt", "composition", "sink", "source")

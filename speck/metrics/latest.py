@@ -10,7 +10,7 @@ from datetime import datetime
 from speck.metrics.rates import Pair, compute_job_metrics
 from speck.metrics.rows import Row, Samples, TaskKey, discount_first_lag, update_samples
 from speck.model.incarnation import Incarnation
-from speck.model.measurement import BrokerMeasures, EngineMeasures
+from speck.model.measurement import BrokerMeasures, EngineMeasures, LinkMeasure
 from speck.model.observation import BrokerView
 from speck.model.values import JsonObject
 
@@ -99,6 +99,12 @@ class LatestSamples:
         if measure is not None and measure.restarts is not None:
             rates["restarts"] = measure.restarts  # in a crash loop the tasks report nothing new
         return {**rates, "lag": lag}
+
+    def link(self, incarnation: Incarnation) -> LinkMeasure | None:
+        """What an incarnation's connector reported last of its links."""
+        engine = self.engine(incarnation.job.site)
+        measure = engine.jobs.get(incarnation.engine_job_id) if engine else None
+        return measure.link if measure else None
 
     def engine(self, site: str) -> EngineMeasures | None:
         """The measures of an engine; None if it did not answer its last poll."""

@@ -49,10 +49,35 @@ class TaskMeasure:
         return None if None in times else float(sum(times))
 
 
+MOST_OF_PROBLEM = 400
+"""Characters of a problem that are kept: it comes from a site."""
+
+
+def cut_problem(text: str | None) -> str | None:
+    """A problem as it is kept; None if there is none."""
+    return text[:MOST_OF_PROBLEM] if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMeasure:
+    """What the connector of an incarnation reports of its links, beside rates.
+
+    `problem`: why it cannot read or write now. Counters of records: `left_out` since no broker
+    would take them, `lost` by the sink as its settings allow, `dropped` by the source since they
+    found no room.
+    """
+
+    problem: str | None = None
+    left_out: int = 0
+    lost: int = 0
+    dropped: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class JobMeasure:
     """The measurements of one incarnation. `restarts` counts restarts by the engine itself. The
-    checkpoint is the newest completed one: its id, its size in bytes and its duration in ms."""
+    checkpoint is the newest completed one: its id, its size in bytes and its duration in ms. `link`
+    is None if its connector reports nothing of the kind."""
 
     engine_job_id: str
     tasks: tuple[TaskMeasure, ...]
@@ -61,6 +86,7 @@ class JobMeasure:
     checkpoint_id: int | None = None
     checkpoint_bytes: int | None = None
     checkpoint_ms: int | None = None
+    link: LinkMeasure | None = None
 
 
 @dataclass(frozen=True, slots=True)

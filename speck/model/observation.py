@@ -61,6 +61,7 @@ class Taken:
 
     `above` are the ranges that it has taken beyond a gap. `mark` is the last mark that reached it
     through its session (see `MessageBroker.mark`): it has taken every message queued before it.
+    `dropped` messages found no room in the reader (at_most_once).
     """
 
     checkpoint: int
@@ -70,6 +71,7 @@ class Taken:
     at_ms: int = 0
     above: Mapping[str, Mapping[int, Ranges]] = field(default_factory=dict)
     mark: str | None = None
+    dropped: int = 0
 
     def epochs(self) -> tuple[TakenEpoch, ...]:
         """The numbers as records, in the reader's order of epochs."""
@@ -127,6 +129,10 @@ class Sent:
     `unread` is the number of messages that the sink holds back now, since the broker reports no
     subscriber on a link that should have readers. `topic` is the topic of the link: the same
     client id may have published to another topic of this broker before (None: not reported).
+
+    `refused` is the number of records that it holds back now since the broker refuses them, for
+    the reason `problem`. It has `left_out` records that no broker would take, and `lost` those that
+    its settings allow to be lost.
     """
 
     producer: str
@@ -135,6 +141,10 @@ class Sent:
     at_ms: int = 0
     unread: int = 0
     topic: str | None = None
+    refused: int = 0
+    left_out: int = 0
+    lost: int = 0
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ restored."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from speck.deploy.changes import Changes
@@ -30,6 +31,8 @@ class Sessions:
         self.lost_sessions = LostSessions(records, connections, changes)
         self._readers: tuple[tuple[int, int], dict[str, list[ReaderOf]]] = ((-1, -1), {})
         self.memory = LinkMemory()
+        self.missing: Counter[str] = Counter()
+        """Messages that jobs will never receive since the start, by the job's name."""
 
     def close(self) -> None:
         """Begin nothing more."""
@@ -54,6 +57,8 @@ class Sessions:
         self.memory, news = judge(now, views, readers, self.memory, limits)
         events: Batch = {}
         for item in news:
+            if item.kind == "lost" and item.reader and item.reader.job_name:
+                self.missing[item.reader.job_name] += item.count
             message = self._describe_news(item, polls, limits)
             if message is not None:
                 reader = item.reader

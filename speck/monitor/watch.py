@@ -12,8 +12,9 @@ from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.model.observation import BrokerView, EngineView
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
-from speck.monitor.health_board import HealthBoard
+from speck.monitor.health_board import HealthBoard, Losses
 from speck.monitor.health_events import HealthEvents
+from speck.monitor.link_watch import LinkWatch, Measured
 from speck.monitor.progress import ProgressPolls
 from speck.monitor.repairs import Repairer, Repairs
 from speck.monitor.sessions import Sessions
@@ -45,7 +46,9 @@ class Watch:
         clock: Clock,
         repairer: Repairer,
         every_s: float,
+        measured: Measured = lambda _: None,
     ):
+        """`measured`: returns what engines reported last of an incarnation's connector."""
         self._records = records
         self._changes = changes
         self._polls = polls
@@ -59,6 +62,7 @@ class Watch:
         desired = DesiredJobs(records)
         self.repairs = Repairs(records, desired, repairer)
         self.sessions = Sessions(records, connections, changes)
+        self.links = LinkWatch(records, measured)
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
@@ -119,10 +123,11 @@ class Watch:
         self._events.report_sites(before, decision.memory, engines, now)
         self._events.report_jobs(jobs, before, decision)
         if self._records.restored is not None:  # nothing is done until its state is adopted
-            self._publish()
+            self._publish(now)
             return decision.due
         self.sessions.poll(now, numbers)
-        self._publish()
+        self.links.poll(now, numbers)
+        self._publish(now)
         for scope, names in decision.repair.items():
             self.repairs.begin(scope, names)
         return decision.due
@@ -146,10 +151,31 @@ class Watch:
         worth = [job for job in running if wants_progress(self._memory, job.key, now, intervals)]
         return self._progress.of(worth, numbers, self._at_once)
 
-    def _publish(self) -> None:
+    def _publish(self, now: float) -> None:
         jobs = {k: self._events.health_of(k, memory) for k, memory in self._memory.jobs.items()}
+        known = self.links.memory.jobs or {}
+        problems = {key: links.problem for key, links in known.items() if links.problem}
+        for key in problems.keys() & jobs.keys():
+            jobs[key] = jobs[key].explain(problems[key], stalls=self.links.stalls(now, key))
         lost = {site: self.sessions.lost_at(site) for site in self._records.sites()}
-        self._board.publish(jobs, lost, self.sessions.lost_sessions.count_by_job())
+        self._board.publish(jobs, lost, self._count_losses(), problems)
+
+    def _count_losses(self) -> dict[str, Losses]:
+        """By the names of the jobs that have lost anything. What a reader has dropped is missing,
+        too, unless its producer does not number messages."""
+        sessions, missing = self.sessions.lost_sessions.count_by_job(), self.sessions.missing
+        of_links = {name: links for (_, name), links in (self.links.memory.jobs or {}).items()}
+        losses = {}
+        for name in sessions.keys() | missing.keys() | of_links.keys():
+            links = of_links.get(name)
+            each = Losses(
+                links.left_out if links else 0,
+                (links.lost if links else 0) + missing.get(name, 0),
+                sessions.get(name, 0),
+            )
+            if each != Losses():
+                losses[name] = each
+        return losses
 
     # -- a round --------------------------------------------------------------------------
 

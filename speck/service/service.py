@@ -238,6 +238,7 @@ class Service:
             self.clock,
             self.compositions,
             self.config.watch_s,
+            self.sampler.latest.link,
         )
         return recovery
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from speck.clock import Clock
@@ -89,7 +90,7 @@ class StatusViews:
                     "engine_job_id": incarnation.engine_job_id if incarnation else None,
                     "attempt": incarnation.attempt if incarnation else None,
                     "error": error,
-                    "sessions_lost": self._board.sessions_lost(description.job_name),
+                    **asdict(self._board.losses(description.job_name)),
                 }
             )
         return rendered
@@ -149,7 +150,9 @@ class StatusViews:
                 description,
                 incarnation,
                 changing.get(name) or _state(name, description, incarnation, polls, errors, health),
-                errors.get(name) or (health.reason if health else None),
+                errors.get(name)
+                or (health.reason if health else None)
+                or self._board.link_problem(composition, name),
                 incarnation.job.site if incarnation else site,
             )
 

@@ -6,6 +6,7 @@ jobs that run at the site refer as `{secret:NAME}`.
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from speck.model.site import normalise_address
 
 _KEYS = ("user", "password", "ca", "cert", "key", "address")
 _SECRET = "secret."
+
+# Engines read the same files (Credentials.java), with the same table of tests.
+_LINE_END = re.compile("\r?\n")
+_AROUND = " \t"
 
 Refusal = type[BrokerRefusedError] | type[EngineRefusedError]
 
@@ -43,7 +48,8 @@ def read_credentials(
 ) -> Credentials:
     """Read the credentials in `file` for the broker or engine at the normalised `address`.
 
-    Lines are `key=value` with keys user, password, ca, cert, key (paths relative to the file's
+    The file is UTF-8, with or without a byte order mark. Lines end with `\\n` or `\\r\\n`, and are
+    `key=value` with keys user, password, ca, cert, key (paths relative to the file's
     folder) and address (several are separated by spaces); blank lines and lines that begin with `#`
     are skipped. Raises `refusal` if others may read the file or the key, if a line is invalid, or
     if the file belongs to another address: a secret is never sent to the wrong place.
@@ -107,21 +113,23 @@ def read_secrets(file: Path) -> dict[str, str]:
 def _read_values(file: Path) -> dict[str, str]:
     _refuse_readable(file, "credentials in")
     try:
-        lines = file.read_text("utf-8").splitlines()
+        lines = _LINE_END.split(file.read_bytes().decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise PermanentError(f"cannot read the credentials in {file}: {error}") from error
     values: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
+        line = line.strip(_AROUND)
+        if not line or line.startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        if not equals or not (key.strip() in _KEYS or key.strip().startswith(_SECRET)):
+        key = key.strip(_AROUND)
+        if not equals or not (key in _KEYS or key.startswith(_SECRET)):
             # The line itself stays out of the message: it may hold a secret.
             raise PermanentError(
                 f"cannot use the credentials in {file}: line {number} is none of"
                 f" {', '.join(f'{key}=' for key in (*_KEYS, 'secret.NAME'))}"
             )
-        values[key.strip()] = value.strip()
+        values[key] = value.strip(_AROUND)
     return values
 
 

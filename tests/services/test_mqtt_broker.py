@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from paho.mqtt.enums import MQTTProtocolVersion
 
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
@@ -620,6 +621,35 @@ def test_careless_settings_are_found_each_with_its_line(tmp_path: Path) -> None:
     assert findings_by_setting["max_inflight_messages"].mend == "max_inflight_messages 1000"
     assert findings_by_setting["max_packet_size"].found == "2000 bytes"
     assert findings_by_setting["persistence"].mend.startswith("persistence true")
+
+
+def test_a_limit_of_the_messages_size_is_found_by_a_probe(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, message_size_limit="65536") as server:
+        findings_by_setting = by_setting(MqttBroker(Target(server.address)).check())
+
+    finding = findings_by_setting["message_size_limit"]
+    assert finding.severity == "error"
+    assert finding.found.startswith("a message of 1048576 bytes does not get through: ")
+    assert "Packet too large" in finding.found
+    assert finding.mend == "message_size_limit 1048576"
+
+
+def test_with_mqtt_3_a_message_that_is_too_large_is_read_back(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, message_size_limit="65536") as server:
+
+        def open_(session: Session, on_message: Any = None, anonymous: bool = False) -> Connection:
+            deadline = time.monotonic() + 10
+            return Connection(
+                server.address,
+                Credentials(),
+                session,
+                deadline,
+                MQTTProtocolVersion.MQTTv311,
+                on_message,
+            )
+
+        assert check.probe_size(open_, 65537) == "it is acknowledged and dropped"
+        assert check.probe_size(open_, 65536) is None
 
 
 def test_without_retained_messages_nothing_works_and_check_says_so(tmp_path: Path) -> None:

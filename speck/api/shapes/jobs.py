@@ -62,6 +62,12 @@ class JobShape(Shape):
     engine_job_id = nullable_text()
     attempt = integer("numbers the incarnations", allow_none=True)
     error = nullable_text()
+    records_left_out = integer(
+        "how many records it has left out since the service started: no broker would take them"
+    )
+    records_lost = integer(
+        "how many records it has lost since the service started, as its settings allow"
+    )
     sessions_lost = integer(
         "how many sessions of its source brokers have lost since the service started: messages of"
         " publishers that do not send them again may be lost"

@@ -57,6 +57,8 @@ class JobRatesShape(_WorkShape):
 
 
 class ListedRatesShape(JobRatesShape):
+    records_left_out = _total("how many records it has left out; see /jobs")
+    records_lost = _total("how many records it has lost; see /jobs")
     sessions_lost = _total("how many sessions of its source brokers have lost; see /jobs")
 
 

@@ -115,12 +115,11 @@ def _watch_keys() -> Iterator[Callable[[float], str | None]]:
 
 
 def _table(rates: list[JsonObject]) -> Grid:
-    """The jobs as a table, busiest first; lost sessions only if there are any."""
+    """The jobs as a table, busiest first; losses only if there are any."""
     from speck.cli.output import Grid
 
     headings = ["name", "composition", "site", "in/s", "out/s", "busy", "back-pressure", "lag"]
-    headings += ["restarts", "lost sessions"]
-    width = len(headings) if any(job["sessions_lost"] for job in rates) else len(headings) - 1
+    headings += ["restarts", "left out", "lost", "lost sessions"]
     rows = [
         (
             job["job_name"],
@@ -132,12 +131,16 @@ def _table(rates: list[JsonObject]) -> Grid:
             _share(job["back_pressured"]),
             job["lag"],
             job["restarts"],
+            job["records_left_out"],
+            job["records_lost"],
             job["sessions_lost"],
         )
         for job in sorted(rates, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
     ]
+    shown = [n for n in range(len(headings)) if n < 9 or any(row[n] for row in rows)]
+    cells = [tuple(row[n] for n in shown) for row in rows]
     dispensable = ("composition", "restarts", "back-pressure", "site")
-    return Grid(headings[:width], [row[:width] for row in rows], None, "no jobs", dispensable)
+    return Grid([headings[n] for n in shown], cells, None, "no jobs", dispensable)
 
 
 def _rate(value: float | None) -> str | None:

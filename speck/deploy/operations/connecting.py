@@ -1,8 +1,11 @@
-"""Whether an incarnation's source is connected, by the metrics of its engine."""
+"""Whether an incarnation's source is connected, and why not, by the metrics of its engine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from speck.binding import StreamEngine
+from speck.errors import SpeckError
 
 _SOURCE = "source"
 
@@ -19,3 +22,13 @@ def source_connected(figures: Mapping[str, float]) -> bool:
         if metric == "connected" and value == 0 and operator.lower().startswith(_SOURCE):
             return False
     return True
+
+
+def explain_disconnection(engine: StreamEngine, engine_job_id: str) -> str | None:
+    """What the connector of an incarnation gives as the reason why it is not connected; None if it
+    gives none, or its engine cannot be asked."""
+    try:
+        measure = engine.measure([engine_job_id]).jobs.get(engine_job_id)
+    except SpeckError:
+        return None
+    return measure.link.problem if measure is not None and measure.link is not None else None

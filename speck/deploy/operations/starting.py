@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.connecting import source_connected
+from speck.deploy.operations.connecting import explain_disconnection, source_connected
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.ending import put_begun
 from speck.deploy.operations.links import note_owed
@@ -228,7 +228,15 @@ def _wait_until_it_runs(context: Context, operation: Start, incarnation: Incarna
         took = context.clock.monotonic() - began
         if took > context.patience.connect_s and not _is_connected(context, operation):
             left_s = context.patience.start_s - took
-            return replace(waiting, ready=later(), limit_s=left_s, overdue=lambda: away)
+            problem = explain_disconnection(engine, job_id)
+            because = f"{away}: {problem}" if problem else away
+            return replace(
+                waiting,
+                ready=later(),
+                limit_s=left_s,
+                overdue=lambda: because,
+                progress=problem,
+            )
         return _confirm(context, incarnation)
 
     def later() -> Callable[[Mapping[str, EngineJob]], bool]:

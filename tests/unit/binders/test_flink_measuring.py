@@ -9,7 +9,7 @@ import pytest
 
 from binders.flink.engine import FlinkEngine
 from speck.errors import UnreachableError
-from speck.model.measurement import JobMeasure
+from speck.model.measurement import MOST_OF_PROBLEM, JobMeasure, LinkMeasure
 from tests.unit.binders.test_flink_rest import Fake, engine, fake
 
 __all__ = ["engine", "fake"]
@@ -93,6 +93,40 @@ def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
     assert (task.bytes_in, task.bytes_out) == (9000, 4010)
     assert (measure.restarts, measure.checkpoint_id, measure.checkpoint_bytes) == (0, 7, 99)
     assert (measure.uptime_ms, measure.checkpoint_ms) == (1234, None)
+
+
+LINKS = {
+    "0.Source__mqtt.linkProblem": "",
+    "0.Source__mqtt.messagesDropped": "4",
+    "0.mqtt-sink__Writer.linkProblem": "",
+    "0.mqtt-sink__Writer.recordsUndeliverable": "2",
+    "0.mqtt-sink__Writer.numRecordsSendErrors": "5",
+    "0.mqtt-sink__Committer.linkProblem": "cannot write to tcp://b:1883 T: NOT_AUTHORIZED",
+    "0.mqtt-sink__Committer.recordsUndeliverable": "1",
+    "0.mqtt-sink__Committer.recordsFailed": "1",
+    "0.mqtt-sink__Committer.recordsUnread": "6",
+    "0.map.linkProblem": "of another operator",
+}
+
+
+def test_what_the_connector_says_of_its_links_is_read(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    job(fake, metrics=CHAIN | LINKS)
+    assert measure_one(engine).link == LinkMeasure(
+        "cannot write to tcp://b:1883 T: NOT_AUTHORIZED", left_out=3, lost=9, dropped=4
+    )
+
+
+def test_a_long_problem_is_cut(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    job(fake, metrics=CHAIN | {"0.Source__mqtt.linkProblem": "x" * 100_000})
+    assert measure_one(engine).link == LinkMeasure("x" * MOST_OF_PROBLEM)
+
+
+def test_a_foreign_connector_says_nothing_of_links(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    job(fake, metrics=CHAIN | {"0.mqtt-sink__Writer.numRecordsSendErrors": "5"})
+    assert measure_one(engine).link is None
 
 
 def test_what_a_foreign_connector_does_not_count_is_not_told(

@@ -2,7 +2,7 @@ import pytest
 
 from binders.mqtt import bookkeeping
 from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
-from speck.model.measurement import BrokerMeasures
+from speck.model.measurement import MOST_OF_PROBLEM, BrokerMeasures
 from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
 
 
@@ -69,6 +69,19 @@ def test_sent_is_read() -> None:
     payload = b'{"v":1,"at":5,"producer":"p","epoch":4294967297,"number":7}'
 
     assert parse_sent(payload) == Sent("p", 4294967297, 7, 5)
+
+
+def test_what_a_sink_and_a_reader_say_of_losses_is_read() -> None:
+    sent = (
+        b'{"v":1,"producer":"p","epoch":1,"number":7,"refused":3,"left_out":2,"lost":1,'
+        b'"problem":"cannot write"}'
+    )
+    assert parse_sent(sent) == Sent(
+        "p", 1, 7, refused=3, left_out=2, lost=1, problem="cannot write"
+    )
+    assert parse_taken(b'{"v":1,"checkpoint":1,"dropped":4}').dropped == 4
+    long = b'{"v":1,"producer":"p","epoch":1,"number":7,"problem":"%s"}' % (b"x" * 10_000)
+    assert parse_sent(long).problem == "x" * MOST_OF_PROBLEM
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,8 @@ COMMANDS = [
                         "site",
                         "state",
                         "attempt",
+                        "records_left_out",
+                        "records_lost",
                         "sessions_lost",
                         "source_topic",
                         "sink_topic",

@@ -12,6 +12,7 @@ from binders.memory import World
 from speck.clock import SystemClock
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
+from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
@@ -43,6 +44,8 @@ class Watched:
     service: Service
     time: Time
     repairs: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    links: dict[str, LinkMeasure] = field(default_factory=dict)
+    """What engines report of connectors, by engine job id."""
     watch: Watch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +58,7 @@ class Watched:
             self.time,
             self,
             0,
+            lambda incarnation: self.links.get(incarnation.engine_job_id),
         )
 
     def repair(self, scope: str, leave: frozenset[str]) -> None:

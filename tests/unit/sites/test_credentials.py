@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,28 @@ def test_all_keys(tmp_path: Path) -> None:
     )
 
     assert read_credentials(file, ADDRESS) == Credentials("speck", "a=b#c", tmp_path / "ca.pem")
+
+
+TABLE = json.loads((Path(__file__).parents[2] / "data/credentials.json").read_text("utf-8"))
+"""The reader at the engines, Credentials.java, is tested with the same table."""
+
+
+@pytest.mark.parametrize("row", TABLE["valid"], ids=lambda row: str(row["name"]))
+def test_files_are_read_as_engines_do(tmp_path: Path, row: dict[str, str]) -> None:
+    file = tmp_path / "edge-a"
+    file.write_bytes(bytes.fromhex(row["hex"]))
+    file.chmod(0o600)
+    credentials = read_credentials(file, ADDRESS)
+    assert (credentials.user, credentials.password) == (row["user"], row["password"])
+
+
+@pytest.mark.parametrize("row", TABLE["not_utf8"], ids=lambda row: str(row["name"]))
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path, row: dict[str, str]) -> None:
+    file = tmp_path / "edge-a"
+    file.write_bytes(bytes.fromhex(row["hex"]))
+    file.chmod(0o600)
+    with pytest.raises(BrokerRefusedError, match=r"cannot read the credentials in .*utf-8"):
+        read_credentials(file, ADDRESS)
 
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import java.security.PrivateKey;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
@@ -41,6 +42,8 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
     static final Credentials NONE = new Credentials(null, null, null, null, null);
     private static final Pattern PKCS8 =
             Pattern.compile("-----BEGIN PRIVATE KEY-----(.*?)-----END", Pattern.DOTALL);
+    private static final String BYTE_ORDER_MARK = "\ufeff";
+    private static final Pattern AROUND = Pattern.compile("^[ \t]+|[ \t]+\\z");
     static final String VARIABLE = "SPECK_CREDENTIALS_DIR";
     static final String PROPERTY = "speck.credentials.dir";
 
@@ -53,8 +56,13 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
     static Credentials forBroker(BrokerAddress broker, Path folder) {
         try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, Files::isRegularFile)) {
             for (Path file : files) {
-                Map<String, String> entry = read(file);
+                byte[] bytes = Files.readAllBytes(file);
+                String text = new String(bytes, StandardCharsets.UTF_8);
+                Map<String, String> entry = parse(text);
                 if (isFor(broker, entry.get("address"))) {
+                    if (!Arrays.equals(bytes, text.getBytes(StandardCharsets.UTF_8))) {
+                        throw new IOException(file + " is not UTF-8");
+                    }
                     return new Credentials(
                             entry.get("user"),
                             entry.get("password"),
@@ -66,7 +74,9 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
             return NONE;
         } catch (IOException e) {
             throw new UncheckedIOException(
-                    "cannot read the credentials in " + folder + " (set by " + VARIABLE + ")", e);
+                    "cannot read the credentials in %s (set by %s): %s"
+                            .formatted(folder, VARIABLE, e.getMessage()),
+                    e);
         }
     }
 
@@ -128,7 +138,7 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
     }
 
     private static Path resolve(Path folder, String file) {
-        return file == null ? null : folder.resolve(file);
+        return file == null || file.isEmpty() ? null : folder.resolve(file);
     }
 
     @Override
@@ -149,17 +159,25 @@ record Credentials(String user, String password, Path ca, Path cert, Path key) {
         return false;
     }
 
-    private static Map<String, String> read(Path file) throws IOException {
+    /**
+     * Reads the lines of a file. The control plane reads the same files, and both are tested with
+     * {@code tests/data/credentials.json}: UTF-8, without a byte order mark; lines end with \n or
+     * \r\n, and nothing but spaces and tabs around a key or a value is cut off.
+     */
+    static Map<String, String> parse(String text) {
         Map<String, String> entry = new HashMap<>();
-        String text = new String(Files.readAllBytes(file), StandardCharsets.ISO_8859_1);
-        for (String line : text.split("\\R")) {
+        String content = text.startsWith(BYTE_ORDER_MARK) ? text.substring(1) : text;
+        for (String line : content.split("\r?\n")) {
             int equals = line.indexOf('=');
-            if (equals > 0 && !line.startsWith("#")) {
-                String value = line.substring(equals + 1).trim();
-                byte[] raw = value.getBytes(StandardCharsets.ISO_8859_1);
-                entry.put(line.substring(0, equals).trim(), new String(raw, StandardCharsets.UTF_8));
+            String key = equals < 0 ? "" : cut(line.substring(0, equals));
+            if (!key.isEmpty() && !key.startsWith("#")) {
+                entry.put(key, cut(line.substring(equals + 1)));
             }
         }
         return entry;
+    }
+
+    private static String cut(String text) {
+        return AROUND.matcher(text).replaceAll("");
     }
 }

@@ -1,6 +1,11 @@
 package io.speck.mqtt.connection;
 
 import com.hivemq.client.internal.mqtt.MqttClientConnectionConfig;
+import com.hivemq.client.internal.mqtt.codec.decoder.MqttDecoder;
+import com.hivemq.client.internal.mqtt.codec.decoder.MqttMessageDecoder;
+import com.hivemq.client.internal.mqtt.codec.decoder.MqttMessageDecoders;
+import com.hivemq.client.internal.mqtt.datatypes.MqttUserPropertiesImpl;
+import com.hivemq.client.internal.mqtt.datatypes.MqttUtf8StringImpl;
 import com.hivemq.client.internal.mqtt.handler.ping.MqttPingHandler;
 import com.hivemq.client.internal.mqtt.handler.publish.incoming.MqttIncomingQosHandler;
 import com.hivemq.client.internal.mqtt.message.ping.MqttPingReq;
@@ -8,8 +13,13 @@ import com.hivemq.client.internal.mqtt.message.ping.MqttPingResp;
 import com.hivemq.client.internal.mqtt.message.publish.MqttPublish;
 import com.hivemq.client.internal.mqtt.message.publish.puback.MqttPubAck;
 import com.hivemq.client.mqtt.datatypes.MqttUtf8String;
+import com.hivemq.client.mqtt.mqtt5.message.Mqtt5MessageType;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAck;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
+import io.netty.buffer.ByteBuf;
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelHandler;
+import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 
 /**
@@ -24,6 +34,10 @@ final class HiveMqInternals {
     private static final int EXPIRY = 4;
     private static final int FORMAT_INDICATOR = 1;
     private static final int DATA_LENGTH = 2;
+
+    private static final int PACKET_ID = 2;
+    private static final int FIRST_ERROR = 0x80;
+    private static final String UNKNOWN_CODE = "\u200bspeck: reason code 0x"; // no broker's words
 
     private HiveMqInternals() {}
 
@@ -59,6 +73,63 @@ final class HiveMqInternals {
         }
         channel.pipeline().addBefore(place, name, handler);
         return true;
+    }
+
+    // ---- answers of brokers that the library cannot read
+
+    /**
+     * Lets the library read PUBACKs with reason codes that MQTT 5 does not have for them. It takes
+     * such a packet for malformed and ends the connection, and a broker that always answers one
+     * message in this way would end all: Mosquitto has 0x95, Packet too large, for a message over
+     * its {@code message_size_limit}. The code is then in the reason string, see {@link
+     * #unknownCodeOf}.
+     *
+     * @return whether it was possible
+     */
+    static boolean readUnknownPubAckCodes(Channel channel) {
+        try {
+            Field ofDecoder = MqttDecoder.class.getDeclaredField("decoders");
+            Field byType = MqttMessageDecoders.class.getDeclaredField("decoders");
+            ofDecoder.setAccessible(true);
+            byType.setAccessible(true);
+            Object all = ofDecoder.get(channel.pipeline().get(MqttDecoder.NAME));
+            MqttMessageDecoder[] decoders = (MqttMessageDecoder[]) byType.get(all);
+            int pubAck = Mqtt5MessageType.PUBACK.getCode();
+            MqttMessageDecoder known = decoders[pubAck];
+            decoders[pubAck] =
+                    (flags, in, context) -> {
+                        MqttPubAck unknown = readUnknown(in);
+                        return unknown != null ? unknown : known.decode(flags, in, context);
+                    };
+            return true;
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            return false;
+        }
+    }
+
+    private static MqttPubAck readUnknown(ByteBuf in) {
+        if (in.readableBytes() <= PACKET_ID) {
+            return null;
+        }
+        int code = in.getUnsignedByte(in.readerIndex() + PACKET_ID);
+        if (code < FIRST_ERROR || Mqtt5PubAckReasonCode.fromCode(code) != null) {
+            return null;
+        }
+        int packetId = in.readUnsignedShort();
+        in.skipBytes(in.readableBytes());
+        return new MqttPubAck(
+                packetId,
+                Mqtt5PubAckReasonCode.UNSPECIFIED_ERROR,
+                MqttUtf8StringImpl.of(UNKNOWN_CODE + Integer.toHexString(code)),
+                MqttUserPropertiesImpl.NO_USER_PROPERTIES);
+    }
+
+    /** Returns the code of a PUBACK that the library does not know; -1: it knows it. */
+    static int unknownCodeOf(Mqtt5PubAck pubAck) {
+        String reason = pubAck.getReasonString().map(Object::toString).orElse("");
+        return reason.startsWith(UNKNOWN_CODE)
+                ? Integer.parseInt(reason.substring(UNKNOWN_CODE.length()), 16)
+                : -1;
     }
 
     // ---- packets in the pipeline

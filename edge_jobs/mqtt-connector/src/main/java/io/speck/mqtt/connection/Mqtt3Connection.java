@@ -102,10 +102,10 @@ final class Mqtt3Connection extends MqttConnection {
                                     if (grantsLink(subAck)) {
                                         reportReady(connAck.isSessionPresent(), UNLIMITED);
                                     } else {
-                                        disconnect();
+                                        leaveRefused("the broker refuses the subscription");
                                     }
                                 },
-                                refusal -> disconnect()));
+                                problem -> leaveRefused("the broker refuses the subscription")));
     }
 
     /** The library throws only when all is refused. Without marks a reader goes on. */

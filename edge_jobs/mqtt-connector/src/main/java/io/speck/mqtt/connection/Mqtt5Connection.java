@@ -32,6 +32,7 @@ final class Mqtt5Connection extends MqttConnection {
     // type, length, topic's length, packet id, properties' length, topic alias
     private static final int PUBLISH_HEADERS = 1 + 4 + 2 + 2 + 4 + 3;
     private static final int WRITER_RECEIVE_MAXIMUM = 16;
+    private static final int PACKET_TOO_LARGE = 0x95; // a code of DISCONNECT, not of PUBACK
 
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
@@ -133,10 +134,20 @@ final class Mqtt5Connection extends MqttConnection {
                                                 connAck.isSessionPresent(),
                                                 connAck.getRestrictions().getReceiveMaximum());
                                     } else {
-                                        disconnect();
+                                        leaveRefused(describeRefused(subAck));
                                     }
                                 },
-                                refusal -> disconnect()));
+                                problem -> {
+                                    if (problem instanceof Mqtt5SubAckException refusal) {
+                                        leaveRefused(describeRefused(refusal.getMqttMessage()));
+                                    } else {
+                                        disconnect();
+                                    }
+                                }));
+    }
+
+    private static String describeRefused(Mqtt5SubAck subAck) {
+        return "the broker refuses the subscription: " + subAck.getReasonCodes().get(0);
     }
 
     /** The library throws only when all is refused. Without marks a reader goes on. */
@@ -235,9 +246,13 @@ final class Mqtt5Connection extends MqttConnection {
         String problem = null;
         if (result instanceof Mqtt5PublishResult.Mqtt5Qos1Result acknowledged) {
             Mqtt5PubAckReasonCode code = acknowledged.getPubAck().getReasonCode();
-            if (code != Mqtt5PubAckReasonCode.SUCCESS) {
+            int unknown = HiveMqInternals.unknownCodeOf(acknowledged.getPubAck());
+            if (unknown == PACKET_TOO_LARGE) {
+                outcome = Outcome.TOO_LARGE;
+                problem = "PACKET_TOO_LARGE";
+            } else if (code != Mqtt5PubAckReasonCode.SUCCESS) {
                 outcome = outcomeOf(code);
-                problem = code.toString();
+                problem = unknown < 0 ? code.toString() : "code 0x" + Integer.toHexString(unknown);
             }
         } else if (result.getError().isPresent()) {
             Throwable error = result.getError().get();

@@ -47,6 +47,8 @@ public abstract class MqttConnection {
     private volatile boolean leaving;
     private volatile boolean ready;
     private volatile boolean ended;
+    private volatile LinkProblem.Guilt guilt = LinkProblem.Guilt.NONE;
+    private volatile String refusal;
 
     MqttConnection(LinkConfig link, EventLoops loops, ConnectionListener listener) {
         this.link = link;
@@ -97,6 +99,16 @@ public abstract class MqttConnection {
 
     public final boolean isEnded() {
         return ended;
+    }
+
+    /** Returns whether it ended because of a message that was sent; known when it has ended. */
+    public final LinkProblem.Guilt guilt() {
+        return guilt;
+    }
+
+    /** Returns what the broker has refused so that the connection is of no use; null: nothing. */
+    final String refusal() {
+        return refusal;
     }
 
     /** Completes, normally, when the connection is no more. */
@@ -191,6 +203,7 @@ public abstract class MqttConnection {
     }
 
     final void reportEnd(Throwable cause) {
+        guilt = ready && !leaving ? LinkProblem.guiltOf(cause) : LinkProblem.Guilt.NONE;
         ended = true;
         listener.onEnd(this, cause);
         end.complete(null);
@@ -206,10 +219,26 @@ public abstract class MqttConnection {
         maxPayload = bytes;
     }
 
+    /** The broker takes no message of this size, though it had not said so. */
+    public final void noteTooLarge(OutgoingMessage message) {
+        int stamp = message.epoch() == null ? 0 : message.epoch().maxStampBytes();
+        int bytes = message.payloadBytes() + message.message().propertyBytes() + stamp;
+        maxPayload = Math.min(maxPayload, bytes - 1);
+    }
+
+    /** A reader's subscription was refused: there is nothing to do here. */
+    final void leaveRefused(String subscription) {
+        refusal = subscription;
+        disconnect();
+    }
+
     /** Installs the gates, when the library is connected and has not read any message yet. */
     final void installGates(Object connectionConfig, boolean reader) {
         HiveMqInternals.forgetSessionAtEnd(connectionConfig);
         channel = HiveMqInternals.channelOf(connectionConfig);
+        if (!reader && isNumbered() && !HiveMqInternals.readUnknownPubAckCodes(channel)) {
+            LOG.warn("{}: a refusal that MQTT 5 does not know ends the connection", link);
+        }
         if (reader && HiveMqInternals.addBehindPubAcks(channel, AckGate.NAME, acks)) {
             HiveMqInternals.addBehindPings(channel, PingGate.NAME, pings);
         }

@@ -14,7 +14,9 @@ public class OutgoingMessage {
         REFUSED,
         /** Nobody has subscribed to the topic: the broker has dropped it. */
         UNREAD,
-        /** The broker will never take it (too large). */
+        /** The broker takes no message of this size, it says. */
+        TOO_LARGE,
+        /** The broker will never take it. */
         UNDELIVERABLE,
         /** The connection ended before the answer came. */
         CUT_OFF

@@ -21,6 +21,9 @@ public final class Supervisor implements AutoCloseable {
 
     public static final String CLOSE_TIMEOUT_PROPERTY = "speck.mqtt.close.timeout.ms";
 
+    /** The name of the metric that says what {@link #problem} returns; speck reads it. */
+    public static final String LINK_PROBLEM = "linkProblem";
+
     private static final Logger LOG = LoggerFactory.getLogger(Supervisor.class);
     private static final long FIRST_PAUSE_MS = 50;
     private static final long MAX_PAUSE_MS = 4000;
@@ -38,6 +41,7 @@ public final class Supervisor implements AutoCloseable {
 
     private volatile MqttConnection current;
     private volatile boolean closing;
+    private volatile String problem = "";
     private boolean oldProtocol;
     private long pauseMs = FIRST_PAUSE_MS;
     private long readySinceNs;
@@ -78,6 +82,11 @@ public final class Supervisor implements AutoCloseable {
     public boolean isConnected() {
         MqttConnection connection = current;
         return connection != null && connection.isReady();
+    }
+
+    /** Returns why there is no connection, for people; empty if there is one, or none is tried. */
+    public String problem() {
+        return problem;
     }
 
     /**
@@ -132,6 +141,7 @@ public final class Supervisor implements AutoCloseable {
             connect();
         } catch (RuntimeException e) { // credentials that are being replaced, for instance
             LOG.error("cannot connect to {}; trying again", link, e);
+            problem = "cannot connect to %s: %s".formatted(link, e.getMessage());
             schedule(MAX_PAUSE_MS, this::reconnect);
         }
     }
@@ -186,18 +196,19 @@ public final class Supervisor implements AutoCloseable {
         public void onEnd(MqttConnection connection, Throwable cause) {
             listener.onEnd(connection, cause);
             if (!closing) {
-                schedule(choosePause(cause), Supervisor.this::reconnect);
+                schedule(choosePause(connection, cause), Supervisor.this::reconnect);
             }
         }
     }
 
     private synchronized void noteReady() {
+        problem = "";
         readySinceNs = System.nanoTime();
         wasReady = true;
         failures = 0;
     }
 
-    private synchronized long choosePause(Throwable cause) {
+    private synchronized long choosePause(MqttConnection ended, Throwable cause) {
         if (refusesVersion5(cause) && !oldProtocol) {
             LOG.warn(
                     "{} refuses MQTT 5; going on with MQTT 3.1.1: repeats and holes are not seen",
@@ -211,6 +222,9 @@ public final class Supervisor implements AutoCloseable {
         if (wasReady || failures % LOG_EVERY == 0) {
             LOG.warn("cannot reach {}: {}; trying again", link, cause.toString());
         }
+        String refusal = ended.refusal();
+        String why = refusal != null ? refusal : LinkProblem.describe(cause);
+        problem = "cannot %s %s: %s".formatted(reader ? "read" : "write to", link, why);
         wasReady = false;
         failures++;
         long pause = pauseMs;

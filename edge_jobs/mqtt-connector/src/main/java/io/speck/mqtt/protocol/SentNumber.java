@@ -52,13 +52,20 @@ public record SentNumber(String producer, long epoch, long number) {
     /**
      * Writes the announcement.
      *
-     * @param topic of the link
      * @param unread how many records are held back because nobody has subscribed to the topic
+     * @param topic of the link
      */
-    public byte[] toJson(long atMs, int unread, String topic) {
-        String head = "{\"v\":1,\"at\":%d,\"unread\":%d,\"topic\":%s,";
+    public byte[] toJson(long atMs, int unread, SinkReport report, String topic) {
+        String head = "{\"v\":1,\"at\":%d,\"unread\":%d,%s\"topic\":%s,";
         return (head + "\"producer\":%s,\"epoch\":%d,\"number\":%d}")
-                .formatted(atMs, unread, Json.quote(topic), Json.quote(producer), epoch, number)
+                .formatted(
+                        atMs,
+                        unread,
+                        report.toJsonFields(),
+                        Json.quote(topic),
+                        Json.quote(producer),
+                        epoch,
+                        number)
                 .getBytes(StandardCharsets.UTF_8);
     }
 }

@@ -135,10 +135,12 @@ public final class TakenNumbers {
      * Writes the text of the retained message on {@code speck/taken/<client id>}. A hole is missing
      * as long as its epoch is kept, and lost when it is not.
      *
+     * @param dropped how many messages found no room in the reader, under at_most_once
      * @param mark the last one that came through the session: all before it is taken; null: none
      */
-    public String toJson(long atMs, long checkpoint, String mark) {
-        return new TakenNumbersJson(producers).write(atMs, checkpoint, lost, messages, mark);
+    public String toJson(long atMs, long checkpoint, long dropped, String mark) {
+        return new TakenNumbersJson(producers)
+                .write(atMs, checkpoint, lost, dropped, messages, mark);
     }
 
     public void write(DataOutput out) throws IOException {

@@ -16,7 +16,7 @@ final class TakenNumbersJson {
         this.producers = producers;
     }
 
-    String write(long atMs, long checkpoint, long lost, long messages, String mark) {
+    String write(long atMs, long checkpoint, long lost, long dropped, long messages, String mark) {
         json.append("{\"v\":1,\"at\":").append(atMs);
         json.append(",\"checkpoint\":").append(checkpoint);
         json.append(",\"taken\":{");
@@ -26,6 +26,9 @@ final class TakenNumbersJson {
         json.append('}');
         appendAbove();
         json.append(",\"lost\":").append(lost);
+        if (dropped > 0) {
+            json.append(",\"dropped\":").append(dropped);
+        }
         json.append(",\"messages\":").append(messages);
         if (mark != null) {
             json.append(",\"mark\":").append(Json.quote(mark));

@@ -1,6 +1,7 @@
 package io.speck.mqtt.sink;
 
 import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.connection.Supervisor;
 import io.speck.mqtt.protocol.BatchBuilder;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.ProducerEpoch;
@@ -56,6 +57,7 @@ final class ExactlyOnceWriter implements MqttWriter {
                         metrics,
                         metrics.getNumBytesSendCounter(), // stays 0: the committer sends
                         metrics.getNumRecordsSendErrorsCounter());
+        metrics.gauge(Supervisor.LINK_PROBLEM, limit::problem);
     }
 
     /**

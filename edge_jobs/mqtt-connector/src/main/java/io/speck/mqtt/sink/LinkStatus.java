@@ -4,12 +4,14 @@ import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
 import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.protocol.SentNumber;
+import io.speck.mqtt.protocol.SinkReport;
 import io.speck.mqtt.protocol.Topics;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -50,6 +52,7 @@ final class LinkStatus {
     private final LinkConfig link;
     private final Executor owner;
     private final Runnable onProgress;
+    private final Supplier<SinkReport> report;
 
     /** As the job's arguments say at its start, until the broker says otherwise. */
     private volatile Readers readers;
@@ -60,15 +63,25 @@ final class LinkStatus {
 
     private SinkMessage lastAnnounced; // the last one over this connection
     private SinkMessage lastAcknowledged; // the last one whose announcement a broker has taken
+    private SinkReport lastReport = SinkReport.NOTHING;
     private int heldRecords; // records that are announced to be held back
     private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
-    /** @param onProgress run by the owner when an announcement has an outcome */
-    LinkStatus(LinkConfig link, Readers readers, Executor owner, Runnable onProgress) {
+    /**
+     * @param onProgress run by the owner when an announcement has an outcome
+     * @param report returns what is announced of the sink beside its numbers
+     */
+    LinkStatus(
+            LinkConfig link,
+            Readers readers,
+            Executor owner,
+            Runnable onProgress,
+            Supplier<SinkReport> report) {
         this.link = link;
         this.readers = readers;
         this.owner = owner;
         this.onProgress = onProgress;
+        this.report = report;
     }
 
     Readers readers() {
@@ -93,7 +106,8 @@ final class LinkStatus {
      *     owner is called when it has, or when that can be tried again
      */
     boolean announce(MqttConnection connection, SinkMessage newest) {
-        if (newest == lastAnnounced || connection == null || !connection.isReady()) {
+        boolean nothingNew = newest == lastAnnounced && report.get().equals(lastReport);
+        if (nothingNew || connection == null || !connection.isReady()) {
             return newest == lastAcknowledged;
         }
         lastAnnounced = newest;
@@ -106,18 +120,21 @@ final class LinkStatus {
     }
 
     /**
-     * Announces that records are held back since nobody reads the link, or a reader's session is
-     * missing; not twice the same.
+     * Announces that records are held back since nobody reads the link, a reader's session is
+     * missing, or the broker refuses them; not twice the same.
      *
      * @param first of them; the broker has what comes before
+     * @param refused whether the broker refuses them, which the report says
      */
-    void announceHeld(MqttConnection connection, SinkMessage first, int records) {
+    void announceHeld(
+            MqttConnection connection, SinkMessage first, int records, boolean refused) {
         if (records == heldRecords || first.epoch() == null || !connection.isReady()) {
             return;
         }
         heldRecords = records;
         lastAnnounced = null; // to be announced again when they are gone
-        publish(connection, SentNumber.of(first.epoch(), first.number() - 1), records);
+        int unread = refused ? 0 : records;
+        publish(connection, SentNumber.of(first.epoch(), first.number() - 1), unread);
     }
 
     /** Never announces less than is known already: records published twice end before that. */
@@ -125,10 +142,11 @@ final class LinkStatus {
         SentNumber known = confirmedNumber(connection);
         boolean nothingNew = known != null && (least.number() == 0 || known.covers(least));
         SentNumber number = nothingNew ? known : least;
+        lastReport = report.get();
         announcement =
                 connection.publish(
                         Topics.SENT + link.clientId(),
-                        number.toJson(System.currentTimeMillis(), held, link.topic()),
+                        number.toJson(System.currentTimeMillis(), held, lastReport, link.topic()),
                         true);
         return announcement;
     }

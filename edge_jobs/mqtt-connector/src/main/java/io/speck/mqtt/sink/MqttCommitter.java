@@ -2,6 +2,7 @@ package io.speck.mqtt.sink;
 
 import io.speck.mqtt.connection.Delivery;
 import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.connection.Supervisor;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -58,6 +59,9 @@ final class MqttCommitter implements Committer<Committable> {
         }
         metrics.gauge(
                 "window", () -> ownLink == null ? link.window() : ownLink.publisher.window());
+        metrics.gauge(
+                Supervisor.LINK_PROBLEM,
+                () -> ownLink == null ? "" : ownLink.publisher.problem());
         metrics.gauge(
                 "connected", () -> ownLink != null && ownLink.publisher.isConnected() ? 1 : 0);
     }

@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
 final class OutcomeHandler {
     private static final Logger LOG = LoggerFactory.getLogger(OutcomeHandler.class);
     private static final String TOO_LARGE =
-            "it is larger than the broker's Maximum Packet Size allows";
+            "it is larger than the broker takes";
 
     private final LinkConfig link;
     private final SinkCounters counters;
@@ -19,7 +19,9 @@ final class OutcomeHandler {
     private final ResendWindow recent;
     private final RefusalRetry retry;
     private final LinkStatus status;
+    private final EndingMessage ending;
     private IllegalStateException fault; // after which nothing goes on
+    private volatile String refusal; // what the broker says to what is held; null: it takes all
 
     OutcomeHandler(
             LinkConfig link,
@@ -27,13 +29,20 @@ final class OutcomeHandler {
             SendQueue queue,
             ResendWindow recent,
             RefusalRetry retry,
-            LinkStatus status) {
+            LinkStatus status,
+            EndingMessage ending) {
         this.link = link;
         this.counters = counters;
         this.queue = queue;
         this.recent = recent;
         this.retry = retry;
         this.status = status;
+        this.ending = ending;
+    }
+
+    /** Returns why the broker takes no records; null: it does. Called by any thread. */
+    String refusal() {
+        return refusal;
     }
 
     /** Throws again what has ended the publisher, if anything has. */
@@ -57,6 +66,7 @@ final class OutcomeHandler {
                 case CUT_OFF -> {
                     return handled; // and so are all behind it
                 }
+                case TOO_LARGE -> handleTooLarge(message, connection, message.problem());
                 case REFUSED -> refuse(message, message.problem());
                 case UNREAD -> handleUnread(message, connection, now);
                 case UNDELIVERABLE -> giveUp(message, connection, message.problem());
@@ -65,6 +75,7 @@ final class OutcomeHandler {
                     accept(message, connection, now);
                 }
             }
+            ending.noteAnswer(message);
             queue.removeFirstSent();
             handled++;
         }
@@ -83,6 +94,9 @@ final class OutcomeHandler {
         queue.settle(message);
         if (retry.accept(queue.hasRefused())) {
             LOG.info("{} takes records again", link);
+        }
+        if (refusal != null && !queue.hasRefused()) {
+            refusal = null;
         }
         if (link.delivery().isAcknowledged() && connection.isNumbered()) {
             recent.add(message, now);
@@ -109,6 +123,7 @@ final class OutcomeHandler {
         if (retry.hold()) {
             LOG.warn("{} does not take record {}: {}; holding", link, message.number(), problem);
         }
+        refusal = "cannot write to %s: the broker refuses records: %s".formatted(link, problem);
         counters.recordsRefused().inc(message.count());
         queue.addRefused(message);
     }
@@ -116,6 +131,37 @@ final class OutcomeHandler {
     /** A message is too large for the broker, which was not known when it got its number. */
     void giveUpTooLarge(SinkMessage message, MqttConnection connection) {
         giveUp(message, connection, TOO_LARGE);
+    }
+
+    /** What is one record is given up; those of a batch may go one by one. */
+    private void handleTooLarge(SinkMessage message, MqttConnection connection, String problem) {
+        connection.noteTooLarge(message);
+        if (message.message().isPlain()) {
+            giveUp(message, connection, TOO_LARGE + " (" + problem + ")");
+            return;
+        }
+        LOG.info("{} takes no batch of {} bytes: {}", link, message.payloadBytes(), problem);
+        recent.forget(message);
+        queue.settle(message);
+        queue.addRefused(message.split());
+        retry.hold();
+    }
+
+    /**
+     * A message ended its connections, even when it was alone: it takes the place of a refusal.
+     *
+     * <p>It is the first of those that wait.
+     */
+    void handleEnding(SinkMessage message, MqttConnection connection) {
+        LOG.warn("{} ends the connection at record {}", link, message.number());
+        connection.noteTooLarge(message);
+        if (message.message().isPlain()) {
+            giveUp(message, connection, "the connection ends whenever it is sent");
+        } else {
+            recent.forget(message);
+            queue.settle(message);
+            queue.addFirst(message.split());
+        }
     }
 
     /**

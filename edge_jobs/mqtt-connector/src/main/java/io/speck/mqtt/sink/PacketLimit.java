@@ -62,6 +62,11 @@ final class PacketLimit implements AutoCloseable {
         }
     }
 
+    /** Returns why the broker could not be asked yet; empty: it was. Called by any thread. */
+    String problem() {
+        return supervisor.problem();
+    }
+
     /** Returns how large a payload of the epoch may be, as far as is known. */
     int maxPayload(ProducerEpoch epoch) {
         MqttConnection known = answer;
@@ -70,7 +75,7 @@ final class PacketLimit implements AutoCloseable {
 
     static String describeTooLarge(LinkConfig link, int payloadBytes, int maxBytes) {
         return ("cannot publish a record of %d bytes to %s: its broker takes at most %d bytes on"
-                        + " this topic; raise its max_packet_size, or have such records left out"
+                        + " this topic; raise its max_packet_size and message_size_limit, or have such records left out"
                         + " with --max-record-bytes %d")
                 .formatted(payloadBytes, link, maxBytes, maxBytes);
     }

@@ -6,6 +6,7 @@ import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.connection.OutgoingMessage.Outcome;
 import io.speck.mqtt.connection.Supervisor;
 import io.speck.mqtt.protocol.ProducerEpoch;
+import io.speck.mqtt.protocol.SinkReport;
 import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.Executor;
@@ -42,6 +43,7 @@ final class Publisher {
     private final RefusalRetry retry;
     private final LinkStatus status;
     private final SendQueue queue = new SendQueue();
+    private final EndingMessage ending = new EndingMessage();
     private final OutcomeHandler outcomes;
 
     /** The number of settled messages at which the network thread is to wake the owner. */
@@ -77,8 +79,8 @@ final class Publisher {
         this.retry = new RefusalRetry(settings.resendWindow().toNanos());
         this.supervisor = Supervisor.forWriter(link, new Events());
         this.owner = owner == null ? supervisor.networkThread() : owner;
-        this.status = new LinkStatus(link, readers, this::runByOwner, onProgress);
-        this.outcomes = new OutcomeHandler(link, counters, queue, recent, retry, status);
+        this.status = new LinkStatus(link, readers, this::runByOwner, onProgress, this::report);
+        this.outcomes = new OutcomeHandler(link, counters, queue, recent, retry, status, ending);
     }
 
     /**
@@ -109,6 +111,22 @@ final class Publisher {
 
     boolean isConnected() {
         return supervisor.isConnected();
+    }
+
+    /** Returns why nothing gets through, for people; empty: nothing is wrong. Of any thread. */
+    String problem() {
+        String refusal = outcomes.refusal();
+        return refusal == null || !isConnected() ? supervisor.problem() : refusal;
+    }
+
+    /** What the broker is told of the sink, beside its numbers. */
+    private SinkReport report() {
+        String refusal = outcomes.refusal();
+        return new SinkReport(
+                refusal == null ? 0 : queue.countRefusedRecords(),
+                counters.recordsUndeliverable().getCount(),
+                counters.countLost(),
+                refusal);
     }
 
     /** Returns how many messages have no outcome yet. */
@@ -232,7 +250,11 @@ final class Publisher {
                 && !resend.isDue()
                 && !queue.hasWaiting()
                 && connection.isReady()
-                && queue.sentCount() < window;
+                && queue.sentCount() < mostSent();
+    }
+
+    private int mostSent() {
+        return ending.sendsAlone() ? 1 : window;
     }
 
     private boolean isHeld() {
@@ -243,11 +265,11 @@ final class Publisher {
         if (isHeld()) {
             return;
         }
-        while (queue.hasWaiting() && connection.isReady() && queue.sentCount() < window) {
+        while (queue.hasWaiting() && connection.isReady() && queue.sentCount() < mostSent()) {
             send(queue.takeFirst());
         }
         // what was split may be more than the window: the rest goes without another message
-        boolean more = queue.hasWaiting() && queue.sentCount() >= window;
+        boolean more = queue.hasWaiting() && queue.sentCount() >= mostSent();
         if (more && !wakeAfter(Math.max(1, queue.sentCount() / 4))) {
             runByOwner(onProgress);
         }
@@ -298,8 +320,12 @@ final class Publisher {
     /** A new connection knows nothing of what the old one was given, and its broker may not. */
     private void startOver(MqttConnection current) {
         if (link.delivery().isAcknowledged()) {
+            SinkMessage cause = findEnding();
             counters.recordsResent().inc(queue.countSentRecords());
             queue.requeueSent();
+            if (cause != null) {
+                outcomes.handleEnding(cause, connection);
+            }
         } else { // at most once: what was on the wire stays there
             counters.failures().inc(queue.countSentRecords());
             queue.clearSent();
@@ -313,6 +339,17 @@ final class Publisher {
         status.startOver();
         settledCount = 0;
         connection = current;
+    }
+
+    /** Takes the message because of which the last connection ended; null: it is not known. */
+    private SinkMessage findEnding() {
+        SinkMessage first = queue.firstSent();
+        if (first == null || !ending.noteEnd(first, connection.guilt())) {
+            return null;
+        }
+        ending.forget();
+        queue.removeFirstSent();
+        return first;
     }
 
     private void resendIfDue() {
@@ -347,15 +384,16 @@ final class Publisher {
         }
         heldOver = connection;
         LOG.warn("{} has lost the session of a reader: holding until it is there again", link);
-        status.announceHeld(connection, first, (int) queue.countRecords());
+        status.announceHeld(connection, first, (int) queue.countRecords(), false);
     }
 
     // ---- refused messages
 
     private void scheduleTrial() {
         SinkMessage first = queue.firstRefused();
-        if (first != null && first.outcome() == Outcome.UNREAD) {
-            status.announceHeld(connection, first, (int) queue.countRecords());
+        if (first != null) {
+            boolean refused = first.outcome() != Outcome.UNREAD;
+            status.announceHeld(connection, first, (int) queue.countRecords(), refused);
         }
         supervisor.schedule(retry.schedule(), () -> runByOwner(this::retryAfterPause));
     }

@@ -1,6 +1,7 @@
 package io.speck.mqtt.sink;
 
 import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.connection.Supervisor;
 import io.speck.mqtt.metrics.TaskCpuTime;
 import io.speck.mqtt.protocol.BatchBuilder;
 import io.speck.mqtt.protocol.Message;
@@ -66,6 +67,7 @@ final class PublishingWriter implements MqttWriter {
                         this::advance);
         metrics.gauge("window", publisher::window);
         metrics.gauge("connected", () -> publisher.isConnected() ? 1 : 0);
+        metrics.gauge(Supervisor.LINK_PROBLEM, publisher::problem);
         metrics.gauge("resendStateLeftOut", recent::leftOut);
         TaskCpuTime.register(metrics);
     }

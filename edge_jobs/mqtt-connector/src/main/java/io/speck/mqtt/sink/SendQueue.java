@@ -118,12 +118,22 @@ final class SendQueue {
 
     // ---- refused
 
+    long countRefusedRecords() {
+        return countRecords(refusedMessages);
+    }
+
     boolean hasRefused() {
         return !refusedMessages.isEmpty();
     }
 
     void addRefused(SinkMessage message) {
         refusedMessages.add(message);
+    }
+
+    /** In the place of a message that was refused and is settled. */
+    void addRefused(List<SinkMessage> parts) {
+        parts.forEach(part -> bytes += part.payloadBytes());
+        refusedMessages.addAll(parts);
     }
 
     /** Returns the first that was refused; null: there is none. */

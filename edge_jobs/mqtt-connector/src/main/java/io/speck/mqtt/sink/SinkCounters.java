@@ -25,6 +25,11 @@ record SinkCounters(
         Counter recordsUnread,
         Counter resendWindowCut,
         Counter connections) {
+    /** Returns how many records were given up that the broker might have taken. */
+    long countLost() {
+        return failures.getCount() - recordsUndeliverable.getCount() + recordsUnread.getCount();
+    }
+
     static SinkCounters register(MetricGroup group, Counter bytesSent, Counter failures) {
         return new SinkCounters(
                 bytesSent,

@@ -1,5 +1,7 @@
 package io.speck.mqtt.source;
 
+import static io.speck.mqtt.connection.Supervisor.LINK_PROBLEM;
+
 import io.speck.mqtt.connection.ConnectionListener;
 import io.speck.mqtt.connection.Delivery;
 import io.speck.mqtt.connection.LinkConfig;
@@ -86,6 +88,7 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
         this.connections = metrics.counter("connections");
         metrics.gauge("unacknowledged", () -> underWay);
         metrics.gauge("connected", () -> isConnected() ? 1 : 0);
+        metrics.gauge(LINK_PROBLEM, this::describeProblem);
         metrics.gauge("bytesWaiting", this::bytesWaiting);
         metrics.gauge("messagesTaken", () -> lastSnapshot.messages());
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
@@ -225,7 +228,7 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
             acknowledged = coverage.arrivals();
             polled.acknowledgeUpTo(acknowledged);
         } // else it is lost, and what came over it comes again
-        announcer.announce(coverage, polled);
+        announcer.announce(coverage, dropped.getCount(), polled);
     }
 
     @Override
@@ -259,6 +262,10 @@ final class MqttSourceReader implements SourceReader<byte[], TopicSplit> {
 
     private MqttConnection current() {
         return supervisor == null ? null : supervisor.current();
+    }
+
+    private String describeProblem() {
+        return supervisor == null ? "" : supervisor.problem();
     }
 
     private boolean isConnected() {

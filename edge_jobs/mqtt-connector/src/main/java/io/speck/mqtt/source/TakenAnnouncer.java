@@ -32,8 +32,13 @@ final class TakenAnnouncer {
         messages = NOTHING;
     }
 
-    /** Announces what a complete checkpoint covers, if that is new and there is a connection. */
-    void announce(PendingCheckpoints.Coverage coverage, MqttConnection connection) {
+    /**
+     * Announces what a complete checkpoint covers, if that is new and there is a connection.
+     *
+     * @param dropped how many messages were dropped so far
+     */
+    void announce(
+            PendingCheckpoints.Coverage coverage, long dropped, MqttConnection connection) {
         if (announcement.isCompletedExceptionally()) {
             messages = NOTHING;
         }
@@ -45,7 +50,9 @@ final class TakenAnnouncer {
         messages = coverage.taken().messages();
         mark = coverage.mark();
         String json =
-                coverage.taken().toJson(System.currentTimeMillis(), coverage.checkpoint(), mark);
+                coverage.taken()
+                        .toJson(
+                                System.currentTimeMillis(), coverage.checkpoint(), dropped, mark);
         announcement =
                 connection.publish(
                         Topics.TAKEN + link.clientId(),

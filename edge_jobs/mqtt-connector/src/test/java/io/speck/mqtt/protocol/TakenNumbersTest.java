@@ -34,7 +34,7 @@ class TakenNumbersTest {
             assertTrue(taken.take(stamp), stamp);
         }
         assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"lost\":0,\"messages\":16}",
-                taken.toJson(5, 7, null));
+                taken.toJson(5, 7, 0, null));
     }
 
     @Test
@@ -47,7 +47,7 @@ class TakenNumbersTest {
                 "{\"v\":1,\"at\":1,\"checkpoint\":2,\"taken\":{\"a\":{\"1\":2,\"9\":0}},"
                         + "\"missing\":{\"a\":{\"1\":2,\"9\":1}},"
                         + "\"above\":{\"a\":{\"1\":[[5,5]],\"9\":[[2,2]]}},\"lost\":0,\"messages\":4}",
-                taken.toJson(1, 2, null));
+                taken.toJson(1, 2, 0, null));
         assertEquals(3, taken.missing());
     }
 
@@ -56,7 +56,7 @@ class TakenNumbersTest {
         for (int epoch = 1; epoch <= 6; epoch++) {
             taken.take("a/" + epoch + "/1");
         }
-        assertTrue(taken.toJson(0, 0, null).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
+        assertTrue(taken.toJson(0, 0, 0, null).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
     }
 
     @Test
@@ -67,7 +67,7 @@ class TakenNumbersTest {
             taken.take("a/" + epoch + "/1");
         }
         assertEquals(2, taken.missing());
-        assertTrue(taken.toJson(0, 0, null).contains("\"lost\":2,"));
+        assertTrue(taken.toJson(0, 0, 0, null).contains("\"lost\":2,"));
         assertEquals(2, throughState(taken).missing());
     }
 
@@ -97,7 +97,7 @@ class TakenNumbersTest {
             taken.take("b/1/1"); // so that nothing is remembered from the last message
             assertFalse(taken.take("a/" + epoch + "/1"), "epoch " + epoch);
         }
-        assertTrue(taken.toJson(0, 0, null).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
+        assertTrue(taken.toJson(0, 0, 0, null).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
     }
 
     @Test
@@ -115,7 +115,7 @@ class TakenNumbersTest {
         assertTrue(back.take("a/1/50"));
         assertTrue(back.take("a/1/52"));
         assertEquals(1, back.missing());
-        assertTrue(back.toJson(0, 0, null).contains("\"a\":{\"1\":50}"), back.toJson(0, 0, null));
+        assertTrue(back.toJson(0, 0, 0, null).contains("\"a\":{\"1\":50}"), back.toJson(0, 0, 0, null));
     }
 
     @Test
@@ -150,7 +150,7 @@ class TakenNumbersTest {
             taken.take("p" + i + "/1/1");
             taken.take("known/1/" + (i + 2));
         }
-        assertEquals(TakenNumbers.MAX_PRODUCERS, taken.toJson(0, 0, null).split("\\{\"1\":1").length);
+        assertEquals(TakenNumbers.MAX_PRODUCERS, taken.toJson(0, 0, 0, null).split("\\{\"1\":1").length);
         assertFalse(taken.take("known/1/7"), "who is heard is kept");
     }
 
@@ -160,7 +160,7 @@ class TakenNumbersTest {
 
     /** What the next reader would be given, without what is around it. */
     private static String json(TakenNumbers taken) {
-        return taken.toJson(0, 0, null);
+        return taken.toJson(0, 0, 0, null);
     }
 
     @Test
@@ -338,7 +338,7 @@ class TakenNumbersTest {
 
     @Test
     void saysTheLastMarkWhenThereIsOne() {
-        assertTrue(taken.toJson(0, 7, "0af9").endsWith(",\"messages\":0,\"mark\":\"0af9\"}"));
+        assertTrue(taken.toJson(0, 7, 0, "0af9").endsWith(",\"messages\":0,\"mark\":\"0af9\"}"));
         assertFalse(json(taken).contains("mark"));
     }
 
@@ -387,10 +387,10 @@ class TakenNumbersTest {
         taken.take("a/1/3");
         taken.take(null);
         TakenNumbers restored = throughState(taken);
-        assertEquals(taken.toJson(0, 0, null), restored.toJson(0, 0, null));
+        assertEquals(taken.toJson(0, 0, 0, null), restored.toJson(0, 0, 0, null));
         TakenNumbers copy = taken.copy();
         copy.take("a/1/2");
-        assertFalse(taken.toJson(0, 0, null).equals(copy.toJson(0, 0, null)));
+        assertFalse(taken.toJson(0, 0, 0, null).equals(copy.toJson(0, 0, 0, null)));
         assertFalse(restored.take("a/1/3"));
     }
 }

@@ -22,7 +22,7 @@ class TopicSplitTest {
         taken.take("a/1/3");
         byte[] bytes = serializer.serialize(new TopicSplit(taken));
         TopicSplit restored = serializer.deserialize(serializer.getVersion(), bytes);
-        assertEquals(taken.toJson(0, 0, null), restored.taken().toJson(0, 0, null));
+        assertEquals(taken.toJson(0, 0, 0, null), restored.taken().toJson(0, 0, 0, null));
     }
 
     /** Whoever changes these bytes must change the version, too. */

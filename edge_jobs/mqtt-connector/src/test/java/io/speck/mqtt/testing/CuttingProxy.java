@@ -25,6 +25,8 @@ public final class CuttingProxy implements AutoCloseable {
     private final AtomicInteger pings = new AtomicInteger();
     private final AtomicReference<Predicate<byte[]>> last = new AtomicReference<>();
 
+    private volatile boolean forever;
+
     public CuttingProxy(Mosquitto behind) throws IOException {
         this.behind = behind;
         daemon(this::accept);
@@ -50,6 +52,12 @@ public final class CuttingProxy implements AutoCloseable {
     /** Once, before something with this text gets through. */
     public void cutBefore(String text) {
         last.set(bytes -> new String(bytes, StandardCharsets.ISO_8859_1).contains(text));
+    }
+
+    /** Each time, before something with this text gets through. */
+    public void cutWhenever(String text) {
+        forever = true;
+        cutBefore(text);
     }
 
     /** Once, before a SUBSCRIBE gets through. */
@@ -106,7 +114,9 @@ public final class CuttingProxy implements AutoCloseable {
 
     private boolean isLast(byte[] bytes) {
         Predicate<byte[]> wanted = last.get();
-        return wanted != null && wanted.test(bytes) && last.compareAndSet(wanted, null);
+        return wanted != null
+                && wanted.test(bytes)
+                && (forever || last.compareAndSet(wanted, null));
     }
 
     private interface Task {

@@ -1,0 +1,112 @@
+"""Reads what the connectors of jobs report of their links, at brokers and engines, and writes the
+events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from speck.model.composition import visible_name
+from speck.model.ids import sink_client_id, source_client_id
+from speck.model.incarnation import Incarnation
+from speck.model.measurement import LinkMeasure
+from speck.model.observation import BrokerView
+from speck.monitor.health import Key
+from speck.monitor.link_reports import (
+    STALLED_S,
+    JobLinks,
+    LinkNews,
+    LinkReport,
+    ReportMemory,
+    judge_reports,
+    merge_reports,
+)
+from speck.sites.poll_cache import Poll
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+Measured = Callable[[Incarnation], LinkMeasure | None]
+"""What the engine of an incarnation reported last of its connector."""
+
+
+class LinkWatch:
+    """Compares the reports at each poll."""
+
+    def __init__(self, records: Records, measured: Measured):
+        self._records = records
+        self._measured = measured
+        self._views: dict[str, BrokerView | None] = {}
+        self._client_ids: dict[Key, tuple[Incarnation, str, str]] = {}
+        self.memory = ReportMemory()
+
+    def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
+        """Compare, and write an event for each finding."""
+        sites = self._records.sites()
+        self._views = {site: view for site, view in self._views.items() if site in sites}
+        self._views |= {site: poll.answer for site, poll in polls.items()}
+        incarnations = self._records.all_incarnations()
+        reports = {
+            key: (incarnation.engine_job_id, self._read(key, incarnation))
+            for key, incarnation in incarnations.items()
+            if not incarnation.ended
+        }
+        self._client_ids = {key: self._client_ids[key] for key in reports}
+        self.memory = judge_reports(now, reports, self.memory)
+        events: Batch = {}
+        for item in self.memory.news:
+            site = incarnations[item.scope, item.job_name].job.site
+            events |= self._records.event(
+                "job",
+                describe(item),
+                site=site,
+                job_name=item.job_name,
+                composition=visible_name(item.scope),
+            )
+        if events:
+            self._records.write(events)
+
+    def links_of(self, key: Key) -> JobLinks | None:
+        """What is known of a job's links."""
+        return (self.memory.jobs or {}).get(key)
+
+    def stalls(self, now: float, key: Key) -> bool:
+        """Whether a job has not been able to use a broker for long, though it answers speck."""
+        links, known = self.links_of(key), self._client_ids.get(key)
+        if links is None or known is None or links.problem is None:
+            return False
+        job = known[0].job
+        answer = all(self._views.get(site) for site in (job.source_site, job.sink_site))
+        return answer and now - links.since >= STALLED_S
+
+    def _read(self, key: Key, incarnation: Incarnation) -> LinkReport:
+        known = self._client_ids.get(key)
+        if known is None or known[0] is not incarnation:
+            known = self._client_ids[key] = (incarnation, *self._name_clients(incarnation))
+        job, (_, sink, source) = incarnation.job, known
+        sink_view, source_view = self._views.get(job.sink_site), self._views.get(job.source_site)
+        sent = sink_view.find_sent(job.sink.topic, sink) if sink_view else None
+        taken = source_view.taken.get(source) if source_view else None
+        return merge_reports(self._measured(incarnation), sent, taken)
+
+    def _name_clients(self, incarnation: Incarnation) -> tuple[str, str]:
+        job, installation = incarnation.job, self._records.installation
+        return (
+            sink_client_id(installation, job.job_name, job.source),
+            source_client_id(installation, job.job_name, job.source),
+        )
+
+
+def describe(news: LinkNews) -> str:
+    """The text of an event."""
+    records = f"{news.count} record{'s' if news.count != 1 else ''}"
+    match news.kind:
+        case "left_out":
+            return (
+                f"{news.job_name} left out {records}: larger than its broker or --max-record-bytes"
+                " allows"
+            )
+        case "lost":
+            return f"{news.job_name} lost {records}, as its delivery or its rewiring allows"
+        case "problem":
+            return f"{news.job_name}: {news.problem}"
+        case _:
+            return f"{news.job_name} reads and writes its links again"
