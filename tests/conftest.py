@@ -22,7 +22,8 @@ GROUPS = {
     r"tests/e2e/test_readme\.py": MODULE,  # it has a fog of its own
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
-    r"tests/contracts/(?!test_storage)|tests/services/test_(agents_flink|flink_traps|link_reports)\.py": "flink",
+    r"tests/contracts/(?!test_storage)": "flink",
+    r"tests/services/test_(agents_flink|flink_traps|link_reports)\.py": "flink",
     r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
 }
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the

@@ -634,6 +634,15 @@ def test_a_limit_of_the_messages_size_is_found_by_a_probe(tmp_path: Path) -> Non
     assert finding.mend == "message_size_limit 1048576"
 
 
+def test_a_record_over_the_message_size_limit_is_refused_with_the_setting(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, message_size_limit="65536") as server:
+        broker = MqttBroker(Target(server.address))
+        with pytest.raises(BrokerRefusedError, match="'Packet too large'; raise its message_size"):
+            broker.publish("t", [b"x", bytes(65537)])
+        assert broker.publish("t", [b"x", bytes(65536)]) == 2
+        broker.close()
+
+
 def test_with_mqtt_3_a_message_that_is_too_large_is_read_back(tmp_path: Path) -> None:
     with mosquitto(tmp_path, message_size_limit="65536") as server:
 

@@ -34,7 +34,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
-from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
+from speck.model.measurement import BrokerMeasures, JobMeasure, LinkMeasure, TaskMeasure
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 from tests.waiting import wait_for
@@ -479,6 +479,29 @@ def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
         'speck_broker_messages_in_total{site="edge-b"}',
     ):
         assert not any(line.startswith(unknown) for line in lines)
+
+
+def test_metrics_and_rates_have_what_connectors_report(deployed: Bench) -> None:
+    incarnations = deployed.service.records.all_incarnations()
+    (job,) = [j for (_, name), j in incarnations.items() if name == "A"]
+    engine = deployed.world.engine("http://edge-a:8081")
+    link = LinkMeasure("cannot write", left_out=2, lost=1, dropped=3)
+    engine.measures[job.engine_job_id] = JobMeasure(job.engine_job_id, (), link=link)
+    sampler = deployed.service.sampler
+    sampler.poll()
+    wait_for(lambda: sampler.polls + sampler.gaps >= 6, "six polls")
+    deployed.service.watch.poll()
+    lines = deployed.client.get("/metrics").text.splitlines()
+    for line in (
+        'speck_records_left_out_total{job="A"} 2.0',
+        'speck_records_lost_total{job="A"} 4.0',
+        'speck_link_problem{job="A"} 1.0',
+    ):
+        assert line in lines
+    (rates,) = [r for r in deployed.client.get("/rates").json["jobs"] if r["job_name"] == "A"]
+    assert (rates["records_left_out"], rates["records_lost"], rates["sessions_lost"]) == (2, 4, 0)
+    (shown,) = [j for j in deployed.client.get("/jobs").json["jobs"] if j["job_name"] == "A"]
+    assert shown["error"] == "cannot write"
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
