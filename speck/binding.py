@@ -75,13 +75,15 @@ class SavepointProgress:
 @dataclass(frozen=True, slots=True)
 class JobException:
     """One failure of a job as the engine reports it. `at_ms` is in Unix milliseconds; `reason` is
-    the most informative line of `trace`."""
+    the most informative line of `trace`. `passing`: it may pass by itself, since it is about slots,
+    workers or other servers rather than the job."""
 
     at_ms: int
     name: str
     trace: str
     task: str | None = None
     reason: str = ""
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,11 @@ class StreamEngine(Protocol):
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the incarnation's state; None only if the engine reports that it knows no such
         job."""
+
+    def has_finished(self, engine_job_id: str) -> bool:
+        """Whether an incarnation that is FINISHED has ended by itself, since its sources have
+        ended; False if it was stopped with a savepoint. Raises EngineRefusedError if the engine
+        does not know it (any more)."""
 
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
         """Begin a stop with savepoint. Repeating the call with the same `trigger_id` (32 hex

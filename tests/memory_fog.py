@@ -33,6 +33,7 @@ FAST = Bounds(
 )
 HASTY = Patience(
     start_s=5,
+    start_ask_s=0.001,
     refill_s=0,
     stop_s=5,
     drain_idle_s=2,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from binders.flink.failures import reason_of
+from binders.flink.failures import may_pass, reason_of
 from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
@@ -184,6 +184,19 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
     )
 
 
+def was_stopped(answer: Json) -> bool:
+    """Whether a stop with savepoint has completed, from `/jobs/:id/checkpoints`. Its savepoint is
+    synchronous: the tasks end with it."""
+    latest = answer["latest"]
+    states = [latest.get("savepoint"), *(answer.get("history") or [])]
+    return any(
+        state is not None
+        and state.get("checkpoint_type") == "SYNC_SAVEPOINT"
+        and state.get("status") == "COMPLETED"
+        for state in states
+    )
+
+
 def any_discarded(answer: Json) -> bool:
     """Whether `/jobs/:id/checkpoints` lists completed ones that have been discarded. The list may
     come from a cache, but its `discarded` flags are current."""
@@ -220,6 +233,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
             trace=str(entry["stacktrace"])[:LONGEST_TRACE],
             task=entry.get("taskName"),
             reason=reason_of(str(entry["stacktrace"])),
+            passing=may_pass(str(entry["stacktrace"])),
         )
         for entry in entries[:MOST_EXCEPTIONS]
     ]

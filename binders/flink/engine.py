@@ -151,6 +151,24 @@ class FlinkEngine:
             job = self._job(engine_job_id)
             return answers.job_state(job) if job is not None else None
 
+    def has_finished(self, engine_job_id: str) -> bool:
+        """Whether its sources have ended: a job that was stopped with a savepoint is FINISHED, too,
+        but lists that savepoint. Waits like `newest_state` for the cache."""
+        with self._translate_errors(f"read how job {engine_job_id} has ended"):
+            job = self._known_job(engine_job_id, "read the end of")
+            if answers.job_state(job) is not RunState.FINISHED:
+                return False
+            end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
+            if end_ms is not None:
+                self._outwait_cache(answers.engine_clock_ms(job) - end_ms)
+            try:
+                checkpoints = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
+            except RefusedAnswer as refused:
+                if refused.refusal.status != 404 or refused.refusal.job_unknown:
+                    raise
+                return True  # it takes no checkpoints, and so no savepoints either
+            return not answers.was_stopped(checkpoints)
+
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
         """Begin a stop with savepoint. Never drains: that would end windows early."""
         with self._translate_errors(f"stop job {engine_job_id}"):
@@ -209,11 +227,7 @@ class FlinkEngine:
         the cache lists only checkpoints that have been discarded.
         """
         with self._translate_errors(f"read the checkpoints of job {engine_job_id}"):
-            job = self._job(engine_job_id)
-            if job is None:
-                raise EngineRefusedError(
-                    f"cannot read the checkpoints of job {engine_job_id}: it is not known"
-                )
+            job = self._known_job(engine_job_id, "read the checkpoints of")
             # the job, too, may come from a cache and still be RUNNING there; this list does not
             end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
             if end_ms is not None:
@@ -322,6 +336,12 @@ class FlinkEngine:
 
     def _job(self, engine_job_id: str) -> Mapping[str, Any] | None:
         return self._unless_unknown(f"/jobs/{engine_job_id}")
+
+    def _known_job(self, engine_job_id: str, what: str) -> Mapping[str, Any]:
+        job = self._job(engine_job_id)
+        if job is None:
+            raise EngineRefusedError(f"cannot {what} job {engine_job_id}: it is not known")
+        return job
 
     def _unless_unknown(self, path: str) -> Mapping[str, Any] | None:
         try:

@@ -7,7 +7,7 @@ into a message.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speck.errors import (
     DuplicateJobError,
@@ -24,6 +24,8 @@ LONGEST_REASON = 400
 
 _EXCEPTION = re.compile(r"^(?:Caused by: )?((?:[\w$]+\.)+[\w$]+)(?:: (.*))?$")
 _FRAME = re.compile(r"^\s*(?:at \S|\.\.\. \d+ more|\[CIRCULAR)")
+_PLACE = re.compile(r"at (?:app//|[\w.]*//?)?(\S+\(.*\))")
+_FOREIGN = re.compile(r"(?:java|javax|jdk|sun|com\.sun|scala|org\.apache\.flink)\.")
 _MAIN = "ProgramInvocationException"
 _ONLY_SUBMISSION = "The main method caused an error: Failed to execute job"
 
@@ -42,6 +44,24 @@ _PASSING = re.compile(
     r"|java\.util\.concurrent\.CancellationException"
     r"|ongoing leader election|Service temporarily unavailable|Connection refused"
 )
+
+_PASSING_FAILURES = frozenset(
+    {
+        "NoResourceAvailableException",
+        "TaskManagerLostException",
+        "RemoteTransportException",
+        "LocalTransportException",
+        "PartitionNotFoundException",
+        "PartitionConnectionException",
+        "JobMasterException",
+        "TimeoutException",
+        "SocketTimeoutException",
+        "ConnectException",
+        "NoRouteToHostException",
+        "UnknownHostException",
+    }
+)
+"""Classes of failures that are about the engine's slots and workers, or other servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +99,99 @@ class Refusal:
         return EngineRefusedError(message)
 
 
-def causes_of(trace: str) -> list[tuple[str, str]]:
-    """(class without package, message) of an exception and its causes, outermost first.
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """An exception or one of its causes: its class without the package, its message, and the first
+    line of code in its trace that is neither Java's nor Flink's (`Filter.map(Filter.java:17)`)."""
 
-    The lines of a message are joined by blanks.
-    """
-    causes: list[tuple[str, str]] = []
+    name: str
+    message: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        if self.message:
+            return f"{self.name}: {self.message}"
+        return f"{self.name} at {self.place}" if self.place else self.name
+
+
+def list_causes(trace: str) -> list[Cause]:
+    """An exception and its causes, outermost first. The lines of a message are joined by blanks."""
+    causes: list[Cause] = []
     open_message = False
     trace = cut_middle(trace, LONGEST_TRACE)
     for line in trace.splitlines():
         text = line.strip().removeprefix("<Exception on server side:").strip()
         if not text or _FRAME.match(line) or text.startswith("End of exception on server side"):
             open_message = False
+            frame = _PLACE.match(text)
+            if frame and causes and not causes[-1].place and not _FOREIGN.match(frame[1]):
+                causes[-1] = replace(causes[-1], place=_name_place(frame[1]))
         elif (match := _EXCEPTION.match(text)) and (not open_message or "Caused by:" in line):
-            causes.append((match[1].rpartition(".")[2], (match[2] or "").strip()))
+            message = (match[2] or "").strip()
+            causes.append(Cause(match[1].rpartition(".")[2], "" if message == "null" else message))
             open_message = True
         elif open_message:
-            name, message = causes[-1]
-            causes[-1] = (name, f"{message} {text}".strip())
+            message = f"{causes[-1].message} {text}".strip()
+            causes[-1] = replace(causes[-1], message=message)
     return causes
+
+
+def _name_place(frame: str) -> str:
+    """`com.example.Filter.map(Filter.java:17)` without the package."""
+    method, _, place = frame.partition("(")
+    return ".".join(method.split(".")[-2:]) + f"({place}"
 
 
 def reason_of(trace: str) -> str:
     """The line of a Flink stack trace that a user needs, at most `LONGEST_REASON` characters.
 
-    This is the innermost cause with a message, preceded by the failure of `main`, if any.
+    This is the innermost cause that says something, preceded by the failure of `main`, if any. An
+    exception without a message is named by its class and the first line of the user's own code.
     """
-    causes = causes_of(trace)
-    with_message = [(name, message) for name, message in causes if message]
-    if not with_message:
+    causes = list_causes(trace)
+    if not causes:
         lines = trace[:LONGEST_TRACE].splitlines()
         words = next((line.strip() for line in lines if line.strip()), "")
-        return _shorten(causes[-1][0] if causes else words or "the engine gave no reason")
-    if any(_NO_JOB in message for _, message in with_message):
+        return _shorten(words or "the engine gave no reason")
+    if any(_NO_JOB in cause.message for cause in causes):
         return "main returned without calling execute(): it has built no job"
-    name, message = with_message[-1]
-    if name in ("FileNotFoundException", "NoSuchFileException") and _NO_STATE.search(message):
+    root = _find_root(causes)
+    if root.name in ("FileNotFoundException", "NoSuchFileException") and _NO_STATE.search(
+        root.message
+    ):
         return _shorten(
             "the state to resume from no longer exists (set `upgrade: stateless` to start it"
-            f" without state, or destroy it and apply again): {message}"
+            f" without state, or destroy it and apply again): {root.message}"
         )
-    reason = f"{name}: {message}"
-    mains = [text for kind, text in with_message if kind == _MAIN]
-    if mains and not mains[-1].startswith(_ONLY_SUBMISSION):
-        is_repeated = message in mains[-1]
-        reason = f"{_MAIN}: {mains[-1]}" + ("" if is_repeated else f": {reason}")
-    return _shorten(reason)
+    mains = [cause.message for cause in causes if cause.name == _MAIN and cause.message]
+    if not mains or mains[-1].startswith(_ONLY_SUBMISSION) or root.name == _MAIN:
+        return _shorten(str(root))
+    if not root.message:  # Flink says "caused an error: null"
+        return _shorten(f"{_MAIN}: {mains[-1].removesuffix('null')}{root}")
+    is_repeated = root.message in mains[-1]
+    return _shorten(f"{_MAIN}: {mains[-1]}" + ("" if is_repeated else f": {root}"))
+
+
+def may_pass(trace: str) -> bool:
+    """Whether what made a running job fail may pass by itself: slots or workers that are missing,
+    or another server that does not answer."""
+    return any(cause.name in _PASSING_FAILURES for cause in list_causes(trace))
+
+
+def _find_root(causes: list[Cause]) -> Cause:
+    """The innermost cause that says something: by a message, or by a place in the user's code. A
+    message of user code around one without a message belongs to it."""
+    speaking = [cause for cause in causes if cause.message or cause.place]
+    if not speaking:
+        return causes[-1]
+    root, outer = speaking[-1], speaking[-2] if len(speaking) > 1 else None
+    if outer is None:
+        return root
+    if root.name == "ClassNotFoundException" and outer.name == "NoClassDefFoundError":
+        return outer
+    if not root.message and root.place and outer.message and outer.place and outer.name != _MAIN:
+        return replace(outer, message=f"{outer.message}: {root}")
+    return root
 
 
 def cut_middle(text: str, longest: int) -> str:

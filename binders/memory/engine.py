@@ -108,6 +108,12 @@ class MemoryEngine:
             job = self._engine.jobs.get(engine_job_id)
             return job.state if job else None
 
+    def has_finished(self, engine_job_id: str) -> bool:
+        """Whether `SlotPool.finish` has ended it."""
+        with self._call("has_finished", engine_job_id):
+            job = self._find_job("read the end of", engine_job_id)
+            return job.state is RunState.FINISHED and not job.stopped
+
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
         """Acknowledge the taken messages, save the state, and end as FINISHED."""
         with self._call("stop", engine_job_id):
@@ -164,6 +170,10 @@ class MemoryEngine:
             job = self._engine.jobs.get(engine_job_id)
             if job is None:
                 raise EngineRefusedError(f"cannot find the state of {engine_job_id}: no such job")
+            if job.newest is not None and job.newest.path not in self._world.saved:
+                raise EngineRefusedError(
+                    f"cannot find the state of {engine_job_id}: its checkpoints were discarded"
+                )
             return job.newest
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
@@ -178,10 +188,15 @@ class MemoryEngine:
             return Checkpointing(self._engine.interval_s, newest.checkpoint_id, newest.at_ms)
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
-        """Return the failures that `SlotPool.fail` has recorded."""
+        """Return the failures that `SlotPool.fail` and `crash` have recorded."""
         with self._call("exceptions", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
-            return list(job.exceptions) if job else []
+            if job is None:
+                return []
+            message = self._engine.crashing.get(job.submission.job_name)
+            if message is not None and job.state is RunState.RESTARTING:
+                self._engine.crash(job.id, message)
+            return list(job.exceptions)
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
         """Return a plan with one node."""

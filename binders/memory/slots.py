@@ -92,6 +92,7 @@ class MemoryJob:
     checkpoint_requests: dict[str, int] = field(default_factory=dict)
     """The last checkpoint when each was asked for, by trigger."""
     stopping: str | None = None  # the trigger of a stop that has not finished
+    stopped: bool = False  # with a savepoint
     exceptions: list[JobException] = field(default_factory=list)
     _saved: tuple[int, int] | None = None  # (messages, number) at the newest checkpoint
 
@@ -226,7 +227,8 @@ class SlotPool(Faults):
     """An engine. Engines with the same `storage` can read each other's checkpoints; all engines can
     read a savepoint with a target directory. With `hold_starts` jobs stay STARTING, and with
     `hold_savepoints` savepoints stay under way, until `let_go()`. The next `failing_savepoints`
-    savepoints fail."""
+    savepoints fail. Jobs named in `crashing` fail at their start, with this message, again and
+    again: once more whenever the engine is asked for their exceptions."""
 
     world: World
     total: int
@@ -241,6 +243,7 @@ class SlotPool(Faults):
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
     held: list[tuple[MemoryJob, str, str]] = field(default_factory=list)
     measures: dict[str, JobMeasure] = field(default_factory=dict)
+    crashing: dict[str, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
@@ -256,7 +259,11 @@ class SlotPool(Faults):
         """Give free slots to waiting jobs, oldest first."""
         for job in self.jobs.values():
             waits = job.state is RunState.STARTING and not self.hold_starts
-            if waits and job.slots <= self.free:
+            if not waits or job.slots > self.free:
+                continue
+            if job.submission.job_name in self.crashing:
+                self.crash(job.id, self.crashing[job.submission.job_name])
+            else:
                 job.open()
 
     def readable(self, path: str) -> bool:
@@ -273,6 +280,7 @@ class SlotPool(Faults):
         else:
             job.savepoints[trigger_id] = SavepointProgress(True, location=job.checkpoint(path))
             if job.stopping == trigger_id:
+                job.stopped = True
                 job.end(RunState.FINISHED)
         if job.stopping == trigger_id:
             job.stopping = None
@@ -286,6 +294,26 @@ class SlotPool(Faults):
             for job, trigger_id, path in held:
                 self.save(job, trigger_id, path)
             self.schedule()
+
+    def finish(self, engine_job_id: str) -> None:
+        """End an incarnation as when its sources end: after a last checkpoint, of which, as Flink
+        does, nothing is kept."""
+        with self.world.lock:
+            job = self.jobs[engine_job_id]
+            job.checkpoint()
+            job.end(RunState.FINISHED)
+            own = [path for path in self.world.saved if f"/{job.id}/chk-" in path]
+            for path in own:
+                del self.world.saved[path]
+            self.schedule()
+
+    def crash(self, engine_job_id: str, message: str) -> None:
+        """Make an incarnation fail so that the engine restarts it."""
+        with self.world.lock:
+            job = self.jobs[engine_job_id]
+            job.state = RunState.RESTARTING
+            failure = JobException(self.world.now_ms(), "MemoryFailure", message, reason=message)
+            job.exceptions.insert(0, failure)
 
     def fail(self, engine_job_id: str, message: str) -> None:
         """Make an incarnation fail for good, with `message` among its exceptions."""

@@ -13,8 +13,10 @@ from speck.deploy.admission import Admission
 from speck.deploy.capabilities import find_sites_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
+from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
+from speck.errors import TransientError
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
 from speck.model.ids import source_client_id
@@ -37,9 +39,9 @@ class PreparedPlan:
     """A plan made from the current observation, with what its acceptance needs.
 
     `sites` are the sites registered when it was made, `jars` the SHA-256 of the file that each
-    `job_path` named. `files` gives the files' locations by SHA-256. `running` holds stored
-    incarnations that the observation has confirmed to run, by scope and job name. Nothing is stored
-    yet; see `accept`.
+    `job_path` named. `files` gives the files' locations by SHA-256. `noticed` holds incarnations of
+    which the observation shows more than is stored (they run, or have finished), as they are stored
+    and as they are, by scope and job name. Nothing is stored yet; see `accept`.
     """
 
     scope: str
@@ -49,7 +51,7 @@ class PreparedPlan:
     warnings: tuple[str, ...] = ()
     jars: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
-    running: Mapping[tuple[str, str], Incarnation] = field(default_factory=dict)
+    noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
 
 
 class Deployer:
@@ -106,11 +108,10 @@ class Deployer:
         await_answers = self._begin_observing(sites, stored, _find_sites(description, sites))
 
         @cache
-        def look() -> tuple[Inventory, Observation, dict[tuple[str, str], Incarnation]]:
-            observation = await_answers()
-            running = _find_newly_running(scope, stored, observation, adopted_jobs)
-            confirmed = {name: _confirm(each) for (_, name), each in running.items()}
-            return replace(stored, jobs={**stored.jobs, **confirmed}), observation, running
+        def look() -> tuple[Inventory, Observation, dict[str, Incarnation]]:
+            observation, finished = self._find_finished(await_answers(), stored)
+            noticed = {**_find_newly_running(stored, observation), **finished}
+            return replace(stored, jobs={**stored.jobs, **noticed}), observation, noticed
 
         jar_hashes: dict[str, str] = {}
 
@@ -128,7 +129,7 @@ class Deployer:
             await_answers()  # no poll outlives its request
             raise
         composition = resolution.composition
-        inventory, observation, running = look()
+        inventory, observation, noticed = look()
         leaving = self._find_left_brokers(composition, inventory)
         numbers = observe(self._polling, (), leaving & sites.keys()).brokers
         prepared_plan = self._make_plan(
@@ -144,22 +145,26 @@ class Deployer:
             readers_stopped=readers_stopped,
             has_read=has_read,
         )
+        changed = {
+            (composition_of_one(n) if n in adopted_jobs else scope, n): (stored.jobs[n], each)
+            for n, each in noticed.items()
+        }
         return replace(
-            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, running=running
+            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, noticed=changed
         )
 
     def accept(self, prepared_plan: PreparedPlan) -> None:
-        """Keep the jars that a plan needs, and store which incarnations were found running.
+        """Keep the jars that a plan needs, and store which incarnations run or have finished.
 
         The latter only while no change is being carried out in their scope: it may have replaced
         the incarnation since it was observed.
         """
         for sha256, file in prepared_plan.files.items():
             self._artifacts.adopt(sha256, file)
-        for (scope, name), incarnation in prepared_plan.running.items():
+        for (scope, name), (stored, noticed) in prepared_plan.noticed.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.incarnation(scope, name) == incarnation:
-                    self._records.write(self._records.put_incarnation(scope, _confirm(incarnation)))
+                if resting and self._records.incarnation(scope, name) == stored:
+                    self._records.write(self._records.put_incarnation(scope, noticed))
 
     def jar_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
@@ -263,6 +268,23 @@ class Deployer:
         engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
         return begin_observing(self._polling, engines & sites.keys(), brokers & sites.keys())
 
+    def _find_finished(
+        self, observation: Observation, inventory: Inventory
+    ) -> tuple[Observation, dict[str, Incarnation]]:
+        """The incarnations that have finished, though that is not stored. A site that does not say
+        counts as unreachable: a job that has finished must not be started again."""
+        engines, silent = dict(observation.engines), dict(observation.unreachable)
+        finished: list[Incarnation] = []
+        for site, view in observation.engines.items():
+            there = (each for each in inventory.jobs.values() if each.job.site == site)
+            try:
+                finished += find_finished(self._connections, view, there)
+            except TransientError as error:
+                del engines[site]
+                silent[site] = str(error)
+        jobs = {each.job.job_name: finish(each) for each in finished}
+        return replace(observation, engines=engines, unreachable=silent), jobs
+
     def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites of brokers where a session leaves a link: a plan depends on the numbers of
         these brokers only."""
@@ -322,23 +344,13 @@ def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) 
     return {name for name in names if name is not None}
 
 
-def _find_newly_running(
-    scope: str, inventory: Inventory, observation: Observation, adopted_jobs: Sequence[str]
-) -> dict[tuple[str, str], Incarnation]:
-    """Incarnations that are observed running though the store does not have them confirmed."""
-    incarnations = {}
-    for name, incarnation in inventory.jobs.items():
-        engine_job = observation.job(incarnation.job.site, incarnation.engine_job_id)
-        if (
-            engine_job is not None
-            and not incarnation.confirmed
-            and engine_job.state is RunState.RUNNING
-        ):
-            incarnations[composition_of_one(name) if name in adopted_jobs else scope, name] = (
-                incarnation
-            )
-    return incarnations
-
-
-def _confirm(incarnation: Incarnation) -> Incarnation:
-    return replace(incarnation, start=StartState.CONFIRMED, base=None)
+def _find_newly_running(inventory: Inventory, observation: Observation) -> dict[str, Incarnation]:
+    """Incarnations that are observed running though the store does not have them confirmed, as
+    confirmed ones."""
+    return {
+        name: replace(incarnation, start=StartState.CONFIRMED, base=None)
+        for name, incarnation in inventory.jobs.items()
+        if not incarnation.confirmed
+        and (engine_job := observation.job(incarnation.job.site, incarnation.engine_job_id))
+        and engine_job.state is RunState.RUNNING
+    }

@@ -50,11 +50,12 @@ class StartState(StrEnum):
 
 
 class EndState(StrEnum):
-    """How far speck itself has brought an incarnation to its end."""
+    """Whether, and how far, an incarnation has come to an end that is meant."""
 
     NONE = "none"
     STOPPING = "stopping"  # a stop with a savepoint was requested, which cannot be revoked
-    ENDED = "ended"
+    ENDED = "ended"  # by speck
+    FINISHED = "finished"  # by itself: its sources have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Incarnation:
 
         start:  requested -> accepted -> confirmed       end:  none -> stopping -> ended
                 requested -> confirmed                         none -> ended
-                requested -> void, accepted -> void
+                requested -> void, accepted -> void                    none, stopping -> finished
 
     - requested to accepted: the engine answered the request, or already knew the id.
     - to confirmed: all tasks run, or a savepoint of it was taken. A start whose answer was lost
@@ -80,9 +81,15 @@ class Incarnation:
       cleaned up after a failed start. `savepoint` is the path of the state of an ended incarnation
       (None: it was cancelled, or is stateless). This state is final, too.
 
-    An incarnation that its engine ended by itself is not `ended`: it should run, and is repaired.
-    One that is `ended` was stopped by a user if the state of its `job` is STOPPED, and otherwise by
-    a change that was to replace or remove it, and has not been completed.
+    - to finished: its sources have ended. Stored as soon as the engine reports it, since an engine
+      forgets jobs that have ended. It leaves no state: one that was restored from its last
+      checkpoint would only end again. The job is not repaired; it runs once more, from its
+      beginning, when its description changes.
+
+    An incarnation that failed, was lost, or was stopped at its engine by somebody else is not
+    `ended`: it should run, and is repaired. One that is `ended` was stopped by a user if the state
+    of its `job` is STOPPED, and otherwise by a change that was to replace or remove it, and has not
+    been completed.
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations published
     the last number that they sent over the same sink link. The id changes with the job's source,
@@ -135,8 +142,13 @@ class Incarnation:
 
     @property
     def ended(self) -> bool:
-        """Whether speck itself has ended it."""
-        return self.end is EndState.ENDED
+        """Whether it is over, and is not to be repaired: speck has ended it, or it has finished."""
+        return self.end in (EndState.ENDED, EndState.FINISHED)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended by itself since its sources have ended."""
+        return self.end is EndState.FINISHED
 
     @property
     def may_arrive(self) -> bool:

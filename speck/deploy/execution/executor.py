@@ -245,7 +245,7 @@ class Execution:
         if waiting.site and not self._waiting.has_any_at(waiting.site):
             self._polls.begin(waiting.site, now)
         self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))
-        self._journal.note_waiting(step_id, waiting.progress)
+        self._journal.note_waiting(step_id, waiting.progress, waiting.trouble)
 
     def _receive_poll(self, poll: _Poll) -> None:
         now = self._clock.monotonic()

@@ -56,10 +56,12 @@ class Journal:
             self._records.write(self._records.put_operations(self._change.id, records))
             self._on_progress()
 
-    def note_waiting(self, step_id: int, progress: str | None) -> None:
-        """A call has returned, and its step waits for the engine now."""
+    def note_waiting(self, step_id: int, progress: str | None, trouble: str | None) -> None:
+        """A call has returned, and its step waits for the engine now; `trouble`: what delays it."""
         self._by_id[step_id].progress = progress
         self.note_answer(step_id)
+        if trouble is not None:
+            self._by_id[step_id].error = trouble
 
     def note_silence(self, step_id: int, error: BaseException) -> None:
         """The site of a step does not answer: the step is blocked."""

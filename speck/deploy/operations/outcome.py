@@ -26,7 +26,7 @@ class Waiting:
     Without a `site` no engine is asked, and `ready` gets an empty mapping at each poll. `finish`
     may return another Waiting. After `limit_s` seconds the operation fails with the message of
     `overdue`. `may_be_left`: nothing has begun, so a cancelled change does not wait for it.
-    `progress` describes the progress to users.
+    `progress` describes the progress to users, `trouble` what delays it.
     """
 
     site: str | None
@@ -36,6 +36,7 @@ class Waiting:
     overdue: Callable[[], str]
     may_be_left: bool = False
     progress: str | None = None
+    trouble: str | None = None
 
 
 Outcome = Done | Waiting
@@ -46,6 +47,7 @@ class Patience:
     """Time limits in seconds; docs/planning.md gives the reason for each."""
 
     start_s: float = 180.0
+    start_ask_s: float = 1.0
     connect_s: float = 8.0
     forgotten_s: float = 10.0
     refill_s: float = 4.0

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from speck.deploy.operations.coming_up import note_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.deploy.operations.starting import note_if_void, start
+from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
 from speck.model.observation import EngineJob

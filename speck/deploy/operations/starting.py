@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.connecting import explain_disconnection, source_connected
+from speck.deploy.operations.coming_up import ComingUp, note_if_void
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.ending import put_begun
 from speck.deploy.operations.links import note_owed
-from speck.deploy.operations.outcome import Done, Outcome, Waiting
+from speck.deploy.operations.outcome import Outcome
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import (
     DuplicateJobError,
@@ -21,7 +20,6 @@ from speck.errors import (
 )
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
-from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
 from speck.store.tables import Batch
 
@@ -32,16 +30,15 @@ def start(context: Context, operation: Start) -> Outcome:
     old = context.find_incarnation(operation.job_name)
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
-            return _wait_until_it_runs(context, operation, old)  # only the wait is repeated
+            return ComingUp(context, operation, old).begin()  # only the wait is repeated
         old = old.base  # this very start was sent before: it may hold its session
     else:
         _check_session(context, operation, old)
 
     def submit(source: Incarnation | None, savepoint: str | None) -> Outcome:
         _refuse_a_second(context, old)
-        return _wait_until_it_runs(
-            context, operation, _submit(context, operation, source, savepoint)
-        )
+        incarnation = _submit(context, operation, source, savepoint)
+        return ComingUp(context, operation, incarnation).begin()
 
     if not operation.keeps_state:
         _note_last_epoch(context, old)
@@ -205,125 +202,7 @@ def _list_start_states(
     return tuple(states.values())
 
 
-def _wait_until_it_runs(context: Context, operation: Start, incarnation: Incarnation) -> Outcome:
-    job_id, name = operation.engine_job_id, operation.job_name
-    engine = context.connections.engine(operation.site)
-    state: RunState | None = None
-    missing_since: float | None = None
-    began = context.clock.monotonic()
-
-    def is_settled(jobs: Mapping[str, EngineJob]) -> bool:
-        nonlocal state, missing_since
-        job, now = jobs.get(job_id), context.clock.monotonic()
-        if job is None:  # accepted: the engine lists it soon, or has forgotten it
-            state, missing_since = None, missing_since or now
-            return now - missing_since > context.patience.forgotten_s
-        state, missing_since = job.state, None
-        return state is RunState.RUNNING or state.terminal
-
-    def finish() -> Outcome:
-        if state is None or state.terminal:
-            note_if_void(context, incarnation)
-            raise PermanentError(f"cannot start {name}: {_explain_end(context, operation, state)}")
-        took = context.clock.monotonic() - began
-        if took > context.patience.connect_s and not _is_connected(context, operation):
-            left_s = context.patience.start_s - took
-            problem = explain_disconnection(engine, job_id)
-            because = f"{away}: {problem}" if problem else away
-            return replace(
-                waiting,
-                ready=later(),
-                limit_s=left_s,
-                overdue=lambda: because,
-                progress=problem,
-            )
-        return _confirm(context, incarnation)
-
-    def later() -> Callable[[Mapping[str, EngineJob]], bool]:
-        polled_at = context.clock.monotonic()
-        return lambda jobs: (
-            context.clock.monotonic() - polled_at > context.patience.stop_poll_s
-            and is_settled(jobs)
-        )
-
-    away = (
-        f"cannot start {name}: all its tasks run at {operation.site}, but its source is not"
-        f" connected to {operation.job.source.broker}"
-    )
-    waiting = Waiting(
-        operation.site,
-        is_settled,
-        finish,
-        context.patience.start_s,
-        lambda: f"cannot start {name}: {_explain_end(context, operation, engine.status(job_id))}",
-    )
-    return waiting
-
-
-def _is_connected(context: Context, operation: Start) -> bool:
-    """Whether the source takes input, by the engine's metrics. Tasks of our connector are running
-    once they have subscribed, or after ten seconds without. A broker that does not answer is no
-    failure of the incarnation."""
-    try:
-        context.connections.broker(operation.job.source_site).reach()
-        engine = context.connections.engine(operation.site)
-        figures = engine.metrics(operation.engine_job_id)
-    except SpeckError:
-        return True
-    return source_connected(figures)
-
-
-def _confirm(context: Context, incarnation: Incarnation) -> Done:
-    """Store that all tasks run. States that attempts before the last one were started from are
-    deleted."""
-    newest = sorted({state.attempt for state in incarnation.left})[-_STATES_KEPT:]
-    # sites that share storage have the same state under the same path
-    paths = {state.path for state in incarnation.left if state.attempt in newest}
-    states = tuple(state for state in incarnation.left if state.path in paths)
-    obsolete = [state for state in incarnation.left if state.path not in paths]
-    result = replace(incarnation, start=StartState.CONFIRMED, base=None, left=states)
-
-    def afterwards() -> None:
-        context.refills.begin(result)
-        for state in obsolete:
-            with suppress(SpeckError):  # a leftover only takes space
-                context.keeper.drop(state.site, state.path)
-
-    return Done(context.records.put_incarnation(context.scope, result), afterwards)
-
-
 def _runs(context: Context, incarnation: Incarnation) -> bool:
     """Whether a refused start had arrived before, when its answer was lost."""
     state = context.connections.engine(incarnation.job.site).status(incarnation.engine_job_id)
     return state is not None and not state.terminal
-
-
-def note_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
-    """Mark an incarnation that was refused, or has ended, as void if it left no state of its own:
-    the one before it has the newest state. When in doubt it is left unmarked."""
-    engine = context.connections.engine(incarnation.job.site)
-    with suppress(SpeckError):
-        state = engine.status(incarnation.engine_job_id)
-        if state is not None and not state.terminal:
-            return incarnation
-        if state is None and incarnation.accepted:  # it ran, and its engine has forgotten it
-            return incarnation
-        if state is not None:
-            state_found = engine.newest_state(incarnation.engine_job_id)
-            if state_found is not None and state_found.path != incarnation.restored:
-                return incarnation
-        incarnation = replace(incarnation, start=StartState.VOID)
-        context.records.write(context.records.put_incarnation(context.scope, incarnation))
-    return incarnation
-
-
-def _explain_end(context: Context, operation: Start, state: RunState | None) -> str:
-    if state is None:
-        return f"{operation.site} does not know it any more"
-    failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)
-    if failures:
-        return f"it is {state}: {failures[0].name}"
-    return f"it is {state}; see the engine's log at {operation.site}"
-
-
-_STATES_KEPT = 2

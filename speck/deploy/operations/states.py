@@ -24,6 +24,8 @@ def newest_state(
     established, or when that of an incarnation that ran cannot be found; UnreachableError while the
     site that would know does not answer.
     """
+    if incarnation is not None and incarnation.finished:
+        return incarnation, None  # with the state of its end it would only end again
     if incarnation is None or incarnation.savepoint is not None:
         return incarnation, incarnation.savepoint if incarnation else None
     if incarnation.void:

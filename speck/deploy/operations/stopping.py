@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from speck.binding import SavepointProgress
+from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import put_ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -171,6 +172,10 @@ class Stopping:
         if (savepoint := self._find_savepoint(state)) is not None:
             return Done(put_ended(self.context, self.operation, savepoint))
         batch = put_ended(self.context, self.operation, None)
+        if state is RunState.FINISHED and self._has_finished():
+            incarnation = self.context.find_incarnation(name)
+            assert incarnation is not None
+            batch |= self.context.records.put_incarnation(self._scope, finish(incarnation))
         if gave_up is None:
             return Done(batch)
         event = self.context.records.event(
@@ -181,6 +186,14 @@ class Stopping:
             job_name=name,
         )
         return Done({**batch, **event})
+
+    def _has_finished(self) -> bool:
+        """Whether its sources ended just before it was stopped."""
+        engine = self.context.connections.engine(self.operation.site)
+        try:
+            return engine.has_finished(self.operation.engine_job_id)
+        except EngineRefusedError:
+            return False
 
     def _find_savepoint(self, state: RunState | None) -> str | None:
         """The savepoint of this stop, if the engine still knows it. It is the newest state of a job

@@ -255,7 +255,8 @@ def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
 def _stays_on_source(decision: Decision | None) -> bool:
     if decision is None or decision.old is None or decision.new is None:
         return False
-    is_running = decision.new.state is DesiredState.RUNNING or decision.stops
+    is_wanted = decision.new.state is DesiredState.RUNNING and not decision.old.finished
+    is_running = is_wanted or decision.stops
     return is_running and decision.old.job.source == decision.new.source
 
 
@@ -264,7 +265,7 @@ def _is_kept(decision: Decision | None) -> bool:
     if decision is None:
         return False
     old, new = decision.old, decision.new
-    if old is None or new is None or new.state is not DesiredState.RUNNING:
+    if old is None or new is None or new.state is not DesiredState.RUNNING or old.finished:
         return False
     return (old.job.source, old.job.sink) == (new.source, new.sink)
 

@@ -42,8 +42,9 @@ def decide_kept(draft: Draft, name: str, new: Job, old: Incarnation, live: bool)
     arriving = not live and may_arrive(draft, old)
     again = is_wanted and not changes and (arriving or has_silent_start(draft, old))
     action = Action.MOVE if old.job.site != new.site else Action.UPDATE
-    if is_wanted and live and not changes and not again:
-        return Decision(name, new, old, Action.UNCHANGED, "same fingerprint, running")
+    if is_wanted and not changes and (old.finished or (live and not again)):
+        reason = "its sources have ended" if old.finished else "same fingerprint, running"
+        return Decision(name, new, old, Action.UNCHANGED, reason)
     if not is_wanted and not live and not arriving:
         changes_later = "; ".join([*changes, "stopped, as wanted"])
         action = Action.UPDATE if changes else Action.UNCHANGED
@@ -62,7 +63,7 @@ def decide_kept(draft: Draft, name: str, new: Job, old: Incarnation, live: bool)
         action if is_wanted else Action.UPDATE,
         "; ".join(changes),
         stops=(live or arriving) and not again,
-        keeps_state=not is_wanted or new.upgrade is Upgrade.SAVEPOINT,
+        keeps_state=not is_wanted or (new.upgrade is Upgrade.SAVEPOINT and not old.finished),
         starts=is_wanted,
         again=again,
     )
@@ -98,6 +99,8 @@ def is_lost(draft: Draft, old: Incarnation) -> bool:
 
 
 def explain_not_live(draft: Draft, old: Incarnation) -> str:
+    if old.finished:
+        return "had finished: runs once more, from its beginning"
     if old.ended:
         return "its last start was fenced" if old.void else "state stopped -> running"
     if old.job.site not in draft.observation.engines:

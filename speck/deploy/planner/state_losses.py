@@ -14,7 +14,7 @@ def note_state_losses(decisions: list[Decision]) -> None:
         old = decision.old
         if not decision.starts or decision.again:
             continue
-        if old is not None and old.has_state and not decision.keeps_state:
+        if old is not None and old.has_state and not (decision.keeps_state or old.finished):
             decision.reason += "; starts WITHOUT its state (upgrade: stateless)"
         elif old is None and (former := _find_former(decision, removed)) is not None:
             removed.remove(former)

@@ -31,6 +31,7 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         sink = decision.old.job.sink
         new = decision.new
         is_left = new is None or new.sink != sink or new.state is DesiredState.STOPPED
+        is_left = is_left or (decision.old.finished and not decision.starts)  # all was sent
         cut = decision.job_name in draft.cut_jobs
         if is_left or cut or (new is not None and new.source != decision.old.job.source):
             draft.leavers[sink].append(decision)

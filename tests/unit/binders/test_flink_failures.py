@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binders.flink.failures import LONGEST_REASON, Refusal, causes_of, reason_of
+from binders.flink.failures import LONGEST_REASON, Refusal, list_causes, may_pass, reason_of
 from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, UnreachableError
 
 REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
@@ -93,7 +93,7 @@ NO_SAVEPOINT = submission_failed(
             "RestHandlerException: Job could not be found.",
         ),
         ("Unable to load requested file /nope.", "Unable to load requested file /nope."),
-        ("java.lang.NullPointerException\n\tat a.B.c(B.java:1)", "NullPointerException"),
+        ("java.lang.NullPointerException\n\tat a.B.c(B.java:1)", "NullPointerException at B.c(B.java:1)"),
         ("", "the engine gave no reason"),
     ],
 )
@@ -103,7 +103,8 @@ def test_the_reason_is_the_line_that_says_most(trace: str, reason: str) -> None:
 
 def test_a_message_may_take_several_lines() -> None:
     trace = f"java.lang.Error: one\n  two\nthree{FRAME}Caused by: a.Inner: deep\nand deeper{FRAME}"
-    assert causes_of(trace) == [("Error", "one two three"), ("Inner", "deep and deeper")]
+    causes = [(cause.name, cause.message) for cause in list_causes(trace)]
+    assert causes == [("Error", "one two three"), ("Inner", "deep and deeper")]
 
 
 def test_a_reason_is_never_long() -> None:
@@ -142,3 +143,69 @@ def test_only_flinks_own_words_make_a_job_unknown() -> None:
     assert Refusal(404, unknown).job_unknown
     assert not Refusal(404, "Unable to load requested file /jobs/x.").job_unknown
     assert Refusal(500, f"{REST}: Jar file /u/1_a.jar does not exist").jar_missing
+
+
+MAIN_OF_NULL = """\
+org.apache.flink.client.program.ProgramInvocationException: The main method caused an error: null
+\tat org.apache.flink.client.program.PackagedProgram.callMainMethod(PackagedProgram.java:372)
+Caused by: java.lang.NullPointerException
+\tat java.base/java.util.Objects.requireNonNull(Objects.java:233)
+\tat com.example.Tables.load(Tables.java:41)
+\tat com.example.ExampleJob.main(ExampleJob.java:12)
+\t... 7 more
+"""
+
+
+def test_an_exception_without_a_message_is_named_by_the_first_line_of_user_code() -> None:
+    assert reason_of(MAIN_OF_NULL) == (
+        "ProgramInvocationException: The main method caused an error: NullPointerException at"
+        " Tables.load(Tables.java:41)"
+    )
+
+
+def test_so_it_is_in_a_task() -> None:
+    trace = """\
+org.apache.flink.runtime.JobException: Recovery is suppressed by NoRestartBackoffTimeStrategy
+\tat org.apache.flink.runtime.executiongraph.Failover.handle(Failover.java:1)
+Caused by: java.lang.ArrayIndexOutOfBoundsException
+\tat app//com.example.Filter$Inner.map(Filter.java:17)
+\tat org.apache.flink.streaming.api.operators.StreamMap.processElement(StreamMap.java:38)
+"""
+    assert reason_of(trace) == "ArrayIndexOutOfBoundsException at Filter$Inner.map(Filter.java:17)"
+
+
+def test_a_message_of_user_code_around_it_is_kept() -> None:
+    trace = """\
+java.lang.IllegalStateException: cannot read the table
+\tat com.example.Filter.open(Filter.java:9)
+Caused by: java.lang.NullPointerException
+\tat com.example.Tables.load(Tables.java:41)
+"""
+    assert reason_of(trace) == (
+        "IllegalStateException: cannot read the table: NullPointerException at"
+        " Tables.load(Tables.java:41)"
+    )
+
+
+def test_a_class_that_is_absent_is_named_as_java_does() -> None:
+    trace = """\
+java.lang.NoClassDefFoundError: lib/Gone
+\tat com.example.Filter.open(Filter.java:9)
+Caused by: java.lang.ClassNotFoundException: lib.Gone
+\tat java.base/java.net.URLClassLoader.findClass(URLClassLoader.java:445)
+"""
+    assert reason_of(trace) == "NoClassDefFoundError: lib/Gone"
+
+
+@pytest.mark.parametrize(
+    ("cause", "passes"),
+    [
+        ("org.apache.flink.runtime.jobmanager.scheduler.NoResourceAvailableException", True),
+        ("java.net.ConnectException: Connection refused", True),
+        ("java.lang.NoClassDefFoundError: lib/Gone", False),
+        ("org.apache.flink.util.StateMigrationException: The new state serializer", False),
+    ],
+)
+def test_missing_slots_and_servers_may_pass(cause: str, *, passes: bool) -> None:
+    trace = f"java.lang.RuntimeException: failed\n\tat a.B.c(B.java:1)\nCaused by: {cause}\n"
+    assert may_pass(trace) is passes

@@ -244,6 +244,7 @@ def test_a_stop_that_ended_unseen_leaves_its_savepoint(service: Service) -> None
     old = running()
     with World.current().lock:
         engine("edge-a").save(old, "0" * 32, "memory:/state/savepoints/A/x")
+        old.stopped = True
         old.end(RunState.FINISHED)
     apply(service, A2)
     assert running().submission.savepoint == "memory:/state/savepoints/A/x"
