@@ -193,7 +193,7 @@ class MemoryEngine:
             job = self._engine.jobs.get(engine_job_id)
             if job is None:
                 return []
-            message = self._engine.crashing.get(job.submission.job_name)
+            message = self._engine.crash_of(job)
             if message is not None and job.state is RunState.RESTARTING:
                 self._engine.crash(job.id, message)
             return list(job.exceptions)

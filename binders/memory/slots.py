@@ -227,8 +227,9 @@ class SlotPool(Faults):
     """An engine. Engines with the same `storage` can read each other's checkpoints; all engines can
     read a savepoint with a target directory. With `hold_starts` jobs stay STARTING, and with
     `hold_savepoints` savepoints stay under way, until `let_go()`. The next `failing_savepoints`
-    savepoints fail. Jobs named in `crashing` fail at their start, with this message, again and
-    again: once more whenever the engine is asked for their exceptions."""
+    savepoints fail. Jobs named in `crashing`, or with an argument in it, fail at their start,
+    with this message, again and again: once more whenever the engine is asked for their
+    exceptions. The sources of those named in `bounded` end as soon as they run."""
 
     world: World
     total: int
@@ -244,6 +245,7 @@ class SlotPool(Faults):
     held: list[tuple[MemoryJob, str, str]] = field(default_factory=list)
     measures: dict[str, JobMeasure] = field(default_factory=dict)
     crashing: dict[str, str] = field(default_factory=dict)
+    bounded: set[str] = field(default_factory=set)
 
     @property
     def free(self) -> int:
@@ -261,10 +263,12 @@ class SlotPool(Faults):
             waits = job.state is RunState.STARTING and not self.hold_starts
             if not waits or job.slots > self.free:
                 continue
-            if job.submission.job_name in self.crashing:
-                self.crash(job.id, self.crashing[job.submission.job_name])
+            if (message := self.crash_of(job)) is not None:
+                self.crash(job.id, message)
             else:
                 job.open()
+                if job.submission.job_name in self.bounded:
+                    self.finish(job.id)
 
     def readable(self, path: str) -> bool:
         """Whether this engine can read the state at `path`."""
@@ -306,6 +310,11 @@ class SlotPool(Faults):
             for path in own:
                 del self.world.saved[path]
             self.schedule()
+
+    def crash_of(self, job: MemoryJob) -> str | None:
+        """Why an incarnation fails at each start; None: it does not."""
+        names = (job.submission.job_name, *job.submission.args)
+        return next((self.crashing[name] for name in names if name in self.crashing), None)
 
     def crash(self, engine_job_id: str, message: str) -> None:
         """Make an incarnation fail so that the engine restarts it."""

@@ -40,7 +40,7 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
     "/jobs",
     query=[
         text("site", "only jobs of this site"),
-        text("state", "only jobs in this state", shapes.JOB_STATES),
+        text("state", "only jobs in this state; `failed` includes `restarting`", shapes.JOB_STATES),
         *paging("job_name"),
     ],
     answers={200: shapes.JOBS},

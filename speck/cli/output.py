@@ -33,6 +33,8 @@ _COLOURS = {
     "blocked": "yellow",
     "warning": "yellow",
     "failed": "red",
+    "restarting": "red",
+    "finished": "green",
     "lost": "red",
     "down": "red",
     "error": "red",
@@ -173,4 +175,4 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
 
 
 def _colour(cell: str) -> Any:
-    return _COLOURS.get(cell, "")
+    return _COLOURS.get(cell.partition(" (")[0], "")

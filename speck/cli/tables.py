@@ -90,6 +90,11 @@ def compositions(heads: list[JsonObject], states: Mapping[str, Mapping[str, int]
     )
 
 
+def _state_of(job: JsonObject) -> str:
+    times = job["failures"]
+    return f"{job['state']} ({times}x)" if times else str(job["state"])
+
+
 def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
     """Jobs with their sites and links."""
     rows = [
@@ -97,7 +102,7 @@ def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
             job["job_name"],
             job["composition"],
             job["site"],
-            job["state"],
+            _state_of(job),
             job["attempt"],
             job["source_topic"],
             job["sink_topic"],

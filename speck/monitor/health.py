@@ -83,7 +83,9 @@ LIMITS = Limits()
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A job that should run: its newest incarnation. With `repair` false its health is only
-    reported, for the reason given by `since`. A `busy` job is being changed, and is not judged."""
+    reported, for the reason given by `since`. A `busy` job is being changed, and is not judged.
+    `repaired`: the incarnation was started by a repair; `unstarted`: it never ran, since it failed,
+    or was refused, and speck has cancelled it."""
 
     scope: str
     job_name: str
@@ -93,6 +95,8 @@ class Watched:
     repair: bool = True
     busy: bool = False
     since: str = ""
+    repaired: bool = True
+    unstarted: bool = False
     key: Key = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -138,8 +142,9 @@ class _Feed:
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What earlier polls showed of a job; `repairs` and `not_before` outlive its incarnations.
-    `waits` says what a repair waits for at the job's site."""
+    """What earlier polls showed of a job; `repairs` and `not_before` outlive an incarnation that is
+    repaired, but no other: what a user starts begins with a clean slate. `waits` says what a repair
+    waits for at the job's site."""
 
     engine_job_id: str
     health: Health
@@ -333,9 +338,9 @@ def _judge(
         return old  # as nearly all are at nearly every poll
     memory = old if old is not None else JobMemory(job.engine_job_id, Health.RUNNING, now)
     if not same:
-        memory = JobMemory(
-            job.engine_job_id, memory.health, now, None, memory.repairs, memory.not_before
-        )
+        memory = JobMemory(job.engine_job_id, memory.health, now)
+        if old is not None and job.repaired:
+            memory = replace(memory, repairs=old.repairs, not_before=old.not_before)
     reason = None
     if health is Health.RUNNING:
         memory = _note_progress(memory, progress, now)
@@ -356,7 +361,10 @@ def _judge_health(job: Watched, view: EngineView | None) -> Health:
     if view is None:
         return Health.UNREACHABLE
     engine_job = view.jobs.get(job.engine_job_id)
-    return Health.LOST if engine_job is None else _HEALTH_OF_STATE[engine_job.state]
+    if engine_job is None:
+        return Health.LOST
+    health = _HEALTH_OF_STATE[engine_job.state]
+    return Health.FAILED if health is Health.ENDED and job.unstarted else health
 
 
 def _note_progress(memory: JobMemory, progress: Progress | None, now: float) -> JobMemory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speck.model.incarnation import Incarnation
 from speck.monitor.health import Health, Key
@@ -11,18 +11,20 @@ from speck.monitor.health import Health, Key
 
 @dataclass(frozen=True, slots=True)
 class JobHealth:
-    """The health of an incarnation, and the reason."""
+    """The health of an incarnation, the reason, and how often it has failed if it is in a crash
+    loop."""
 
     engine_job_id: str
     health: Health
     reason: str | None
+    failures: int = 0
 
     def explain(self, problem: str, *, stalls: bool) -> JobHealth:
         """With a problem of its links as the reason; `stalls`: a job that seems to run does not."""
         stalled = stalls and self.health is Health.RUNNING
         health = Health.STALLED if stalled else self.health
         reason = f"{self.reason}: {problem}" if self.reason else problem
-        return JobHealth(self.engine_job_id, health, reason)
+        return replace(self, health=health, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,3 @@ class HealthBoard:
         """The problems of all jobs that have one, by (scope, name)."""
         return self._problems
 
-    def count_stalled(self) -> int:
-        """How many jobs are stalled."""
-        return sum(job.health is Health.STALLED for job in self._jobs.values())

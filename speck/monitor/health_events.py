@@ -32,13 +32,19 @@ _AMISS = (
 )
 
 
+NOTED_AGAIN_S = 10.0
+"""How often an engine is asked for the failures of a job that it keeps restarting."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Cause:
     """The number of failures that the engine lists for an incarnation (it keeps a limited number),
-    and the newest reason."""
+    and the newest reason, as read at `at`."""
 
+    engine_job_id: str
     failures: int
     reason: str
+    at: float
 
     def __str__(self) -> str:
         if not self.loops:
@@ -68,9 +74,10 @@ class HealthEvents:
         if shown is not None and shown[0] is memory and shown[1] is cause:
             return shown[2]
         reason = memory.reason or (str(cause) if cause else None) or memory.waits
-        loops = cause is not None and cause.loops and memory.health is Health.RUNNING
-        health = Health.RESTARTING if loops else memory.health
-        result = JobHealth(memory.engine_job_id, health, reason)
+        loops = cause is not None and _is_loop(memory, cause)
+        health = Health.RESTARTING if loops and memory.health in _UP else memory.health
+        times = max(cause.failures, memory.repairs) if cause is not None and loops else 0
+        result = JobHealth(memory.engine_job_id, health, reason, times)
         self._shown[key] = memory, cause, result
         return result
 
@@ -106,15 +113,17 @@ class HealthEvents:
             new, old = decision.memory.jobs.get(job.key), before.jobs.get(job.key)
             if new is None or job.busy or (new is old and job.key not in self._causes):
                 continue
-            if self._is_calm(job, new):
+            if self._is_calm(job, new) or self._is_of_former(job, new):
                 self._causes.pop(job.key, None)
             same = old is not None and old.engine_job_id == new.engine_job_id
             begins = new.waits is not None and (old is None or old.waits is None)
             waits = [self._event("job", f"{job.job_name}: {new.waits}", job)] if begins else []
             if same and old is not None and old.health is new.health:
                 batches += waits
+                self._note_cause_again(job, new)
                 continue
-            if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
+            went_back = same and new.health is Health.STARTING  # its engine restarts it
+            if went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
             is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
             left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
@@ -136,9 +145,14 @@ class HealthEvents:
     def _is_calm(self, job: Watched, new: JobMemory) -> bool:
         """Whether the causes of its failures need not be shown any more."""
         cause = self._causes.get(job.key)
-        if new.health is not Health.RUNNING or cause is None or not cause.loops:
+        if new.health is not Health.RUNNING or cause is None or not _is_loop(new, cause):
             return new.health in (Health.RUNNING, Health.UNREACHABLE)
         return self._clock.monotonic() - new.since >= CALM_S
+
+    def _is_of_former(self, job: Watched, new: JobMemory) -> bool:
+        """Whether the cause is that of a former incarnation, which this one does not repair."""
+        cause = self._causes.get(job.key)
+        return cause is not None and cause.engine_job_id != new.engine_job_id and not new.repairs
 
     def _describe_health(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
         """Describe a job's changed health. The next repair is due in `left_s` seconds; None: it is
@@ -180,11 +194,27 @@ class HealthEvents:
             LOG.info("cannot read the exceptions of %s: %s", job.job_name, error)
             return
         if failures:
-            reason = failures[0].reason or failures[0].name
-            self._causes[job.key] = _Cause(len(failures), reason)
+            reason, now = failures[0].reason or failures[0].name, self._clock.monotonic()
+            self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason, now)
+
+    def _note_cause_again(self, job: Watched, new: JobMemory) -> None:
+        """Read the failures of a job that is still being restarted, but not at each poll."""
+        cause = self._causes.get(job.key)
+        is_due = cause is None or self._clock.monotonic() - cause.at >= NOTED_AGAIN_S
+        if new.health is Health.RESTARTING and is_due:
+            self._note_cause(job)
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
         composition = visible_name(job.scope)
         return self._records.event(
             kind, message, site=job.site, job_name=job.job_name, composition=composition
         )
+
+
+def _is_loop(memory: JobMemory, cause: _Cause) -> bool:
+    """Whether a job fails again and again, be it restarted by its engine or repaired by speck."""
+    return cause.loops or memory.repairs > 1
+
+
+_UP = (Health.RUNNING, Health.STARTING, Health.STALLED)
+"""Healths that do not last if the job fails again and again."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.model.observation import BrokerView, EngineView
+from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
 from speck.monitor.health_board import HealthBoard, Losses
 from speck.monitor.health_events import HealthEvents
@@ -64,6 +65,7 @@ class Watch:
         self.sessions = Sessions(records, connections, changes)
         self.links = LinkWatch(records, measured)
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
+        self._finished = FinishedJobs(records, connections, changes)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
         caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
@@ -113,8 +115,8 @@ class Watch:
             self._records.sites(), within_s=self._patience_s, at_once=self._at_once
         )
         now = self._clock.monotonic()
-        jobs = self._jobs.at(engines)
         sites = {site: poll.answer for site, poll in engines.items()}
+        jobs = self._finished.take_out(self._jobs.at(engines), sites)
         numbers = early.result() if early is not None else self._progress.numbers(self._at_once)
         progress = self._progress_of(jobs, sites, numbers, now)
         before = self._memory

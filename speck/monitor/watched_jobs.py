@@ -54,6 +54,7 @@ class WatchedJobs:
         scopes = {scope for (scope, _), _ in incarnations}
         policies = {scope: self._desired_jobs.jobs(scope) for scope in scopes}
         reasons = {scope: self._explain_no_repair(scope) for scope in scopes}
+        repaired = {scope: self._desired_jobs.is_last_change_repair(scope) for scope in scopes}
         for (scope, name), incarnation in incarnations:
             policy = policies[scope].get(name)
             if policy is None or not self._ought_to_run(scope, incarnation):
@@ -79,6 +80,8 @@ class WatchedJobs:
                 repair=repair,
                 busy=busy,
                 since=reason,
+                repaired=repaired[scope],
+                unstarted=incarnation.void,
             )
             self._watched[scope, name] = incarnation, job
             watched_jobs.append(job)

@@ -11,7 +11,7 @@ from speck.clock import Clock
 from speck.errors import NotFoundError
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
-from speck.service.status import StatusViews
+from speck.service.status import StatusViews, is_in_state
 from speck.sites.poll_cache import PATIENCE_S, fresh_for
 from speck.spec.schema import job_from_data
 from speck.store.records import Records
@@ -62,7 +62,7 @@ class JobList:
                 for job in self._some(scope, some, fresh_s, until)
             ]
             for job in sorted(jobs, key=lambda job: str(job["job_name"])):
-                if site in (None, job["site"]) and state in (None, job["state"]):
+                if site in (None, job["site"]) and is_in_state(job, state):
                     yield job
 
     def count_states(self) -> Counter[str]:

@@ -34,19 +34,32 @@ _UNDER_CHANGE = {
 _ENGINE_WORDS = {
     RunState.STARTING: "deploying",
     RunState.RUNNING: "running",
-    RunState.RESTARTING: "stalled",
+    RunState.RESTARTING: "restarting",
     RunState.STOPPING: "stopping",
-    RunState.FINISHED: "stopped",
+    RunState.FINISHED: "finished",
     RunState.CANCELED: "stopped",
     RunState.FAILED: "failed",
 }
-
+_BETTER_WORDS: Mapping[tuple[RunState, Health | None], str] = {
+    (RunState.RUNNING, Health.STALLED): "stalled",
+    (RunState.RUNNING, Health.RESTARTING): "restarting",
+    (RunState.STARTING, Health.RESTARTING): "restarting",
+    (RunState.FINISHED, Health.ENDED): "stopped",  # with a savepoint, at its engine
+}
+"""What the watch knows better than a single answer of the engine."""
 
 _WATCHED_S = 6.0
 """How old polls of several sites may be when there are many: a little more than the watch needs for
 a round."""
 _CHANGES_KEPT = 1000
 """How many changes' errors are kept."""
+
+
+def is_in_state(job: JsonObject, state: str | None) -> bool:
+    """Whether a rendered job is to be listed for a state (None: any): a job that keeps failing is
+    among the failed ones."""
+    states = ("failed", "restarting") if state == "failed" else (state,)
+    return state is None or job["state"] in states
 
 
 class StatusViews:
@@ -77,7 +90,7 @@ class StatusViews:
         `only` of some names. `fresh_s`: looks that old are good here, and always those that are
         for so many sites; they are waited for `until` (monotonic) at most."""
         rendered = []
-        for description, incarnation, state, error, site in self._judge(
+        for description, incarnation, state, error, failures, site in self._judge(
             descriptions, composition, last_change, only, fresh_s, until
         ):
             rendered.append(
@@ -90,6 +103,7 @@ class StatusViews:
                     "engine_job_id": incarnation.engine_job_id if incarnation else None,
                     "attempt": incarnation.attempt if incarnation else None,
                     "error": error,
+                    "failures": failures,
                     **asdict(self._board.losses(description.job_name)),
                 }
             )
@@ -115,8 +129,8 @@ class StatusViews:
         only: Collection[str] | None,
         fresh_s: float,
         until: float | None,
-    ) -> Iterator[tuple[JobDescription, Incarnation | None, str, str | None, str | None]]:
-        """(description, incarnation, state, error, site) of each job; see `jobs`."""
+    ) -> Iterator[tuple[JobDescription, Incarnation | None, str, str | None, int, str | None]]:
+        """(description, incarnation, state, error, failures, site) of each job; see `jobs`."""
         inventory = self._records.deployed.incarnations(composition)
         if only is not None:
             descriptions = {name: descriptions[name] for name in only if name in descriptions}
@@ -153,6 +167,7 @@ class StatusViews:
                 errors.get(name)
                 or (health.reason if health else None)
                 or self._board.link_problem(composition, name),
+                health.failures if health else 0,
                 incarnation.job.site if incarnation else site,
             )
 
@@ -199,7 +214,12 @@ class StatusViews:
             operations = self._errors_of(last_change) if last_change is not None else []
         silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
         errors: dict[str, str] = {}
-        for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
+        for state in (
+            "running",
+            "skipped",
+            "failed",
+            "blocked",
+        ):  # the later the nearer to the cause
             errors |= {
                 str(o["job_name"]): str(o["error"])
                 for o in operations
@@ -241,7 +261,10 @@ def _state(
         if incarnation is None:
             return "stopped" if description.state is DesiredState.STOPPED else "pending"
     if incarnation.ended:
-        return "failed" if name in errors else "stopped"
+        ended = "finished" if incarnation.finished else "stopped"
+        return "failed" if name in errors else ended
+    if incarnation.void:
+        return "failed"
     poll = polls.get(incarnation.job.site)
     if poll is None or poll.answer is None:
         return "unreachable"
@@ -250,10 +273,10 @@ def _state(
         return "running"  # the poll may be older than its start, which speck has observed
     if observed is None:
         return "failed" if name in errors and not incarnation.confirmed else "lost"
-    amiss = (Health.STALLED, Health.RESTARTING)
-    if observed.state is RunState.RUNNING and health is not None and health.health in amiss:
-        return "stalled"
-    return _ENGINE_WORDS[observed.state]
+    return (
+        _BETTER_WORDS.get((observed.state, health.health if health else None))
+        or (_ENGINE_WORDS[observed.state])
+    )
 
 
 def _site_state(engine: Poll[EngineView] | None, broker: Poll[str] | None) -> str:

@@ -56,6 +56,9 @@ class Bench(Protocol):
     def folder(self) -> str:
         """A folder of its own for a savepoint."""
 
+    def bounded(self) -> tuple[str, ...]:
+        """The arguments of a job whose sources end soon."""
+
 
 class MemoryBench:
     slots = 8
@@ -78,6 +81,10 @@ class MemoryBench:
     def folder(self) -> str:
         return f"shared:/{uuid4().hex}"
 
+    def bounded(self) -> tuple[str, ...]:
+        self.world.engine("http://site:8081").bounded.add("trial")
+        return ()
+
 
 class FlinkBench:
     def __init__(self, server: FlinkServer, jar: Path) -> None:
@@ -96,6 +103,9 @@ class FlinkBench:
 
     def folder(self) -> str:
         return f"file://{self.server.state_dir}/{uuid4().hex}"
+
+    def bounded(self) -> tuple[str, ...]:
+        return ("--records", "20")
 
 
 class SimulatedBench:
@@ -119,6 +129,9 @@ class SimulatedBench:
 
     def folder(self) -> str:
         return f"file:///state/{uuid4().hex}"
+
+    def bounded(self) -> tuple[str, ...]:
+        pytest.skip("its jobs run until they are stopped")
 
 
 @pytest.fixture(scope="session")
@@ -298,7 +311,7 @@ def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: Stream
     nobody = uuid4().hex
     assert engine.status(nobody) is None
     assert engine.exceptions(nobody) == []
-    for ask in (engine.newest_state, engine.job_plan, engine.metrics):
+    for ask in (engine.newest_state, engine.job_plan, engine.metrics, engine.has_finished):
         with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
             ask(nobody)
 
@@ -367,6 +380,20 @@ def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
     newest = engine.newest_state(job)
     assert newest is not None
     assert (newest.path, newest.is_savepoint) == (progress.location, True)
+
+
+def test_a_job_whose_sources_end_has_finished_and_one_that_is_stopped_has_not(
+    bench: Bench, engine: StreamEngine
+) -> None:
+    job = run(engine, submission(bench))
+    assert not engine.has_finished(job)
+    stop(bench, engine, job)
+    assert not engine.has_finished(job)
+
+    bounded = submission(bench, *bench.bounded())
+    engine.submit(bounded)
+    becomes(engine, bounded.engine_job_id, RunState.FINISHED)
+    assert engine.has_finished(bounded.engine_job_id)
 
 
 def test_a_job_goes_on_from_a_savepoint(bench: Bench, engine: StreamEngine) -> None:

@@ -8,6 +8,8 @@ import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
+import org.apache.flink.configuration.CheckpointingOptions;
+import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.state.FunctionInitializationContext;
 import org.apache.flink.runtime.state.FunctionSnapshotContext;
 import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
@@ -22,8 +24,11 @@ import org.apache.flink.util.Collector;
  *
  * <p>Compiles against Flink 1.20 and 2.x, and ignores arguments that it does not know. Switches:
  * {@code --fail-main}, {@code --fail-after} (in main, once the job is submitted), {@code --exit},
- * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed).
- * With a value: {@code --hold-main} (a file: main waits as long as it exists), {@code --job-name}, {@code --records} (then it finishes), {@code --count-uid},
+ * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed),
+ * {@code --fail-null} (in main, without a message), {@code --fail-open} (a class is absent),
+ * {@code --catch} (main catches all that execute() throws), {@code --second} (two pipelines).
+ * With a value: {@code --hold-main} (a file: main waits as long as it exists), {@code --job-name}, {@code --records} (then it
+ * finishes), {@code --count-uid}, {@code --parallelism}, {@code --checkpoints} (a folder),
  * {@code --hold-snapshot} (a file: snapshots last as long as it exists), {@code --hold-open} (a
  * file: operators open when it is gone).
  */
@@ -35,6 +40,9 @@ public final class TrialJob {
         if (args.contains("--fail-main")) {
             throw new IllegalStateException("cannot read the trial table");
         }
+        if (args.contains("--fail-null")) {
+            throw new NullPointerException();
+        }
         hold(value(args, "--hold-main", ""));
         if (args.contains("--exit")) {
             System.exit(3);
@@ -42,6 +50,39 @@ public final class TrialJob {
         long records = Long.parseLong(value(args, "--records", "" + Long.MAX_VALUE));
         String uid = value(args, "--count-uid", "count");
         StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment();
+        setUp(env, args);
+        build(env, args, records, uid);
+        try {
+            env.execute(value(args, "--job-name", "trial"));
+        } catch (Throwable thrown) {
+            if (!args.contains("--catch")) {
+                throw thrown;
+            }
+        }
+        if (args.contains("--second")) {
+            build(env, args, records, uid);
+            env.execute("second");
+        }
+        if (args.contains("--fail-after")) {
+            throw new IllegalStateException("cannot say goodbye");
+        }
+    }
+
+    private static void setUp(StreamExecutionEnvironment env, List<String> args) {
+        int parallelism = Integer.parseInt(value(args, "--parallelism", "0"));
+        if (parallelism > 0) {
+            env.setParallelism(parallelism);
+        }
+        String folder = value(args, "--checkpoints", "");
+        if (!folder.isEmpty()) {
+            Configuration configuration = new Configuration();
+            configuration.set(CheckpointingOptions.CHECKPOINTS_DIRECTORY, folder);
+            env.configure(configuration);
+        }
+    }
+
+    private static void build(
+            StreamExecutionEnvironment env, List<String> args, long records, String uid) {
         DataStream<Long> numbers =
                 env.fromSource(
                                 new NumberSequenceSource(1, records),
@@ -59,10 +100,6 @@ public final class TrialJob {
                             .name("count");
         }
         numbers.sinkTo(new DiscardingSink<>()).uid("nothing").name("nothing");
-        env.execute(value(args, "--job-name", "trial"));
-        if (args.contains("--fail-after")) {
-            throw new IllegalStateException("cannot say goodbye");
-        }
     }
 
     private static String value(List<String> args, String name, String otherwise) {
@@ -86,6 +123,7 @@ public final class TrialJob {
             implements CheckpointedFunction {
         private final boolean failTask;
         private final boolean failClose;
+        private final boolean failOpen;
         private final String holdSnapshot;
         private final String holdOpen;
         private transient ValueState<Long> count;
@@ -93,6 +131,7 @@ public final class TrialJob {
         Count(List<String> args) {
             failTask = args.contains("--fail-task");
             failClose = args.contains("--fail-close");
+            failOpen = args.contains("--fail-open");
             holdSnapshot = value(args, "--hold-snapshot", "");
             holdOpen = value(args, "--hold-open", "");
         }
@@ -100,6 +139,9 @@ public final class TrialJob {
         @Override
         public void open(OpenContext context) throws Exception {
             hold(holdOpen);
+            if (failOpen) {
+                throw new NoClassDefFoundError("lib/Gone");
+            }
             count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Long.class));
         }
 

@@ -23,11 +23,13 @@ JOB_STATES = (
     "pending",
     "deploying",
     "running",
+    "restarting",
     "stalled",
     "updating",
     "moving",
     "stopping",
     "stopped",
+    "finished",
     "failed",
     "unreachable",
     "lost",
@@ -62,6 +64,7 @@ class JobShape(Shape):
     engine_job_id = nullable_text()
     attempt = integer("numbers the incarnations", allow_none=True)
     error = nullable_text()
+    failures = integer("how often it has failed, if it is in a crash loop; otherwise 0")
     records_left_out = integer(
         "how many records it has left out since the service started: no broker would take them"
     )

@@ -18,7 +18,7 @@ _ENGINES = ("job_name", "composition", "revision", "site", "state", "engine_job_
 
 @click.command()
 @click.option("--site", shell_complete=names_of("sites"), help="Only jobs of this site.")
-@click.option("--state", help="Only jobs in this state, e.g. running or failed.")
+@click.option("--state", help="Only jobs in this state; failed: those that keep failing, too.")
 @add_connection_options
 @add_output_option
 def jobs(site: str | None, state: str | None) -> None:

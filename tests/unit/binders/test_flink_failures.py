@@ -93,7 +93,10 @@ NO_SAVEPOINT = submission_failed(
             "RestHandlerException: Job could not be found.",
         ),
         ("Unable to load requested file /nope.", "Unable to load requested file /nope."),
-        ("java.lang.NullPointerException\n\tat a.B.c(B.java:1)", "NullPointerException at B.c(B.java:1)"),
+        (
+            "java.lang.NullPointerException\n\tat a.B.c(B.java:1)",
+            "NullPointerException at B.c(B.java:1)",
+        ),
         ("", "the engine gave no reason"),
     ],
 )

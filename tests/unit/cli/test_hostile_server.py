@@ -244,6 +244,7 @@ COMMANDS = [
                         "site",
                         "state",
                         "attempt",
+                        "failures",
                         "records_left_out",
                         "records_lost",
                         "sessions_lost",

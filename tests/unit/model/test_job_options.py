@@ -73,6 +73,7 @@ def test_the_api_shows_them() -> None:
         "engine_job_id": None,
         "attempt": None,
         "error": None,
+        "failures": 0,
         "records_left_out": 0,
         "records_lost": 0,
         "sessions_lost": 0,

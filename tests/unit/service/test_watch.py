@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
+from binders.memory.slots import MemoryJob
 from speck.clock import SystemClock
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
@@ -20,6 +21,7 @@ from speck.monitor.health_events import CALM_S
 from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.store.desired_state import DesiredJobs
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew
 from tests.waiting import wait_for
@@ -260,7 +262,6 @@ def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched
     assert str(watched.job("A")["error"]).startswith("no checkpoint completed for ")
     [event] = watched.events("job")
     assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
-    assert watched.service.board.count_stalled() == 1
 
 
 def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watched) -> None:
@@ -271,7 +272,7 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     running.state = RunState.RESTARTING
 
     watched.look()
-    assert watched.job("A")["state"] == "stalled"
+    assert watched.job("A")["state"] == "restarting"
     assert watched.job("A")["error"] == "no such sensor"
     running.state = RunState.RUNNING
     watched.look()
@@ -295,7 +296,9 @@ def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
         running.state = RunState.RUNNING
         watched.look()
 
-    assert watched.job("A")["state"] == "stalled"
+    assert watched.job("A")["state"] == "restarting"
+    assert watched.job("A")["failures"] == 3
+    assert [it["job_name"] for it in watched.service.jobs.all(state="failed")] == ["A"]
     assert watched.job("A")["error"] == (
         "it fails again and again (3 failures are listed): no sensor 2"
     )
@@ -303,6 +306,67 @@ def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
     watched.look()
     assert watched.job("A")["state"] == "running"
     assert watched.job("A")["error"] is None
+
+
+def test_a_fixed_version_is_not_blamed_for_the_former_one(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    pool = engine("edge-a")
+    running = pool.jobs[incarnation(watched, "A")]
+    for _ in range(3):
+        pool.crash(running.id, "cannot read the record")
+        watched.look()
+        running.state = RunState.RUNNING
+        watched.look()
+    assert watched.job("A")["state"] == "restarting"
+
+    deploy(watched, job_body("A", args=["--fixed"]))
+
+    job = watched.job("A")
+    assert (job["state"], job["error"], job["failures"]) == ("running", None, 0)
+
+
+def test_a_job_that_is_repaired_again_and_again_is_in_a_crash_loop(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DesiredJobs, "is_last_change_repair", lambda *_: True)
+    deploy(watched, job_body("A"))
+    records, pool = watched.service.records, engine("edge-a")
+    for attempt in (2, 3, 4):
+        old = records.incarnation("c", "A")
+        assert old is not None
+        pool.fail(old.engine_job_id, "no such sensor")
+        watched.look(after=20)
+        again = replace(old, attempt=attempt, engine_job_id=f"{attempt}" * 32)
+        records.write(records.put_incarnation("c", again))
+        pool.jobs[again.engine_job_id] = MemoryJob(
+            pool,
+            replace(pool.jobs[old.engine_job_id].submission, engine_job_id=again.engine_job_id),
+            None,
+        )
+        pool.schedule()
+        watched.look(after=1)
+        watched.look(after=1)
+
+    job = watched.job("A")
+    assert (job["state"], job["failures"], job["error"]) == ("restarting", 3, "no such sensor")
+    watched.look(after=CALM_S)
+    watched.look()
+    assert watched.job("A")["state"] == "running"
+
+
+def test_a_job_that_goes_back_to_its_start_has_failed(watched: Watched) -> None:
+    """A poll may miss the moment at which its engine restarts it."""
+    deploy(watched, job_body("A"))
+    pool = engine("edge-a")
+    running = pool.jobs[incarnation(watched, "A")]
+    for _ in range(2):
+        pool.crash(running.id, "cannot read the record")
+        running.state = RunState.STARTING
+        watched.look()
+        running.state = RunState.RUNNING
+        watched.look()
+
+    assert watched.job("A")["state"] == "restarting"
 
 
 def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Watched) -> None:
@@ -363,7 +427,10 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     assert watched.repairs == [("c", frozenset())]
 
 
-def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watched) -> None:
+def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DesiredJobs, "is_last_change_repair", lambda *_: True)
     deploy(watched, job_body("A"))
     old = watched.service.records.incarnation("c", "A")
     assert old is not None
