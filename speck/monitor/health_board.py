@@ -90,4 +90,3 @@ class HealthBoard:
     def link_problems(self) -> Mapping[Key, str]:
         """The problems of all jobs that have one, by (scope, name)."""
         return self._problems
-
