@@ -23,65 +23,108 @@ REPORT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class LinkReport:
-    """What the connector of one incarnation reports: records left out since no broker would take
-    them, records lost as a setting allows, and why it cannot read or write now (None: it can)."""
+class Counts:
+    """Records of the sink that were left out since no broker would take them, and those lost as a
+    setting allows; and messages that the source has dropped since they found no room."""
 
     left_out: int = 0
     lost: int = 0
+    dropped: int = 0
+
+    def grown_since(self, last: Counts) -> Counts:
+        """How much the counters have grown: they begin at 0 again when their task is started
+        again."""
+        return Counts(
+            _grown(last.left_out, self.left_out),
+            _grown(last.lost, self.lost),
+            _grown(last.dropped, self.dropped),
+        )
+
+    def plus(self, other: Counts) -> Counts:
+        """The sums."""
+        return Counts(
+            self.left_out + other.left_out,
+            self.lost + other.lost,
+            self.dropped + other.dropped,
+        )
+
+
+def _grown(last: int, count: int) -> int:
+    return count - last if count >= last else count
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What the connector of one incarnation reports: `measured` at its engine, `announced` at the
+    brokers of its links (None: nothing), and why it cannot read or write now (None: it can).
+
+    Both have the same counters. What is announced is retained: an incarnation finds there what the
+    one before it has counted, until it announces something itself.
+    """
+
+    measured: Counts | None = None
+    announced: Counts | None = None
     problem: str | None = None
 
 
-def merge_reports(
-    measure: LinkMeasure | None, sent: Sent | None, taken: Taken | None
-) -> LinkReport:
-    """Merge what an engine and what brokers report of one incarnation.
-
-    They have the same counters, of which one may be older. The engine's word on a problem is newer
-    than a retained message, which stays when its sink has ended.
-    """
-    left_out, lost, dropped, problem = 0, 0, 0, None
-    if sent is not None:
-        left_out, lost, problem = sent.left_out, sent.lost, sent.problem
-    if taken is not None:
-        dropped = taken.dropped
+def make_report(measure: LinkMeasure | None, sent: Sent | None, taken: Taken | None) -> LinkReport:
+    """Combine what an engine and what brokers report. The engine's word on a problem is newer than
+    a retained message, which stays when its sink has ended."""
+    measured = announced = problem = None
+    if sent is not None or taken is not None:
+        dropped = taken.dropped if taken else 0
+        announced = Counts(sent.left_out, sent.lost, dropped) if sent else Counts(0, 0, dropped)
+        problem = sent.problem if sent else None
     if measure is not None:
-        left_out, lost = max(left_out, measure.left_out), max(lost, measure.lost)
-        dropped, problem = max(dropped, measure.dropped), measure.problem
-    return LinkReport(left_out, lost + dropped, problem)
+        measured = Counts(measure.left_out, measure.lost, measure.dropped)
+        problem = measure.problem
+    return LinkReport(measured, announced, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A series of counts from one source: the last, and how much they have grown in all."""
+
+    last: Counts = Counts()
+    total: Counts = Counts()
+
+    def update(self, counts: Counts | None, *, anew: bool = False) -> _Series:
+        """With the newest counts; `anew`: they are those of another incarnation."""
+        if counts is None:
+            return self
+        grown = counts.grown_since(Counts() if anew else self.last)
+        return _Series(counts, self.total.plus(grown))
 
 
 @dataclass(frozen=True, slots=True)
 class JobLinks:
-    """What is known of a job's links: totals over its incarnations since the service started, and
-    the present problem since `since`. `reported_*` is what events have said."""
+    """What is known of a job's links: the present problem since `since`, and totals over all
+    incarnations since the service started. `reported` is what events have said."""
 
     engine_job_id: str
-    last: LinkReport
-    left_out: int = 0
-    lost: int = 0
+    problem: str | None = None
     since: float = 0.0
-    reported_left_out: int = 0
-    reported_lost: int = 0
+    measured: _Series = _Series()
+    announced: _Series = _Series()
+    reported: Counts = Counts()
     reported_at: float = float("-inf")
     is_problem_reported: bool = False
 
     @property
-    def problem(self) -> str | None:
-        """Why the job cannot read or write now."""
-        return self.last.problem
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is left to report, as long as nothing changes."""
-        said = self.left_out == self.reported_left_out and self.lost == self.reported_lost
-        return said and self.problem is None and not self.is_problem_reported
+    def losses(self) -> Counts:
+        """The totals: either source may have missed something."""
+        one, other = self.measured.total, self.announced.total
+        return Counts(
+            max(one.left_out, other.left_out),
+            max(one.lost, other.lost),
+            max(one.dropped, other.dropped),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LinkNews:
-    """Something to report of a job: `kind` is left_out or lost (`count` records), problem or
-    solved."""
+    """Something to report of a job: `kind` is left_out, lost or dropped (`count` records), problem
+    or solved."""
 
     kind: str
     job_name: str
@@ -103,9 +146,10 @@ class ReportMemory:
 
 
 def judge_reports(
-    now: float, reports: Mapping[Key, tuple[str, LinkReport]], before: ReportMemory
+    now: float, reports: Mapping[Key, tuple[str, LinkReport | None]], before: ReportMemory
 ) -> ReportMemory:
-    """Compare the reports of this poll, by job with its engine job id, with earlier ones.
+    """Compare the reports of this poll, by job with its engine job id, with earlier ones; None: the
+    incarnation has ended.
 
     A job that is not in `reports` is forgotten. What was counted before the service started is part
     of the totals, and not reported again.
@@ -115,46 +159,42 @@ def judge_reports(
     known = before.jobs or {}
     for key, (engine_job_id, report) in reports.items():
         old = known.get(key)
-        if (
-            old is not None
-            and old.is_quiet
-            and (engine_job_id, report) == (old.engine_job_id, old.last)
-        ):
-            jobs[key] = old  # as nearly all are at nearly every poll
+        if report is None:
+            if old is not None:  # its next incarnation goes on with the totals
+                jobs[key] = replace(old, problem=None, is_problem_reported=False)
             continue
-        new = _count(now, engine_job_id, report, old)
+        new = _update(now, engine_job_id, report, old)
         if before.jobs is None:
-            new = replace(new, reported_left_out=new.left_out, reported_lost=new.lost)
+            new = replace(new, reported=new.losses)
         jobs[key] = _report(now, key, new, news)
     return ReportMemory(jobs, tuple(news))
 
 
-def _count(now: float, engine_job_id: str, report: LinkReport, old: JobLinks | None) -> JobLinks:
-    if old is None:
-        return JobLinks(engine_job_id, report, report.left_out, report.lost, now)
-    last = old.last if old.engine_job_id == engine_job_id else LinkReport()
-    begins = (report.problem is None) != (old.problem is None)
+def _update(now: float, engine_job_id: str, report: LinkReport, old: JobLinks | None) -> JobLinks:
+    known = old or JobLinks(engine_job_id)
+    another = known.engine_job_id != engine_job_id
+    begins = (report.problem is None) != (known.problem is None)
     return replace(
-        old,
+        known,
         engine_job_id=engine_job_id,
-        last=report,
-        left_out=old.left_out + _grown(last.left_out, report.left_out),
-        lost=old.lost + _grown(last.lost, report.lost),
-        since=now if begins else old.since,
+        problem=report.problem,
+        since=now if begins else known.since,
+        measured=known.measured.update(report.measured, anew=another),
+        announced=known.announced.update(report.announced),
     )
-
-
-def _grown(last: int, count: int) -> int:
-    """How much a counter has grown, which begins at 0 again when its task is started again."""
-    return count - last if count >= last else count
 
 
 def _report(now: float, key: Key, job: JobLinks, news: list[LinkNews]) -> JobLinks:
     scope, name = key
-    grown = {"left_out": job.left_out - job.reported_left_out, "lost": job.lost - job.reported_lost}
-    if any(grown.values()) and now - job.reported_at >= REPORT_S:
-        news += [LinkNews(kind, name, scope, count) for kind, count in grown.items() if count]
-        job = replace(job, reported_left_out=job.left_out, reported_lost=job.lost, reported_at=now)
+    losses = job.losses
+    if losses != job.reported and now - job.reported_at >= REPORT_S:
+        for kind, count in (
+            ("left_out", losses.left_out - job.reported.left_out),
+            ("lost", losses.lost - job.reported.lost),
+            ("dropped", losses.dropped - job.reported.dropped),
+        ):
+            news += [LinkNews(kind, name, scope, count)] if count else []
+        job = replace(job, reported=losses, reported_at=now)
     if job.problem is not None and not job.is_problem_reported and now - job.since >= LASTING_S:
         news.append(LinkNews("problem", name, scope, problem=job.problem))
         return replace(job, is_problem_reported=True)

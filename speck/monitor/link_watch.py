@@ -18,7 +18,7 @@ from speck.monitor.link_reports import (
     LinkReport,
     ReportMemory,
     judge_reports,
-    merge_reports,
+    make_report,
 )
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -45,11 +45,14 @@ class LinkWatch:
         self._views |= {site: poll.answer for site, poll in polls.items()}
         incarnations = self._records.all_incarnations()
         reports = {
-            key: (incarnation.engine_job_id, self._read(key, incarnation))
+            key: (
+                incarnation.engine_job_id,
+                None if incarnation.ended else self._read(key, incarnation),
+            )
             for key, incarnation in incarnations.items()
-            if not incarnation.ended
         }
-        self._client_ids = {key: self._client_ids[key] for key in reports}
+        known = self._client_ids
+        self._client_ids = {key: known[key] for key in reports if key in known}
         self.memory = judge_reports(now, reports, self.memory)
         events: Batch = {}
         for item in self.memory.news:
@@ -85,7 +88,7 @@ class LinkWatch:
         sink_view, source_view = self._views.get(job.sink_site), self._views.get(job.source_site)
         sent = sink_view.find_sent(job.sink.topic, sink) if sink_view else None
         taken = source_view.taken.get(source) if source_view else None
-        return merge_reports(self._measured(incarnation), sent, taken)
+        return make_report(self._measured(incarnation), sent, taken)
 
     def _name_clients(self, incarnation: Incarnation) -> tuple[str, str]:
         job, installation = incarnation.job, self._records.installation
@@ -106,6 +109,8 @@ def describe(news: LinkNews) -> str:
             )
         case "lost":
             return f"{news.job_name} lost {records}, as its delivery or its rewiring allows"
+        case "dropped":
+            return f"{news.job_name} dropped {records} at QoS 0: more came than it takes"
         case "problem":
             return f"{news.job_name}: {news.problem}"
         case _:

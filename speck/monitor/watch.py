@@ -15,6 +15,7 @@ from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
 from speck.monitor.health_board import HealthBoard, Losses
 from speck.monitor.health_events import HealthEvents
+from speck.monitor.link_reports import Counts
 from speck.monitor.link_watch import LinkWatch, Measured
 from speck.monitor.progress import ProgressPolls
 from speck.monitor.repairs import Repairer, Repairs
@@ -163,18 +164,16 @@ class Watch:
         self._board.publish(jobs, lost, self._count_losses(), problems)
 
     def _count_losses(self) -> dict[str, Losses]:
-        """By the names of the jobs that have lost anything. What a reader has dropped is missing,
-        too, unless its producer does not number messages."""
+        """By the names of the jobs that have lost anything."""
         sessions, missing = self.sessions.lost_sessions.count_by_job(), self.sessions.missing
-        of_links = {name: links for (_, name), links in (self.links.memory.jobs or {}).items()}
+        jobs = self.links.memory.jobs or {}
+        of_links = {name: links.losses for (_, name), links in jobs.items()}
         losses = {}
         for name in sessions.keys() | missing.keys() | of_links.keys():
-            links = of_links.get(name)
-            each = Losses(
-                links.left_out if links else 0,
-                (links.lost if links else 0) + missing.get(name, 0),
-                sessions.get(name, 0),
-            )
+            links = of_links.get(name, Counts())
+            # what a source has dropped is missing, too, if its producer numbers messages
+            lost = links.lost + max(links.dropped, missing.get(name, 0))
+            each = Losses(links.left_out, lost, sessions.get(name, 0))
             if each != Losses():
                 losses[name] = each
         return losses

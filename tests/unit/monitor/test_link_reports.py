@@ -7,10 +7,11 @@ from speck.model.observation import Sent, Taken
 from speck.monitor.link_reports import (
     LASTING_S,
     REPORT_S,
+    Counts,
     LinkReport,
     ReportMemory,
     judge_reports,
-    merge_reports,
+    make_report,
 )
 
 KEY = ("demo", "A")
@@ -23,43 +24,72 @@ class Reports:
     def __init__(self) -> None:
         self.memory = judge_reports(0.0, {}, ReportMemory())
 
-    def poll(self, now: float, report: LinkReport, job_id: str = "1") -> list[tuple[str, int]]:
+    def poll(
+        self, now: float, report: LinkReport | None, job_id: str = "1"
+    ) -> list[tuple[str, int]]:
         self.memory = judge_reports(now, {KEY: (job_id, report)}, self.memory)
         return [(news.kind, news.count) for news in self.memory.news]
 
-    def totals(self) -> tuple[int, int]:
+    def totals(self) -> Counts:
         assert self.memory.jobs is not None
-        job = self.memory.jobs[KEY]
-        return job.left_out, job.lost
+        return self.memory.jobs[KEY].losses
+
+
+def measured(left_out: int = 0, lost: int = 0) -> LinkReport:
+    return LinkReport(measured=Counts(left_out, lost))
+
+
+def announced(left_out: int = 0, lost: int = 0) -> LinkReport:
+    return LinkReport(announced=Counts(left_out, lost))
 
 
 def test_the_first_loss_is_reported_at_once_and_later_ones_once_a_minute() -> None:
     reports = Reports()
     assert reports.poll(1, LinkReport()) == []
-    assert reports.poll(2, LinkReport(left_out=1)) == [("left_out", 1)]
-    assert reports.poll(3, LinkReport(left_out=4, lost=2)) == []
-    assert reports.poll(2 + REPORT_S, LinkReport(left_out=4, lost=2)) == [
-        ("left_out", 3),
-        ("lost", 2),
-    ]
-    assert reports.poll(3 + REPORT_S, LinkReport(left_out=4, lost=2)) == []
-    assert reports.totals() == (4, 2)
+    assert reports.poll(2, measured(1)) == [("left_out", 1)]
+    assert reports.poll(3, measured(4, 2)) == []
+    assert reports.poll(2 + REPORT_S, measured(4, 2)) == [("left_out", 3), ("lost", 2)]
+    assert reports.poll(3 + REPORT_S, measured(4, 2)) == []
+    assert reports.totals() == Counts(4, 2)
 
 
 def test_totals_go_on_over_restarts_of_tasks_and_over_incarnations() -> None:
     reports = Reports()
-    reports.poll(1, LinkReport(left_out=5))
-    reports.poll(2, LinkReport(left_out=2))  # the task began to count again
-    assert reports.totals() == (7, 0)
-    reports.poll(3, LinkReport(left_out=2), "2")  # another incarnation has as many
-    assert reports.totals() == (9, 0)
+    reports.poll(1, measured(5))
+    reports.poll(2, measured(2))  # the task began to count again
+    assert reports.totals() == Counts(7)
+    reports.poll(3, None)  # it was stopped
+    assert reports.totals() == Counts(7)
+    reports.poll(4, measured(2), "2")  # another incarnation has as many
+    assert reports.totals() == Counts(9)
+
+
+def test_what_the_incarnation_before_has_announced_is_not_counted_twice() -> None:
+    reports = Reports()
+    reports.poll(1, LinkReport(Counts(5), Counts(5)))
+    reports.poll(2, None)
+    reports.poll(3, announced(5), "2")  # still retained
+    reports.poll(4, LinkReport(Counts(0), Counts(5)), "2")
+    assert reports.totals() == Counts(5)
+    reports.poll(5, LinkReport(Counts(1), Counts(1)), "2")
+    assert reports.totals() == Counts(6)
+
+
+def test_a_source_that_is_silent_for_a_while_misses_nothing() -> None:
+    reports = Reports()
+    reports.poll(1, LinkReport(Counts(1), Counts(1)))
+    reports.poll(2, announced(3))
+    reports.poll(3, LinkReport(None, None))
+    reports.poll(4, LinkReport(Counts(4), Counts(3)))
+    assert reports.totals() == Counts(4)
 
 
 def test_what_was_lost_before_the_service_started_is_counted_and_not_reported() -> None:
-    memory = judge_reports(0, {KEY: ("1", LinkReport(left_out=5))}, ReportMemory())
+    memory = judge_reports(0, {KEY: ("1", measured(5))}, ReportMemory())
     assert memory.news == ()
-    assert memory.jobs is not None and memory.jobs[KEY].left_out == 5
-    later = judge_reports(99, {KEY: ("1", LinkReport(left_out=6))}, memory)
+    assert memory.jobs is not None
+    assert memory.jobs[KEY].losses == Counts(5)
+    later = judge_reports(99, {KEY: ("1", measured(6))}, memory)
     assert [news.count for news in later.news] == [1]
 
 
@@ -73,6 +103,14 @@ def test_a_problem_is_reported_once_it_lasts_and_once_it_is_solved() -> None:
     assert reports.poll(4 + LASTING_S, LinkReport()) == []
 
 
+def test_a_job_that_is_stopped_with_a_problem_does_not_write_again() -> None:
+    reports = Reports()
+    reports.poll(1, LinkReport(problem=REFUSED))
+    reports.poll(1 + LASTING_S, LinkReport(problem=REFUSED))
+    assert reports.poll(2 + LASTING_S, None) == []
+    assert reports.poll(3 + LASTING_S, LinkReport(), "2") == []
+
+
 def test_a_problem_that_passes_is_not_reported() -> None:
     reports = Reports()
     reports.poll(1, LinkReport(problem=REFUSED))
@@ -84,8 +122,12 @@ def test_a_problem_that_passes_is_not_reported() -> None:
 def test_the_same_counters_are_read_from_brokers_and_engines() -> None:
     sent = Sent("p", 1, 7, left_out=3, lost=1, problem="as of the last announcement")
     taken = Taken(1, {}, dropped=4)
-    assert merge_reports(None, sent, taken) == LinkReport(3, 5, "as of the last announcement")
+    brokers = make_report(None, sent, taken)
+    assert brokers == LinkReport(None, Counts(3, 1, 4), "as of the last announcement")
     engine = LinkMeasure(None, left_out=2, lost=2, dropped=5)
-    assert merge_reports(engine, sent, taken) == LinkReport(3, 7, None)
-    assert merge_reports(LinkMeasure("no login"), None, None) == LinkReport(problem="no login")
-    assert merge_reports(None, None, None) == LinkReport()
+    assert make_report(engine, sent, taken) == LinkReport(Counts(2, 2, 5), Counts(3, 1, 4), None)
+    assert make_report(None, None, taken) == LinkReport(None, Counts(0, 0, 4))
+    assert make_report(LinkMeasure("no login"), None, None) == LinkReport(
+        Counts(), None, "no login"
+    )
+    assert make_report(None, None, None) == LinkReport()

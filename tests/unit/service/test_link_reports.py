@@ -103,6 +103,31 @@ def test_losses_are_counted_in_jobs_and_events(watched: Watched) -> None:
     assert messages[2] == "A lost 4 records, as its delivery or its rewiring allows"
 
 
+def test_what_a_reader_drops_is_counted_once_though_it_is_missing_too(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    report(watched, dropped=3)
+    watched.watch.sessions.missing["A"] = 2
+    watched.look()
+    assert watched.job("A")["records_lost"] == 3
+    watched.watch.sessions.missing["A"] = 5
+    watched.look()
+    assert watched.job("A")["records_lost"] == 5
+    assert watched.events("job") == ["A dropped 3 records at QoS 0: more came than it takes"]
+
+
+def test_the_losses_of_a_job_go_on_over_its_incarnations(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    report(watched, left_out=2)
+    announce(watched, left_out=2)
+    watched.look()
+    deploy(watched, job_body("A", state="stopped"))
+    assert watched.job("A")["records_left_out"] == 2
+    deploy(watched, job_body("A"))
+    report(watched, left_out=1)
+    watched.look()
+    assert watched.job("A")["records_left_out"] == 3
+
+
 def test_a_start_that_is_refused_says_why(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
