@@ -1,4 +1,4 @@
-"""Names, and what JSON is in Python."""
+"""Names, texts in messages, and what JSON is in Python."""
 
 from __future__ import annotations
 
@@ -14,6 +14,19 @@ _NAME = re.compile(NAME_PATTERN)
 def is_name(text: str) -> bool:
     """Whether `text` may name a site, job, composition or token."""
     return _NAME.fullmatch(text) is not None
+
+
+_MOST_SHOWN = 80
+
+
+def cut(text: str) -> str:
+    """`text`, shortened for a message or a table: a topic may have 64 KiB."""
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def show(text: str) -> str:
+    """`text` in quotes, shortened for a message."""
+    return repr(cut(text))
 
 
 JsonObject = dict[str, Any]

@@ -12,8 +12,8 @@ from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
 from speck.errors import MOST_PROBLEMS, suggest
-from speck.model.site import normalise_address
-from speck.model.values import is_name
+from speck.model.site import AddressError, SecretsInAddressError, normalise_address
+from speck.model.values import is_name, show
 from speck.spec.expansion import text_bytes
 
 MAX_TOPIC_BYTES = 65_535
@@ -32,7 +32,6 @@ NULL = "must not be null; leave the field out"
 _CLASS = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 _ARTIFACT = re.compile(r"artifact:[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ADDRESS = re.compile(r"(https?|tcp|ssl)://([\w.-]+|\[[0-9a-f:.]+(%\w+)?\]):\d+(/[^\s]*)?")
 
 
 class ListOf(fields.List[Any]):
@@ -112,18 +111,17 @@ class EngineAddress(Text):
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
             normalised = normalise_address(text)
-        except ValueError as exc:
-            if " must hold no " in str(exc):  # the message must not repeat a password
-                raise ValidationError(_NO_SECRETS) from exc
-            raise ValidationError(self._fault(text)) from exc
-        if not _ADDRESS.fullmatch(normalised) or not normalised.startswith(
-            tuple(f"{scheme}://" for scheme in self.schemes)
-        ):
+        except SecretsInAddressError as error:  # the message must not repeat a password
+            raise ValidationError(_NO_SECRETS) from error
+        except AddressError as error:
+            raise ValidationError(self._fault(text, error.reason)) from error
+        if not normalised.startswith(tuple(f"{scheme}://" for scheme in self.schemes)):
             raise ValidationError(self._fault(text))
         return text
 
-    def _fault(self, text: str) -> str:
-        return f"{show(text)} is not an address like {self.example}"
+    def _fault(self, text: str, reason: str | None = None) -> str:
+        why = f": {reason}" if reason else ""
+        return f"{show(text)} is not an address like {self.example}{why}"
 
 
 class BrokerAddress(EngineAddress):
@@ -135,7 +133,7 @@ class BrokerAddress(EngineAddress):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         if normalise_address(text).count("/") > 2:
-            raise ValidationError(self._fault(text))
+            raise ValidationError(self._fault(text, "the address of a broker has no path"))
         return text
 
 
@@ -290,8 +288,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def show(text: str) -> str:
-    """Return `text` in quotes, shortened for a message."""
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -25,8 +25,15 @@ def test_a_mapped_address_is_the_ipv4_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pi", "edge-a.local", "1.2.3.4.5", "127.0.0.256", "08.1", "0x.1", "a.1"]
+    "name", ["1.2.3.4.5", "127.0.0.256", "08.1", "0x.1", "a.1", "08", "0x123456789"]
 )
+def test_what_ends_in_a_number_is_an_ip_address_or_nothing(name: str) -> None:
+    assert read_ip(name) is None
+    with pytest.raises(ValueError, match=r"no IPv4 address|begins with a letter"):
+        normalise_host(name)
+
+
+@pytest.mark.parametrize("name", ["pi", "edge-a.local", "3com", "a--b.example"])
 def test_a_name_is_no_ip_address(name: str) -> None:
     assert read_ip(name) is None
     assert normalise_host(name.upper() + ".") == name

@@ -209,11 +209,13 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         ),
         (
             {"source_broker": "tcp://x/path"},
-            "source_broker: 'tcp://x/path' is not an address like tcp://host:1883",
+            "source_broker: 'tcp://x/path' is not an address like tcp://host:1883:"
+            " the address of a broker has no path",
         ),
         (
             {"source_broker": "tcp://x:99999"},
-            "source_broker: 'tcp://x:99999' is not an address like tcp://host:1883",
+            "source_broker: 'tcp://x:99999' is not an address like tcp://host:1883:"
+            " a port is a number from 1 to 65535",
         ),
         (
             {"source_broker": "tcp://me:secret@x"},

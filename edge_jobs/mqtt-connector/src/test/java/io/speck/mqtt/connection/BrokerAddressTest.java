@@ -5,6 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Locale;
 import org.junit.jupiter.api.Test;
 
@@ -15,6 +18,15 @@ class BrokerAddressTest {
             assertEquals(delivery, Delivery.parse(delivery.name().toLowerCase(Locale.ROOT)));
         }
         assertThrows(IllegalArgumentException.class, () -> Delivery.parse("twice"));
+    }
+
+    /** The control plane's test reads the same table: what it accepts is accepted here. */
+    @Test
+    void whatTheControlPlaneAcceptsIsAccepted() throws IOException {
+        for (String line : Files.readAllLines(Path.of("src/test/resources/addresses.txt"))) {
+            String normalised = line.substring(line.indexOf(' ') + 1);
+            assertEquals(normalised, BrokerAddress.parse(normalised).toString());
+        }
     }
 
     @Test
