@@ -18,6 +18,7 @@ from binders.mqtt.connection import (
     Connection,
     LostError,
     Session,
+    TopicRefusedError,
     UnsupportedVersionError,
 )
 from binders.mqtt.poll import KeptConnection, Poll
@@ -27,12 +28,13 @@ from speck.model.batches import Record, read_records
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
+from speck.model.topics import size_fault
+from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
 
 log = logging.getLogger(__name__)
 
 SESSION_EXPIRY_S = 30 * 24 * 3600
-_LONGEST_TOPIC = 65535 - 256  # a session is announced below a prefix, with its client id behind it
 
 LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
@@ -131,11 +133,15 @@ class MqttBroker:
 
         The session ends as the connection begins. If its reader reconnects at once under the same
         client id, the broker ends this connection; then the messages are sent on another one.
+
+        A topic that the broker does not take has no announcements, and prevents no release.
         """
-        _check_topic(topic)
         messages = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
         messages |= {bookkeeping.session_topic(topic, client_id): b""}
-        messages |= _clearing_messages(client_id)
+        if _topic_fault(topic) is not None:
+            messages.clear()
+        numbers = _clearing_messages(client_id)
+        messages |= numbers
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
         with self._open(Session(client_id, lingers=self._version == V311)) as connection:
             try:
@@ -143,15 +149,28 @@ class MqttBroker:
                 return
             except LostError as error:
                 log.info("%s; publishing on another connection", error)
+            except TopicRefusedError as error:
+                log.info("%s; clearing the numbers of %s only", error, client_id)
+                messages = numbers
         with self._open(_visitor()) as connection:
             connection.publish_all(messages, retain=True)
 
     def announce(self, topic: str, *, readers: bool) -> None:
-        """Announce to sinks whether the link has readers."""
-        _check_topic(topic)
+        """Announce to sinks whether the link has readers. A topic that the broker does not take
+        has none."""
+        if readers:
+            _check_topic(topic)
+        elif _topic_fault(topic) is not None:
+            return
         with self._open(_visitor()) as connection:
             payload = b"some" if readers else b"none"
-            connection.publish(bookkeeping.READERS + topic, payload, retain=True)
+            try:
+                connection.publish(bookkeeping.READERS + topic, payload, retain=True)
+                return
+            except TopicRefusedError as error:
+                if readers:
+                    raise
+                log.info("%s; the link has no readers", error)
 
     def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
         """Read which sessions are announced and tell the sinks on one connection, that is, of one
@@ -362,5 +381,11 @@ def _capabilities(version: int) -> frozenset[BrokerCapability]:
 
 
 def _check_topic(topic: str) -> None:
-    if not topic or any(c in topic for c in "+#\0") or len(topic.encode()) > _LONGEST_TOPIC:
-        raise BrokerRefusedError(f"cannot use {topic!r} as a link's topic: no plain MQTT topic")
+    if fault := _topic_fault(topic):
+        raise BrokerRefusedError(f"cannot use {show(topic)} as a link's topic: it {fault}")
+
+
+def _topic_fault(topic: str) -> str | None:
+    if not topic or any(c in topic for c in "+#\0"):
+        return "is no plain MQTT topic"
+    return size_fault(topic)

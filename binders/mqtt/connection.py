@@ -39,6 +39,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.model.values import cut, show
 from speck.sites.credentials import Credentials, tls_context
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,12 @@ ReasonCode.names = {
         "Packet too large": [PacketTypes.CONNACK, PacketTypes.DISCONNECT, PacketTypes.PUBACK]
     },
 }
+_BAD_TOPIC = frozenset({0x81, 0x82, 0x8F, 0x90})
+"""Malformed packet (so Mosquitto calls a topic of too many levels), protocol error, filter or name
+invalid."""
+_REFUSALS = _BAD_TOPIC | {0x83, 0x87, 0x93, 0x94, _TOO_LARGE, 0x99, 0x9A, 0x9B, 0x9E, 0xA1, 0xA2}
+"""Reasons of a DISCONNECT that the same request meets again; the others are the broker's state, or
+another client's doing."""
 _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
 KEEPALIVE_S = 60
 _LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
@@ -68,6 +75,11 @@ unless configured otherwise."""
 
 class UnsupportedVersionError(BrokerRefusedError):
     """The broker does not speak the requested MQTT version."""
+
+
+class TopicRefusedError(BrokerRefusedError):
+    """The broker does not take a topic of this form: it has too many levels or bytes, say. So
+    nothing of that topic is there."""
 
 
 class LostError(UnreachableError):
@@ -133,7 +145,7 @@ class Connection:
         self._is_accepted = False
         self._is_eager = eager
         self._failure: str | None = None
-        self._is_refused = False
+        self._failure_kind: type[SpeckError] = LostError
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
@@ -216,12 +228,13 @@ class Connection:
     def await_suback(self, mid: int, *topics: str) -> None:
         """Wait until the broker has answered. Raises BrokerRefusedError if it refused one of the
         topics, which are the first of the subscription."""
-        what = "subscribe to " + ", ".join(topics)
+        what = "subscribe to " + ", ".join(map(cut, topics))
         self.wait(lambda: mid in self._subacks, what)
         for topic, code in zip(topics, self._subacks.pop(mid), strict=False):
             if code.is_failure:
-                raise BrokerRefusedError(
-                    f"cannot subscribe to {topic} at {self.address}: the broker says"
+                kind = TopicRefusedError if code.value in _BAD_TOPIC else BrokerRefusedError
+                raise kind(
+                    f"cannot subscribe to {cut(topic)} at {self.address}: the broker says"
                     f" {str(code)!r}; let its user read that topic"
                 )
 
@@ -269,12 +282,12 @@ class Connection:
             self._on_request()
             return mid
         except ValueError as error:
-            raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
+            raise TopicRefusedError(f"cannot publish to {show(topic)}: {error}") from error
 
     def await_puback(self, mid: int, topic: str) -> bool:
         """Wait until the broker has acknowledged the message. Raises BrokerRefusedError if it
         refused it. False if it reports that the topic has no subscribers."""
-        self.wait(lambda: mid in self._pubacks, f"publish to {topic}")
+        self.wait(lambda: mid in self._pubacks, f"publish to {cut(topic)}")
         return self._check_puback(mid, topic)
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
@@ -285,8 +298,7 @@ class Connection:
     def _drive(self, done: Callable[[], bool], what: str) -> None:
         while not done():
             if self._failure is not None:
-                kind = BrokerRefusedError if self._is_refused else LostError
-                raise kind(f"cannot {what} at {self.address}: {self._failure}")
+                raise self._failure_kind(f"cannot {what} at {self.address}: {self._failure}")
             remaining = self.deadline - time.monotonic()
             if remaining <= 0:
                 raise NoAnswerError(f"cannot {what} at {self.address}: no answer in time")
@@ -468,7 +480,7 @@ class Connection:
 
     def _end(self, why: str) -> None:
         self.drop()
-        self._failure, self._is_refused = why, True
+        self._failure, self._failure_kind = why, BrokerRefusedError
 
     def _check_puback(self, mid: int, topic: str) -> bool:
         code = self._pubacks.pop(mid)
@@ -476,8 +488,9 @@ class Connection:
             mend = "let its user write that topic"
             if code.value == _TOO_LARGE:
                 mend = "raise its message_size_limit, or send smaller messages"
-            raise BrokerRefusedError(
-                f"cannot publish to {topic} at {self.address}: the broker says {str(code)!r};"
+            kind = TopicRefusedError if code.value in _BAD_TOPIC else BrokerRefusedError
+            raise kind(
+                f"cannot publish to {cut(topic)} at {self.address}: the broker says {str(code)!r};"
                 f" {mend}"
             )
         return code.value != _NO_SUBSCRIBERS
@@ -504,7 +517,11 @@ class Connection:
     ) -> None:
         if flags.is_disconnect_packet_from_server:
             self._failure = f"the broker ended the connection: {reason}"
-            self._is_refused = reason.value in (0x87, 0x95)  # not authorised, packet too large
+            if reason.value in _BAD_TOPIC:
+                self._failure += "; it may not take topics of so many levels or bytes"
+                self._failure_kind = TopicRefusedError
+            elif reason.value in _REFUSALS:
+                self._failure_kind = BrokerRefusedError
         else:
             self._failure = "the connection was lost"
 

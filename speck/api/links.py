@@ -13,8 +13,9 @@ from speck.api.context import occupying, service
 from speck.api.requests import Query, document, mapping, seconds, text, whole
 from speck.api.routes import JSON, Routes
 from speck.errors import ForbiddenError, InvalidError, Problem
+from speck.model.topics import topic_fault
+from speck.model.values import show
 from speck.service.links import MOST_RECORDS, MOST_S
-from speck.spec.fields import topic_fault
 
 FIELDS = ("site", "topic", "records")
 
@@ -69,8 +70,8 @@ def _judge(act: str, site: str, topic: str) -> None:
     allowed = reach()
     if not allowed.has_link(site, topic):
         raise ForbiddenError(
-            f"cannot {act} topic {topic!r} at {site!r} with token {allowed.token!r}: it is outside"
-            " the token's scopes; one that is limited to compositions needs a scope of topics, too"
+            f"cannot {act} topic {show(topic)} at {site!r} with token {allowed.token!r}: it is"
+            " outside the token's scopes; one limited to compositions needs a scope of topics, too"
         )
 
 

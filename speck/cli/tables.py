@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from speck.cli.output import Grid
-from speck.model.values import JsonObject
+from speck.model.values import JsonObject, cut
 
 
 def restored(report: JsonObject | None) -> list[str | Grid]:
@@ -104,8 +104,8 @@ def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
             job["site"],
             _state_of(job),
             job["attempt"],
-            job["source_topic"],
-            job["sink_topic"],
+            cut(job["source_topic"]),
+            cut(job["sink_topic"]),
             job["records_left_out"],
             job["records_lost"],
             job["sessions_lost"],

@@ -18,6 +18,7 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.model.queue import DroppedQueue
+from speck.model.values import cut
 
 
 class Action(StrEnum):
@@ -100,7 +101,7 @@ class Reserve:
     fresh: bool = False
 
     def __str__(self) -> str:
-        return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
+        return f"reserve {self.site}/{cut(self.link.topic)} for {self.job_name or self.client_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,9 @@ class HandOver:
     former_job: str
 
     def __str__(self) -> str:
-        return f"handover {self.site}/{self.link.topic} from {self.former_job} to {self.job_name}"
+        return (
+            f"handover {self.site}/{cut(self.link.topic)} from {self.former_job} to {self.job_name}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class Drain:
     lossy: bool = False
 
     def __str__(self) -> str:
-        return f"drain {self.site}/{self.link.topic} for {self.job_name}"
+        return f"drain {self.site}/{cut(self.link.topic)} for {self.job_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +353,7 @@ class Release:
     sinks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"release {self.site}/{self.link.topic} of {self.job_name or self.client_id}"
+        return f"release {self.site}/{cut(self.link.topic)} of {self.job_name or self.client_id}"
 
 
 @dataclass(frozen=True, slots=True)

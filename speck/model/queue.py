@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView
+from speck.model.values import cut
 
 
 class Count(StrEnum):
@@ -50,7 +51,7 @@ class DroppedQueue:
 
     def __str__(self) -> str:
         return (
-            f"drops the queue of {self.reader} at {self.site}/{self.topic} ({self.size}):"
+            f"drops the queue of {self.reader} at {self.site}/{cut(self.topic)} ({self.size}):"
             f" {self.why}"
         )
 

@@ -20,8 +20,9 @@ _MOST_SHOWN = 80
 
 
 def cut(text: str) -> str:
-    """`text`, shortened for a message or a table: a topic may have 64 KiB."""
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+    """`text`, shortened for a message or a table: a topic may have 64 KiB. Its end is kept, in
+    which long names differ."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 33]}...{text[-30:]}"
 
 
 def show(text: str) -> str:

@@ -21,6 +21,7 @@ from speck.model.change import ChangeState
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
+from speck.model.values import cut
 from speck.monitor.released_sessions import ReleasedSessions
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
@@ -236,9 +237,9 @@ class LostSessions:
 
     def _report_loss(self, scope: str, session: Session) -> None:
         message = (
-            f"the session of {session.reader} at {session.site}/{session.link.topic} was lost and"
-            " is reserved again; messages that waited in it are sent again only by sinks that keep"
-            " what they sent"
+            f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} was lost"
+            " and is reserved again; messages that waited in it are sent again only by sinks that"
+            " keep what they sent"
         )
         self._records.write(
             self._records.event(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from speck.deploy.changes import Changes
 from speck.model.composition import visible_name
 from speck.model.observation import BrokerView
+from speck.model.values import cut
 from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
 from speck.monitor.lost_sessions import LostSessions
 from speck.sites.connections import Connections
@@ -106,14 +107,14 @@ class Sessions:
                 )
             case "lost" if reader is not None:
                 return (
-                    f"messages lost on link {site}/{reader.topic}: {item.count} of"
+                    f"messages lost on link {site}/{cut(reader.topic)}: {item.count} of"
                     f" {item.producer}, missing at {reader.client_id}"
                 )
             case "filling" if reader is not None:
                 limit = limits.get(site, QUEUE_LIMIT)
                 return (
                     f"{item.count} messages wait for {reader.job_name or reader.client_id} at"
-                    f" {site}/{reader.topic}: the broker drops what comes past {limit}"
+                    f" {site}/{cut(reader.topic)}: the broker drops what comes past {limit}"
                 )
             case _:
                 return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from speck.model.values import JsonObject
+from speck.model.values import JsonObject, cut
 from speck.placement.figures import describe_duration, describe_rate, describe_size
 
 LOW = "low"
@@ -85,7 +85,7 @@ def _list_effects(placement: JsonObject) -> Iterator[str]:
     if today["max_rate"] is not None or proposed["max_rate"] is not None:
         yield f"highest rate: {_describe_max_rate(today)} → {_describe_max_rate(proposed)}"
     for link in placement["rewired"]:
-        yield f"topic {link['topic']}: broker of {link['from']} → {link['to']}"
+        yield f"topic {cut(link['topic'])}: broker of {link['from']} → {link['to']}"
     if placement["restarted"]:
         yield f"restarted, since their topics move: {', '.join(placement['restarted'])}"
 

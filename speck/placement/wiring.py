@@ -14,6 +14,7 @@ from speck.errors import InvalidError
 from speck.model.composition import CompositionDescription, Port
 from speck.model.job import DesiredState, JobDescription
 from speck.model.site import Site, normalise_address
+from speck.model.values import cut
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +25,7 @@ class At:
     topic: str
 
     def __str__(self) -> str:
-        return f"{self.topic} at {self.site}"
+        return f"{cut(self.topic)} at {self.site}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from speck.model.composition import (
     visible_name,
 )
 from speck.model.plan import Plan
-from speck.model.values import SPECK, JsonObject
+from speck.model.values import SPECK, JsonObject, cut
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
@@ -402,7 +402,7 @@ class Compositions:
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             for queue in prepared.plan.queues:
-                place = f"{queue.reader} at {queue.site}/{queue.topic} ({queue.size})"
+                place = f"{queue.reader} at {queue.site}/{cut(queue.topic)} ({queue.size})"
                 message = f"the repair of {title(name)} keeps the queue of {place}: {queue.why}"
                 about = {"composition": visible_name(name), "site": queue.site}
                 accepted |= self._records.event("change", message, change=change.id, **about)

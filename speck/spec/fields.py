@@ -13,10 +13,10 @@ from marshmallow.validate import Range
 
 from speck.errors import MOST_PROBLEMS, suggest
 from speck.model.site import AddressError, SecretsInAddressError, normalise_address
+from speck.model.topics import MAX_TOPIC_BYTES, topic_fault
 from speck.model.values import is_name, show
 from speck.spec.expansion import text_bytes
 
-MAX_TOPIC_BYTES = 65_535
 MAX_TEXT_BYTES = 4_096
 """Of a text that has no limit of its own: the longest path of a file has so many."""
 MAX_ARGUMENTS = 1_000
@@ -261,25 +261,6 @@ class Labels(fields.Dict):
         if faults:
             raise ValidationError(faults)
         return dict(value)
-
-
-def topic_fault(topic: str) -> str | None:
-    """Return why `topic` cannot be the topic of a link, or None if it can."""
-    if not topic:
-        return "must not be empty"
-    if topic == "$share" or topic.startswith("$share/"):
-        return "must not begin with $share: sharing would split a job's input"
-    if topic.startswith("$"):
-        return "must not begin with $: such topics belong to the broker"
-    if "+" in topic or "#" in topic:
-        return f"{show(topic)} holds a wildcard (+ or #); name one topic"
-    if _CONTROL.search(topic):
-        return "must hold no control characters"
-    if topic.startswith("speck/"):
-        return "must not lie below speck/: such topics belong to speck"
-    if len(topic.encode("utf-8", "surrogatepass")) > MAX_TOPIC_BYTES:
-        return f"must be at most {MAX_TOPIC_BYTES} bytes of UTF-8"
-    return None
 
 
 def _is_unicode(text: str) -> bool:

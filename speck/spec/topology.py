@@ -19,7 +19,8 @@ from speck.model.composition import Composition, CompositionDescription, Port
 from speck.model.job import JobDescription
 from speck.model.link import Link
 from speck.model.site import normalise_address
-from speck.model.values import JsonObject
+from speck.model.topics import difference_between, look_of
+from speck.model.values import JsonObject, show
 from speck.spec.expansion import text_bytes
 
 MAX_EDGES = 250_000
@@ -308,6 +309,10 @@ class Graph:
             ),
             *self._end_warnings("no job reads the input", inputs - read),
             *self._end_warnings("no job writes the output", outputs - written),
+            *self._look_alike_warnings(
+                {link for link, _ in unwritten} | (outputs - written),
+                {link for link, _ in unread} | (inputs - read),
+            ),
         ]
 
     def _end_warnings(self, fault: str, links: Set[Link]) -> Iterable[str]:
@@ -315,6 +320,18 @@ class Graph:
             yield f"{fault} {self._topic(link)}"
         if len(links) > MOST_PROBLEMS:
             yield f"{fault}: {len(links) - MOST_PROBLEMS} more"
+
+    def _look_alike_warnings(self, unwritten: Set[Link], unread: Set[Link]) -> Iterable[str]:
+        """What is read but not written, and looks like what is written but not read."""
+        by_look = {look_of(link.topic): link for link in sorted(unread)}
+        for link in sorted(unwritten)[:MOST_PROBLEMS]:
+            other = by_look.get(look_of(link.topic))
+            if other is not None and other.topic != link.topic:
+                yield (
+                    f"{self._topic(link)}, which is read, and {self._topic(other)}, which is"
+                    f" written, look alike, but {difference_between(link.topic, other.topic)}:"
+                    " to brokers they are two topics"
+                )
 
     def _open_link_warnings(
         self, missing: str, present: str, links: list[tuple[Link, list[Node]]], hint: str
@@ -332,7 +349,7 @@ class Graph:
             )
 
     def _topic(self, link: Link) -> str:
-        return f"topic {link.topic!r} on {self.sites.get(link.broker, link.broker)}"
+        return f"topic {show(link.topic)} on {self.sites.get(link.broker, link.broker)}"
 
     @staticmethod
     def _open_links(

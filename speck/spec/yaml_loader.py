@@ -2,7 +2,8 @@
 
 YAML is built from libyaml's event stream, never by a constructor, so that no tag can create
 an object and every limit is enforced before memory is used. Differences from common YAML
-readers: no anchors, aliases, tags or second document; no duplicate keys; keys are always text;
+readers: no anchors, aliases, tags or second document (empty ones do not count); no duplicate keys;
+keys are always text; escaped surrogate pairs are one character, as in JSON;
 only `true` and `false` are booleans; whole numbers are plain decimals (`010`, `0x1f`, `1_000`,
 `12:30:45` and `NO` stay text); only `null`, `~` and an empty value are null.
 """
@@ -13,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ import yaml
 
 from speck.errors import InvalidError, Problem
 from speck.spec.json_size import has_more_values
+from speck.spec.pasted_text import describe_ruler, find_ruler, holds_ruler, join_surrogates
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
@@ -92,24 +95,46 @@ def _line_of(lines: _Lines, path: str) -> int:
 
 
 def load(text: bytes | str, limits: Limits = _USUAL) -> Document:
-    """Read one YAML document; for an empty one `data` is None.
+    """Read one YAML document; for an empty one `data` is None. JSON is YAML, also where a YAML
+    parser does not take it (tabs between values, say).
 
     Raises InvalidError with status 400, with the place of every fault.
     """
     source = _decode(text, limits)
+    try:
+        builder = _build(source, limits)
+    except (yaml.YAMLError, ValueError) as exc:
+        if source.lstrip().startswith(("{", "[")):
+            with suppress(InvalidError):
+                return load_json(source, limits)
+        raise _refusal([_problem_of(exc, source)]) from exc
+    if builder.problems:
+        raise _refusal(builder.problems)
+    if isinstance(builder.data, str) and (problem := find_ruler(source)):
+        raise _refusal([problem])
+    return Document(builder.data, builder.lines)
+
+
+def _problem_of(error: Exception, source: str) -> Problem:
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Problem("", f"not valid YAML: {_first_line(error)}")
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark is not None else None
+    message = f"not valid YAML: {error.problem or error}"
+    return find_ruler(source, line) or Problem("", message, line)
+
+
+def _build(source: str, limits: Limits) -> _Builder:
     builder = _Builder(limits.nodes_in(len(source)))
     try:
         for event in yaml.parse(source, Loader=_Loader):
             builder.take(event)
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        line = mark.line + 1 if mark is not None else None
-        raise _refusal([Problem("", f"not valid YAML: {exc.problem or exc}", line)]) from exc
-    except (yaml.YAMLError, ValueError) as exc:
-        raise _refusal([Problem("", f"not valid YAML: {_first_line(exc)}")]) from exc
-    if builder.problems:
-        raise _refusal(builder.problems)
-    return Document(builder.data, builder.lines)
+    except yaml.MarkedYAMLError:
+        joined = join_surrogates(source, 4 * limits.nodes_in(len(source)), _Loader)
+        if joined == source:
+            raise
+        return _build(joined, limits)
+    return builder
 
 
 def load_json(text: bytes | str, limits: Limits = _USUAL) -> Document:
@@ -130,7 +155,8 @@ def load_json(text: bytes | str, limits: Limits = _USUAL) -> Document:
             parse_float=_finite,
         )
     except json.JSONDecodeError as exc:
-        raise _refusal([Problem("", f"not valid JSON: {exc.msg}", exc.lineno)]) from exc
+        problem = Problem("", f"not valid JSON: {exc.msg}", exc.lineno)
+        raise _refusal([find_ruler(source, exc.lineno) or problem]) from exc
     except RecursionError as exc:
         raise _refusal([Problem("", _too_deep())]) from exc
     except ValueError as exc:
@@ -173,6 +199,12 @@ def _too_deep() -> str:
     return f"nested deeper than {MAX_DEPTH} levels"
 
 
+def _is_empty(event: Any) -> bool:
+    """Whether a document holds nothing, as behind a `---` at the end of a file."""
+    is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.style
+    return is_plain and event.value == "" and event.anchor is None
+
+
 def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
 
@@ -206,7 +238,8 @@ class _Frame:
 
 
 class _Builder:
-    """Turns YAML events into plain data and lines, and collects problems."""
+    """Turns YAML events into plain data and lines, and collects problems. Empty documents (a `---`
+    at the end, say) are left out."""
 
     def __init__(self, most_nodes: int) -> None:
         self.data: Any = None
@@ -215,30 +248,43 @@ class _Builder:
         self._frames: list[_Frame] = []
         self._most_nodes = most_nodes
         self._nodes = 0
-        self._documents = 0
+        self._has_document = False
+        self._document_line = 1
 
     def take(self, event: Any) -> None:
         """Process one event; raises InvalidError at once if a limit is exceeded."""
         if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                message = "a second document; send one only"
-                raise _refusal([Problem("", message, _line(event))])
+            self._document_line = _line(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self._frames.pop()
         elif isinstance(event, yaml.NodeEvent):
+            self._count(_line(event))
+            if not self._frames:
+                if _is_empty(event):
+                    return
+                self._begin_document()
             self._node(event, _line(event))
 
-    def _node(self, event: Any, line: int) -> None:
+    def _count(self, line: int) -> None:
         self._nodes += 1
         if self._nodes > self._most_nodes:
             raise _refusal([Problem("", _too_many(self._most_nodes), line)])
+
+    def _begin_document(self) -> None:
+        if self._has_document:
+            message = "a second document; send one only"
+            raise _refusal([*self.problems, Problem("", message, self._document_line)])
+        self._has_document = True
+
+    def _node(self, event: Any, line: int) -> None:
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event, line)
             return
         self._check_anchor_and_tag(event, line)
         if isinstance(event, yaml.ScalarEvent):
+            if holds_ruler(event):
+                self._problem(self._path(), describe_ruler("----"), line)
             self._place(_scalar(event.value) if event.implicit[0] else event.value, line)
         elif isinstance(event, yaml.AliasEvent):
             self._place(None, line)

@@ -19,10 +19,12 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
-from binders.mqtt.connection import Connection, Session
+from binders.mqtt.connection import Connection, Session, TopicRefusedError
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
+from speck.model import topics
+from speck.model.topics import MAX_TOPIC_LEVELS, topic_fault
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 from tests.old_protocol import only_3_1_1
@@ -723,3 +725,63 @@ def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
         ) as connection:
             connection.subscribe("$SYS/broker/clients/total")
             connection.wait(lambda: payloads[-1:] == [b"1"], "see one client only")
+
+
+# -- topics that a broker does not take ----------------------------------------------------
+
+
+def name_levels(count: int) -> str:
+    return "/".join(["t"] * count)
+
+
+def test_the_deepest_topic_that_is_accepted_works_in_all_its_derived_forms(tmp_path: Path) -> None:
+    topic = name_levels(MAX_TOPIC_LEVELS)
+    assert topic_fault(topic) is None
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        assert broker.reserve("speck-1-reader", topic) is False
+        assert broker.confirm_sessions(topic, ["speck-1-reader"])
+        assert broker.publish(topic, [b"1"]) == 0
+        assert broker.view().readers == {topic: True}
+        broker.release("speck-1-reader", topic, last_reader=True)
+        assert broker.view().sessions == frozenset()
+
+
+def test_a_disconnect_with_a_reason_is_a_refusal(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server, connect(server.address, Session("a")) as connection:
+        with pytest.raises(TopicRefusedError, match=r"Protocol error.*levels") as refusal:
+            connection.publish(name_levels(205), b"1")
+        assert len(str(refusal.value)) < 300
+
+
+def test_a_session_of_a_refused_topic_can_be_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker may take fewer levels than speck allows; here speck allows more."""
+    monkeypatch.setattr(topics, "MAX_TOPIC_LEVELS", 1000)
+    topic = name_levels(205)
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        with connect(server.address, Session("job")) as connection:
+            connection.publish("speck/taken/reader", b'{"v":1,"checkpoint":1}', retain=True)
+        with pytest.raises(BrokerRefusedError, match=r"cannot subscribe to t/t/.*Malformed"):
+            broker.reserve("reader", topic)
+
+        broker.announce(topic, readers=False)
+        broker.release("reader", topic, last_reader=True)
+
+        assert broker.view().taken == {}
+        session = Session("reader", clean=False, expiry_s=0)
+        with connect(server.address, session) as connection:
+            assert not connection.session_present
+
+
+def test_nothing_of_a_topic_is_released_that_no_broker_takes(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        for topic in (name_levels(205), "t" * 65_535, "a/#"):
+            broker.announce(topic, readers=False)
+            broker.release("reader", topic, last_reader=True)
+            with pytest.raises(BrokerRefusedError, match="as a link's topic") as refusal:
+                broker.reserve("reader", topic)
+            assert len(str(refusal.value)) < 300

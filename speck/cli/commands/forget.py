@@ -14,6 +14,7 @@ from speck.cli.options import (
     names_of,
     output,
 )
+from speck.model.values import cut
 
 
 @click.group(cls=HelpfulGroup)
@@ -52,7 +53,8 @@ def _describe(record: dict[str, Any]) -> list[str]:
         for job in left["engine_jobs"]
     ]
     lines += [
-        f"left: session {session['client_id']} on {clean(session['topic'])} at {session['site']}"
+        f"left: session {session['client_id']} on {clean(cut(session['topic']))}"
+        f" at {session['site']}"
         for session in left["sessions"]
     ]
     lines += [f"left: artifact {sha256}" for sha256 in left["artifacts"]]

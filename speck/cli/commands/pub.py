@@ -14,6 +14,7 @@ import click
 
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.model.values import cut
 
 _AT_ONCE = 500
 _SLICE_S = 0.2
@@ -139,6 +140,6 @@ def _show(site: str, topic: str, sent: int, unread: int) -> None:
     if not output().table:
         output().show({"site": site, "topic": topic, "sent": sent, "unread": unread})
         return
-    say(f"sent {sent} record{'s' if sent != 1 else ''} to {site}/{topic}")
+    say(f"sent {sent} record{'s' if sent != 1 else ''} to {site}/{cut(topic)}")
     if unread:
-        warn(f"{unread} of them found no reader on {topic} at {site}, and are lost")
+        warn(f"{unread} of them found no reader on {cut(topic)} at {site}, and are lost")

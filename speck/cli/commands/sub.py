@@ -10,7 +10,7 @@ import click
 
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
-from speck.model.values import JsonObject
+from speck.model.values import JsonObject, cut
 
 if TYPE_CHECKING:
     from speck.model.batches import Record
@@ -90,7 +90,7 @@ def _follow(
             shape = render_record(record)
             click.echo(_line(shape, stamps=stamps) if output().table else to_json(shape))
 
-    say(f"reading {site}/{topic}; Ctrl-C ends")
+    say(f"reading {site}/{cut(topic)}; Ctrl-C ends")
     open_direct(site, credentials).tap(topic, show, go_on)
 
 

@@ -13,6 +13,7 @@ from speck.errors import PermanentError, SpeckError, UnreachableError
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView, RunState, Sent, merge_taken
 from speck.model.plan import Drain
+from speck.model.values import cut
 from speck.store.tables import Batch
 
 
@@ -80,7 +81,7 @@ class Draining:
                 f"{lag} messages and takes no more" if is_known else "messages that are not counted"
             )
             raise PermanentError(
-                f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
+                f"cannot drain {operation.site}/{cut(operation.link.topic)}: {operation.job_name}"
                 f" has not taken {what}; see `speck job {operation.job_name}`, or apply with"
                 " --drop-queues to drop them"
             )
@@ -127,8 +128,8 @@ class Draining:
         if state is None or state.terminal:
             what = state or f"not known to {operation.reader_site} any more"
             raise PermanentError(
-                f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name} is"
-                f" {what}; apply again"
+                f"cannot drain {operation.site}/{cut(operation.link.topic)}: {operation.job_name}"
+                f" is {what}; apply again"
             )
 
     def _update_owed(self, view: BrokerView) -> dict[tuple[str, int], int]:

@@ -14,6 +14,7 @@ from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
 from speck.model.queue import count_unread
+from speck.model.values import cut
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
@@ -88,7 +89,7 @@ def _refuse_to_drop(context: Context, operation: Release, view: BrokerView) -> N
     size = "messages may wait" if operation.abandons is None else f"{count} {unread} messages wait"
     raise PermanentError(
         f"cannot end the session of {operation.job_name or operation.client_id} on"
-        f" {operation.site}/{operation.link.topic}: {size} in it, and nobody takes them; the"
+        f" {operation.site}/{cut(operation.link.topic)}: {size} in it, and nobody takes them; the"
         " session is kept. Use --drop-queues to drop them"
     )
 
@@ -102,7 +103,7 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     if new is None or old is None:
         lost_reader = operation.job_name if new is None else operation.former_job
         raise PermanentError(
-            f"cannot hand over {operation.site}/{operation.link.topic} from"
+            f"cannot hand over {operation.site}/{cut(operation.link.topic)} from"
             f" {operation.former_job} to {operation.job_name}: the session of {lost_reader} is"
             " gone; apply again"
         )

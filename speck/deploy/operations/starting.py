@@ -21,6 +21,7 @@ from speck.errors import (
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
 from speck.model.plan import Start
+from speck.model.values import cut
 from speck.store.tables import Batch
 
 
@@ -92,7 +93,7 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     )
     raise PermanentError(
         f"cannot start {job.job_name}: the broker of {job.source_site} has lost its session on"
-        f" {job.source.topic} since it was reserved; apply again: {former.job_name} then takes"
+        f" {cut(job.source.topic)} since it was reserved; apply again: {former.job_name} then takes"
         " what came meanwhile"
     )
 

@@ -147,6 +147,30 @@ def test_warnings_for_topics_that_nobody_writes_or_reads() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "read", "difference"),
+    [
+        ("caf\u00e9", "cafe\u0301", r"in different ways, 'cafe\u0301' and 'caf\xe9'"),
+        ("T-1", "t-1", "differ in upper and lower case"),
+        ("a/b", "a/b/", "differ in slashes at the ends"),
+        ("ab", "a\u200bb", r"look alike or are invisible, 'a\u200bb' and 'ab'"),
+        ("a b", "a\u00a0b", r"look alike or are invisible, 'a\xa0b' and 'a b'"),
+    ],
+)  # fmt: skip
+def test_topics_that_look_alike_are_told_apart(written: str, read: str, difference: str) -> None:
+    ends = (End("input", Link("b", "x"), 0), End("output", Link("b", "z"), 0))
+    warnings = Graph(
+        (Node("A", "s", Link("b", "x"), Link("b", written), 0),
+         Node("B", "s", Link("b", read), Link("b", "z"), 1)), ends
+    ).warnings()  # fmt: skip
+    (warning,) = [each for each in warnings if "look alike, but" in each]
+    assert difference in warning and "to brokers they are two topics" in warning
+
+
+def test_a_long_topic_is_cut_in_a_warning() -> None:
+    assert max(map(len, graph(f"A: {'x' * 60_000} -> {'y' * 60_000}").warnings())) < 300
+
+
 def test_many_such_topics_are_one_warning() -> None:
     jobs = [f"J{n}: in{n} -> out" for n in range(5)]
     assert graph(*jobs, "R: out -> in0").warnings() == [

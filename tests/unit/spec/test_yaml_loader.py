@@ -135,6 +135,81 @@ def test_a_second_document_is_refused() -> None:
     assert load_refused("a: 1\n---\nb: 2\n") == [Problem("", "a second document; send one only", 2)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\n---\n",
+        "a: 1\n...\n",
+        "a: 1\n...\n---\n# the end\n",
+        "---\n---\na: 1\n---\n---",
+        "%YAML 1.1\n---\na: 1\n...",
+    ],
+)
+def test_empty_documents_do_not_count(text: str) -> None:
+    assert load(text).data == {"a": 1}
+
+
+def test_empty_documents_count_as_values() -> None:
+    assert "more than" in load_refused("---\n" * 30_000)[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("----\na: 1\n", 1),
+        ("a: 1\n--------\n", 2),
+        ("a:\n- b: 1\n----\n- b: 2\n", 3),
+        ("----\r\na: 1\r\n", 1),
+        ("\n  -----  \na: 1\n", 2),
+        ("\u2014\u2014\u2014\u2014\na: 1\n", 1),
+        ("====\na: 1\n", 1),
+        ("```yaml\na: 1\n```\n", 1),
+        ("----", 1),
+    ],
+)
+def test_a_pasted_line_is_named(text: str, line: int) -> None:
+    (problem,) = load_refused(text)
+    assert "is not part of the document, but pasted with it: delete it" in problem.message
+    assert problem.line == line
+
+
+def test_a_text_does_not_go_on_over_a_line_of_dashes() -> None:
+    (problem,) = load_refused("a:\n- b: T\n    ----\n  c: 1\n")
+    assert problem.path == "a[0].b"
+    assert problem.message.startswith("a line of dashes (----) is not part of the document")
+    assert load("a: |\n  b\n  ----\nb: x ---- y\n").data == {"a": "b\n----\n", "b": "x ---- y"}
+
+
+def test_a_line_of_dashes_behind_a_fault_is_not_its_cause() -> None:
+    (problem,) = load_refused("a: [\nb: 1\nc: 1\n\n\n\nd: |\n  ----\n")
+    assert problem.message.startswith("not valid YAML")
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        (r'{"a": "\ud83d\ude00\u0041"}', {"a": "\U0001f600A"}),
+        (r'"\uD83D\uDE00": x', {"\U0001f600": "x"}),
+        (r'a: "\\ud83d\\ude00 \\\ud83d\ude00"', {"a": "\\ud83d\\ude00 \\\U0001f600"}),
+        ("a: '\\ud83d\\ude00'\nb: \"\\ud83d\\ude00\"", {"a": r"\ud83d\ude00", "b": "\U0001f600"}),
+        ("b: \"\\ud83d\\ude00\"\n# \\ud83d\\ude00\nc: \\ud83d\\ude00",
+         {"b": "\U0001f600", "c": r"\ud83d\ude00"}),
+        ("\u00e9: \"\\ud83d\\ude00\"", {"\u00e9": "\U0001f600"}),
+    ],
+)  # fmt: skip
+def test_a_character_in_two_halves_is_one(text: str, data: object) -> None:
+    assert load(text).data == data
+
+
+@pytest.mark.parametrize("text", [r'a: "\ud83d"', r'a: "\ude00\ud83d"', r'{"a": "\ud83d"}'])
+def test_half_a_character_is_none(text: str) -> None:
+    assert "invalid Unicode character escape code" in load_refused(text)[0].message
+
+
+def test_json_that_is_no_yaml_is_json() -> None:
+    assert load('{"a":1,\n\t"b":[\t"\\/"]}').data == {"a": 1, "b": ["/"]}
+
+
 def test_only_text_can_be_a_key() -> None:
     assert load_refused("a:\n  ? [1]\n  : 2\n") == [Problem("a", "a key must be text", 2)]
 
