@@ -147,6 +147,12 @@ def _refuse_readable(file: Path, what: str) -> None:
 
 def _normalise(file: Path, address: str) -> str:
     try:
-        return normalise_address(address)
+        normalised = normalise_address(address)
     except ValueError as error:
         raise PermanentError(f"cannot use the credentials in {file}: {error}") from error
+    if not address.isascii():  # jobs read the file, too, and compare addresses as they stand
+        raise PermanentError(
+            f"cannot use the credentials in {file}: write the address in its ASCII form,"
+            f" {normalised}"
+        )
+    return normalised

@@ -147,8 +147,8 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         ),
         (
             {"job_name": "a" * 100},
-            f"job_name: '{'a' * 77}...' is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
-            "the first a letter or digit",
+            f"job_name: '{'a' * 47}...{'a' * 30}' is not a name: 1 to 63 letters, digits, "
+            "'_', '.' or '-', the first a letter or digit",
         ),
         ({"sinktopic": "T"}, "sinktopic: unknown field; did you mean sink_topic?"),
         (
@@ -251,7 +251,12 @@ def test_what_is_wrong_with_a_job(changes: dict[str, Any], message: str) -> None
         ("a\0b", "must be Unicode text without the character NUL"),
         ("a\nb", "must hold no control characters"),
         ("speck/taken/x", "must not lie below speck/: such topics belong to speck"),
-        ("é" * 32_768, "must be at most 65535 bytes of UTF-8"),
+        ("é" * 32_640, "must be at most 65279 bytes of UTF-8"),
+        (
+            "/" * 190,
+            "has 191 levels, the parts between slashes; brokers take some 200, of which"
+            " speck needs a few: at most 190",
+        ),
     ],
 )
 def test_topics_that_no_job_may_have(topic: str, message: str) -> None:
@@ -259,7 +264,7 @@ def test_topics_that_no_job_may_have(topic: str, message: str) -> None:
     assert job_faults(sink_topic=topic) == [f"sink_topic: {message}"]
 
 
-@pytest.mark.parametrize("topic", ["/", "a b", "speckle/x", "é" * 32_767, "a$share/x"])
+@pytest.mark.parametrize("topic", ["/", "a b", "speckle/x", "é" * 32_639, "a$share/x"])
 def test_topics_that_a_job_may_have(topic: str) -> None:
     assert job_from_data(JOB | {"source_topic": topic}).source_topic == topic
 
