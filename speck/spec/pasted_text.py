@@ -68,7 +68,9 @@ def _quoted_spans(source: str, most_events: int, loader: Any) -> Iterator[tuple[
     try:
         for event in islice(yaml.parse(source, Loader=loader), most_events):
             if isinstance(event, yaml.ScalarEvent) and event.style == '"':
-                yield event.start_mark.index, event.end_mark.index
+                start, end = event.start_mark, event.end_mark
+                assert start is not None and end is not None  # a parser sets both
+                yield start.index, end.index
     except yaml.YAMLError:
         return  # the caller meets it, too
 

@@ -30,7 +30,7 @@ from speck.model.composition import CompositionDescription, Drift, Port
 from speck.model.ids import OUTSIDE_READER
 from speck.model.job import JobDescription, JobOptions
 from speck.model.site import Broker, Engine, Site, Tier, normalise_address
-from speck.model.values import JsonObject
+from speck.model.values import JsonObject, show
 from speck.spec import yaml_loader
 from speck.spec.expansion import expansion_problem, text_bytes
 from speck.spec.fields import (
@@ -44,7 +44,6 @@ from speck.spec.fields import (
     ListOf,
     Name,
     Topic,
-    show,
 )
 from speck.spec.options import DEFAULTS, derive_fields
 from speck.spec.strict_schema import StrictSchema

@@ -67,6 +67,13 @@ def test_a_stricter_mode_is_fine(tmp_path: Path) -> None:
     assert read_credentials(write(tmp_path, "user=u\n", 0o400), ADDRESS).user == "u"
 
 
+def test_an_address_that_jobs_could_not_compare_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, "user=speck\naddress=tcp://b\u00fccher.test\n")
+
+    with pytest.raises(BrokerRefusedError, match=r"ASCII form, tcp://xn--bcher-kva\.test:1883"):
+        read_credentials(file, "tcp://xn--bcher-kva.test:1883")
+
+
 def test_credentials_of_another_broker_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, "user=speck\naddress=tcp://172.16.39.8:1883\n")
 
