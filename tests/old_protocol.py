@@ -9,10 +9,14 @@ from contextlib import contextmanager, suppress
 
 from speck.fog.mosquitto import Mosquitto
 
+REFUSAL = b"\x20\x02\x00\x01"
+"""CONNACK: unacceptable protocol version."""
+
 
 @contextmanager
-def only_3_1_1(server: Mosquitto) -> Iterator[str]:
-    """In front of a broker: refuses MQTT 5 as a broker of 2015 does, passes on the rest."""
+def only_3_1_1(server: Mosquitto, *, refusal: bytes = REFUSAL) -> Iterator[str]:
+    """In front of a broker: refuses MQTT 5 as a broker of 2015 does, passes on the rest. Without a
+    `refusal` it only hangs up."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -29,7 +33,7 @@ def only_3_1_1(server: Mosquitto) -> Iterator[str]:
                 continue
             first = client.recv(4096)
             if first[8] == 5:  # the protocol level in CONNECT
-                client.sendall(b"\x20\x02\x00\x01")
+                client.sendall(refusal)
                 client.close()
                 continue
             broker = socket.create_connection((server.host, server.port))

@@ -65,6 +65,8 @@ class MqttBroker:
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
+        self._hangs_up = False
+        """Whether the broker speaks MQTT 3.1.1 only, and does not say so."""
         self._is_confirmed = False
         """Whether the broker has accepted a connection of this version: later ones are eager."""
         self._totals: dict[str, int] = {}
@@ -263,7 +265,9 @@ class MqttBroker:
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, as far as a client can see them, and
         list those that a client cannot see. Each finding has its line for mosquitto.conf."""
-        return check.check(self._target, self._credentials(), partial(self._open, eager=False))
+        open_ = partial(self._open, eager=False)
+        findings = check.check(self._target, self._credentials(), open_)
+        return [check.hangs_up(), *findings] if self._hangs_up else findings
 
     def close(self) -> None:
         """Close the connection between polls, if there is one."""
@@ -342,17 +346,42 @@ class MqttBroker:
                     on_request,
                     eager=eager and self._is_confirmed,
                 )
-                self._is_confirmed = True
+                self._is_confirmed, self._hangs_up = True, False
                 self.capabilities = _capabilities(V5)
                 return connection
             except UnsupportedVersionError as error:
                 log.info("broker at %s: falling back to MQTT 3.1.1: %s", address, error)
+            except LostError as error:
+                if self._is_confirmed or not self._speaks_only_v311(credentials, deadline):
+                    raise
+                self._hangs_up = True
+                log.info("broker at %s hangs up on MQTT 5, falling back to 3.1.1", address)
+                log.debug("%s", error)
         connection = Connection(
             address, credentials, session, deadline, V311, on_message, on_request
         )
         self._version = V311
         self.capabilities = _capabilities(V311)
         return connection
+
+    def _speaks_only_v311(self, credentials: Credentials, deadline: float) -> bool:
+        """Whether the broker accepts MQTT 3.1.1, and hangs up on MQTT 5 before and after that: it
+        is older than MQTT 5, and not restarting."""
+        address, on_request = self._target.address, self._target.on_request
+        try:
+            with Connection(
+                address, credentials, _visitor(), deadline, V311, on_request=on_request
+            ):
+                pass
+        except SpeckError:
+            return False
+        try:
+            with Connection(address, credentials, _visitor(), deadline, V5, on_request=on_request):
+                return False
+        except LostError:
+            return True
+        except SpeckError:
+            return False
 
 
 def _records_of(message: MQTTMessage) -> list[Record]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from binders.mqtt.bookkeeping import DROPPED, MARKER, PROBE
 from binders.mqtt.connection import V5, Connection, LostError, NoAnswerError, Session
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
+from speck.model.values import cut
 from speck.sites.credentials import Credentials
 
 RECOMMENDED_INFLIGHT = 1000
@@ -34,6 +35,9 @@ _HEADERS = 200
 _BOTH = 2
 _UNSEEN = "cannot be seen from outside"
 _VERSION = "$SYS/broker/version"
+_BRIDGE, _STATE = "$SYS/broker/connection/", "/state"
+_BRIDGES = f"{_BRIDGE}+{_STATE}"
+_FEW_BRIDGES = 5
 
 OnMessage = Callable[[MQTTMessage], None]
 
@@ -53,6 +57,8 @@ def check(target: Target, credentials: Credentials, open_: Open) -> list[Finding
         is_mqtt5, connack = connection.version == V5, connection.connack
     with open_(Session(client_id)):
         pass  # ends the session, which was created only to learn its expiry from CONNACK
+    if _has_one_identity(open_):
+        return [_one_identity()]  # whatever needs two clients would be wrong
     findings = [] if is_mqtt5 else [_no_numbers()]
     findings += connack_findings(connack) if is_mqtt5 else []
     findings += access_findings(target, credentials, open_)
@@ -123,6 +129,35 @@ def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
+def _has_one_identity(open_: Open) -> bool:
+    """Whether the broker takes two clients with different ids for one: it throws out the first as
+    the second comes. Twice, since a connection may end by chance."""
+    return _throws_out(open_) and _throws_out(open_)
+
+
+def _throws_out(open_: Open) -> bool:
+    with open_(Session(_client_id())) as first:
+        try:
+            with open_(Session(_client_id())):
+                first.publish(PROBE + secrets.token_hex(8), b"")
+        except LostError:
+            return True
+        except BrokerRefusedError:
+            pass  # it is there, and may not publish: that has a finding of its own
+    return False
+
+
+def _one_identity() -> Finding:
+    return Finding(
+        "error",
+        "use_username_as_clientid",
+        "two clients with different client ids throw each other out",
+        "all jobs with one user share one session: each message reaches one of them, if any, and"
+        " they end each other's connections (the rest is checked once this is corrected)",
+        "use_username_as_clientid false",
+    )
+
+
 def access_findings(target: Target, credentials: Credentials, open_: Open) -> Iterator[Finding]:
     """Findings about access; none for a broker at a loopback address."""
     parts = urlsplit(target.address)
@@ -151,7 +186,9 @@ def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
 
 def _system_findings(open_: Open) -> Iterator[Finding]:
     """Findings from the broker's counters below `$SYS`, which are retained messages."""
-    values = _read_retained(open_, (_VERSION, DROPPED))
+    values = _read_retained(open_, (_VERSION, DROPPED, _BRIDGES))
+    if bridges := sorted(filter(_is_bridge, values)):
+        yield _bridged(bridges)
     if _VERSION not in values:
         yield Finding(
             "warning",
@@ -171,6 +208,24 @@ def _system_findings(open_: Open) -> Iterator[Finding]:
             " (messages of this check count, too, if the queue's limit is low)",
             "max_queued_messages 1000000\nmax_queued_bytes 200000000",
         )
+
+
+def _is_bridge(topic: str) -> bool:
+    return topic.startswith(_BRIDGE) and topic.endswith(_STATE)
+
+
+def _bridged(topics: Iterable[str]) -> Finding:
+    names = [cut(topic.removeprefix(_BRIDGE).removesuffix(_STATE)) for topic in topics]
+    return Finding(
+        "warning",
+        "connection",
+        "bridged: " + ", ".join(names[:_FEW_BRIDGES]) + (", ..." if names[_FEW_BRIDGES:] else ""),
+        "a topic that a bridge carries both ways is one topic at both brokers: a job that reads it"
+        " at one and writes it at the other feeds itself without end; and what speck keeps below"
+        " speck/ belongs to one broker",
+        "# carry single topics in one direction, none of a job's own and none below speck/:\n"
+        "topic site-a/alarms out 1",
+    )
 
 
 def _read_retained(open_: Open, topics: tuple[str, ...]) -> dict[str, bytes]:
@@ -298,6 +353,18 @@ def _no_numbers() -> Finding:
         "protocol",
         "MQTT 3.1.1 only",
         "messages carry no numbers: repeats and losses go unnoticed, and exactly_once is refused",
+        "# use a broker that speaks MQTT 5, such as Mosquitto 2",
+    )
+
+
+def hangs_up() -> Finding:
+    """What a broker should do that does not answer clients of MQTT 5."""
+    return Finding(
+        "error",
+        "protocol",
+        "hangs up on clients of MQTT 5",
+        "jobs go on with MQTT 3.1.1 only if the broker answers that it refuses MQTT 5; here they"
+        " wait for ever, and cannot tell the broker from one that is restarting",
         "# use a broker that speaks MQTT 5, such as Mosquitto 2",
     )
 

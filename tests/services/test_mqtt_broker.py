@@ -785,3 +785,63 @@ def test_nothing_of_a_topic_is_released_that_no_broker_takes(tmp_path: Path) -> 
             with pytest.raises(BrokerRefusedError, match="as a link's topic") as refusal:
                 broker.reserve("reader", topic)
             assert len(str(refusal.value)) < 300
+
+
+# -- identities, bridges, old brokers that hang up -------------------------------------------
+
+
+def test_a_broker_that_takes_all_clients_of_a_user_for_one_is_named(tmp_path: Path) -> None:
+    password = tmp_path / "passwd"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", password, "speck", "secret"], check=True)
+    credentials = write_credentials(tmp_path, user="speck", password="secret")
+    settings = {"allow_anonymous": "false", "password_file": str(password)}
+    with mosquitto(tmp_path / "b", use_username_as_clientid="true", **settings) as server:
+        findings = MqttBroker(Target(server.address, credentials=credentials)).check()
+    assert [(each.severity, each.setting) for each in findings] == [
+        ("error", "use_username_as_clientid")
+    ]
+    with mosquitto(tmp_path / "c", **settings) as server:
+        findings = MqttBroker(Target(server.address, credentials=credentials)).check()
+    assert "use_username_as_clientid" not in {each.setting for each in findings}
+
+
+def test_a_bridge_is_named_at_both_of_its_ends(tmp_path: Path) -> None:
+    with mosquitto(tmp_path / "far") as far:
+        bridge = f"to-far\naddress {far.host}:{far.port}\ntopic # both 1"
+        with mosquitto(tmp_path / "near", connection=bridge) as near:
+            for server in (near, far):
+                broker = MqttBroker(Target(server.address))
+                deadline = time.monotonic() + 60
+                while not (found := [f for f in broker.check() if f.setting == "connection"]):
+                    assert time.monotonic() < deadline
+                (finding,) = found
+                assert "to-far" in finding.found and finding.severity == "warning"
+
+
+def test_an_old_broker_that_hangs_up_on_mqtt_5_is_spoken_to_in_3_1_1(
+    mosquitto_server: Mosquitto,
+) -> None:
+    with only_3_1_1(mosquitto_server, refusal=b"") as address:
+        broker = MqttBroker(Target(address))
+        assert broker.reach() == "mqtt 3.1.1"
+        assert BrokerCapability.NUMBERS not in broker.capabilities
+        assert broker.reach() == "mqtt 3.1.1"
+        finding = broker.check()[0]
+    assert (finding.severity, finding.setting) == ("error", "protocol")
+    assert "hangs up" in finding.found
+
+
+def test_a_server_that_hangs_up_on_everybody_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        broker = MqttBroker(Target(f"tcp://127.0.0.1:{server.getsockname()[1]}"))
+        with pytest.raises(UnreachableError):
+            broker.reach()
+        assert BrokerCapability.NUMBERS in broker.capabilities
+        server.shutdown(socket.SHUT_RDWR)
