@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from binders.flink import jvm as jvms
+from binders.flink.jvm import Jvm
 from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
 from speck.model.observation import EngineView, RunState
@@ -69,15 +71,6 @@ def _any(_: str) -> bool:
 
 
 _RULES = (
-    _Rule(
-        "error",
-        ("cluster.intercept-user-system-exit",),
-        "DISABLED",
-        _is("throw"),
-        "a job that calls System.exit ends the JobManager and every job with it:"
-        " main() runs inside it",
-        "cluster.intercept-user-system-exit: THROW",
-    ),
     _Rule(
         "error",
         CHECKPOINT_DIR,
@@ -223,9 +216,10 @@ _RULES = (
 )
 
 
-def findings(settings: Settings, view: EngineView) -> list[Finding]:
-    """Findings from the settings and the view, errors first."""
-    result = [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
+def findings(settings: Settings, view: EngineView, jvm: Jvm) -> list[Finding]:
+    """Findings from the settings, the view and the JVM, errors first."""
+    result = jvms.findings(settings, jvm)
+    result += [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
     result += _check_slots(settings, view) + _check_exposure(settings)
     return sorted(result, key=lambda finding: finding.severity != "error")
 

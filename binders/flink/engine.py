@@ -15,6 +15,7 @@ from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
+from binders.flink.jvm import Jvm
 from binders.flink.measuring import Measuring, metric_queries
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from binders.flink.settings import Settings
@@ -296,10 +297,18 @@ class FlinkEngine:
         with within, self._translate_errors("read the engine's settings"):
             settings = self._read_settings(refresh=True)
             view = self.view()
-            findings = checks.findings(settings, view)
+            findings = checks.findings(settings, view, self._read_jvm())
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
             of_jobs = [self._check_checkpointing(job) for job in running[:JOBS_CHECKED]]
             return findings + [finding for finding in of_jobs if finding is not None]
+
+    def _read_jvm(self) -> Jvm:
+        try:
+            return Jvm.of(self._rest.get("/jobmanager/environment"))
+        except RefusedAnswer as refused:
+            if refused.refusal.status != 404:
+                raise
+            return Jvm()
 
     def checkpoint_folder(self) -> str | None:
         """Return `execution.checkpointing.dir`; None if it is not set."""

@@ -38,7 +38,7 @@ heap=${SPECK_ENGINE_HEAP:-192m}
 java="java -XX:-UsePerfData"
 
 command -v java >/dev/null || fail "java is missing; run apt-get install default-jre-headless"
-for jar in flink-dist speck-mqtt-connector; do
+for jar in flink-dist speck-mqtt-connector speck-exit-guard; do
     ls "$lib/$jar"*.jar >/dev/null 2>&1 || fail "$jar is not in $lib; install it there"
 done
 
@@ -48,7 +48,11 @@ for package in lang net io nio text time util util.concurrent util.concurrent.at
     util.concurrent.locks; do
     opens="$opens --add-opens=java.base/java.$package=ALL-UNNAMED"
 done
-opens="$opens -Djava.security.manager=allow"
+# Java 17 takes the encoding from the locale: one of them for every site.
+export LC_ALL=C.UTF-8
+# The agent keeps a job from ending the engine with System.exit. (It is no option of `opens`: the tool
+# that works out the memory settings runs no jobs.)
+guard="-javaagent:$lib/speck-exit-guard.jar -Dfile.encoding=UTF-8"
 logging="-Dlog.file=$log/$role.log -Dlog4j.configurationFile=file:$conf/log4j.properties"
 
 # Prints one of the two lists of options that Flink works out from the memory in config.yaml.
@@ -103,7 +107,7 @@ case $role in
 edge)
     exec $java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms80m "-Xmx$heap" \
         -XX:MaxMetaspaceSize=192m -XX:ReservedCodeCacheSize=64m -Xss512k \
-        -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+        -XX:+ExitOnOutOfMemoryError $guard $opens $logging -cp "$lib/*" \
         io.speck.runtime.EdgeSite --config-dir "$conf" \
         "-Drest.address=$address" "-Drest.bind-address=$listen" "-Drest.port=$port" \
         "-Dtaskmanager.numberOfTaskSlots=$slots" "$@"
@@ -114,7 +118,7 @@ jobmanager)
     jvm=$(memory GET_JM_RESOURCE_PARAMS 1 "$@")
     [ -n "$jvm" ] || fail "Flink does not accept the memory settings in $conf/config.yaml"
     sizes=$(memory GET_JM_RESOURCE_PARAMS 2 "$@")
-    exec $java $jvm -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+    exec $java $jvm -XX:+ExitOnOutOfMemoryError $guard $opens $logging -cp "$lib/*" \
         org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint \
         --configDir "$conf" $sizes "$@"
     ;;
@@ -123,7 +127,7 @@ taskmanager)
     jvm=$(memory GET_TM_RESOURCE_PARAMS 1 "$@")
     [ -n "$jvm" ] || fail "Flink does not accept the memory settings in $conf/config.yaml"
     sizes=$(memory GET_TM_RESOURCE_PARAMS 2 "$@")
-    exec $java $jvm -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+    exec $java $jvm -XX:+ExitOnOutOfMemoryError $guard $opens $logging -cp "$lib/*" \
         org.apache.flink.runtime.taskexecutor.TaskManagerRunner \
         --configDir "$conf" $sizes "$@"
     ;;

@@ -20,10 +20,11 @@ docker=$(cd "$(dirname "$0")/.." && pwd)
 edge_jobs=$docker/../edge_jobs
 connector=$edge_jobs/mqtt-connector/target/speck-mqtt-connector.jar
 runtime=$edge_jobs/runtime/target/speck-runtime.jar
+guard=$edge_jobs/exit-guard/target/speck-exit-guard.jar
 
 speck=$docker/../speck
 [ -f "$speck/agent/agent.py" ] || fail "no speck beside $docker; copy the checkout's folder speck"
-[ -f "$connector" ] && [ -f "$runtime" ] || fail "the jars are not built; run make jars"
+[ -f "$connector" ] && [ -f "$runtime" ] && [ -f "$guard" ] || fail "the jars are not built; run make jars"
 ls "$flink"/flink-dist-*.jar >/dev/null 2>&1 || fail "no flink-dist in $flink; see README.md"
 
 # away with what an older version left: two flink-dist on one class path are a riddle
@@ -33,7 +34,7 @@ install -d "$root/opt/speck/bin" "$root/opt/speck/lib" "$root/opt/speck/python" 
     "$root/etc/speck/mosquitto" "$root/etc/systemd/system/mosquitto.service.d"
 install -m 755 "$docker"/bin/*.sh "$root/opt/speck/bin/"
 install -m 644 "$docker/systemd/README.md" "$root/opt/speck/"
-install -m 644 "$flink"/flink-dist-*.jar "$flink"/log4j-*.jar "$connector" "$runtime" \
+install -m 644 "$flink"/flink-dist-*.jar "$flink"/log4j-*.jar "$connector" "$runtime" "$guard" \
     "$root/opt/speck/lib/"
 install -m 644 "$docker/flink/edge/config.yaml" "$docker/flink/log4j.properties" \
     "$root/etc/speck/flink/"

@@ -42,7 +42,7 @@ class FlinkSettings:
     JVM that runs the tasks (None: derived from the number of slots). `config` is written to
     config.yaml and overrides our settings. `java_options` come last on the command line, so that
     they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
-    another path of `speck-runtime.jar`. With `tls` everything is encrypted, and the REST API asks
+    and `guard_jar` other paths of `speck-runtime.jar` and `speck-exit-guard.jar`. With `tls` everything is encrypted, and the REST API asks
     for client certificates.
     """
 
@@ -60,6 +60,7 @@ class FlinkSettings:
     java_options: Sequence[str] = ()
     flink: Path | None = None
     runtime_jar: Path | None = None
+    guard_jar: Path | None = None
     tls: Identity | None = None
 
     @property
@@ -241,6 +242,9 @@ def _build_java(
         str(find_java()),
         *memory,
         "-XX:+ExitOnOutOfMemoryError",
+        # without it System.exit in a job ends the engine; Flink's own guard needs the security
+        # manager, which Java 24 removed
+        f"-javaagent:{settings.guard_jar or edge_jar('speck-exit-guard.jar')}",
         *flink_conf.JAVA_OPTIONS,
         f"-Dlog.file={folder / 'log' / what}.log",
         f"-Dlog4j.configurationFile=file:{folder / 'conf' / 'log4j.properties'}",
@@ -249,7 +253,11 @@ def _build_java(
         ":".join(str(jar) for jar in jars),
         *main,
     ]
-    env = {"FLINK_CONF_DIR": str(folder / "conf"), "FLINK_PLUGINS_DIR": str(folder / "plugins")}
+    env = {
+        "FLINK_CONF_DIR": str(folder / "conf"),
+        "FLINK_PLUGINS_DIR": str(folder / "plugins"),
+        "LC_ALL": flink_conf.LOCALE,
+    }
     if settings.credentials is not None:
         env["SPECK_CREDENTIALS_DIR"] = str(settings.credentials)
     # Flink itself logs to <what>.log; the JVM's output goes to <what>.out

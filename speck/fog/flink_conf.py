@@ -28,11 +28,14 @@ _OPEN_PACKAGES = (
 )
 
 JAVA_OPTIONS = (
-    # lets Flink intercept System.exit in a job
-    "-Djava.security.manager=allow",
+    # Java 17 takes the locale's encoding: under LC_ALL=C a job's getBytes() makes ? of each umlaut
+    "-Dfile.encoding=UTF-8",
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPEN_PACKAGES),
 )
-"""What Flink's own scripts pass to its JVMs (`env.java.opts.all`)."""
+"""What Flink's own scripts pass to its JVMs (`env.java.opts.all`), and one encoding everywhere."""
+
+LOCALE = "C.UTF-8"
+"""`LC_ALL` of every engine: names of files in UTF-8, and the same formats wherever a job runs."""
 
 _LOG4J = """\
 monitorInterval = 30
@@ -101,8 +104,8 @@ def _common_settings(settings: FlinkSettings, port: int) -> dict[str, str | int]
         "web.log.path": str(folder / "log" / rest_log),
         # otherwise uploaded jars are deleted with the JobManager
         "web.upload.dir": str(folder / "upload"),
-        # otherwise System.exit in a job's main() ends the JobManager, which runs it
-        "cluster.intercept-user-system-exit": "THROW",
+        # what a job prints goes to the log, which is rotated
+        "taskmanager.system-out.mode": "LOG",
         # 50 s by default: so long a TaskManager continues its tasks after its JobManager died
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 10000,

@@ -206,7 +206,7 @@ def _last_lines(logs: Sequence[Path], lines: int = 12) -> str:
             text = log.read_text(errors="replace")
         except OSError:
             continue
-        # Java prints warnings about the security manager at its start
+        # Java 24 and later warn at their start of what Flink's libraries call
         words = [line for line in text.splitlines() if line and not line.startswith("WARNING: ")]
         if words:
             sections.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))

@@ -29,6 +29,7 @@ __all__ = ["Fog", "ProcessStatus", "SiteStatus"]
 
 _CONNECTOR = "speck-mqtt-connector.jar"
 _RUNTIME = "speck-runtime.jar"
+_GUARD = "speck-exit-guard.jar"
 _MAX_SITES = 250
 _AGENT_PORT = 8090
 _START_S = 90.0  # of an engine on a whole core
@@ -399,6 +400,7 @@ class Fog(Links):
             port=site.engine_port,
             class_path=[jars[_CONNECTOR]],
             runtime_jar=jars.get(_RUNTIME),
+            guard_jar=jars[_GUARD],
             checkpoint_interval_s=state.checkpoint_interval_s,
             credentials=self._job_credentials(site.name),
             tls=_identity(state, site.name),
@@ -464,7 +466,9 @@ class Fog(Links):
     def _copy_jars(self) -> dict[str, Path]:
         """Copy our jars: a build must not replace a jar that a running JVM reads."""
         state = self._load()
-        names = [_CONNECTOR, _RUNTIME] if state.runtime == "single" else [_CONNECTOR]
+        names = [_CONNECTOR, _GUARD]
+        if state.runtime == "single":
+            names.append(_RUNTIME)
         lib = self.folder / "lib"
         lib.mkdir(parents=True, exist_ok=True)
         for name in names:

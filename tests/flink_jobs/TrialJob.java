@@ -24,6 +24,7 @@ import org.apache.flink.util.Collector;
  *
  * <p>Compiles against Flink 1.20 and 2.x, and ignores arguments that it does not know. Switches:
  * {@code --fail-main}, {@code --fail-after} (in main, once the job is submitted), {@code --exit},
+ * {@code --exit-task} (in an operator, 2 s after its start), {@code --print} (a kilobyte a record),
  * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed),
  * {@code --fail-null} (in main, without a message), {@code --fail-open} (a class is absent),
  * {@code --catch} (main catches all that execute() throws), {@code --second} (two pipelines).
@@ -121,14 +122,19 @@ public final class TrialJob {
     /** Counts by key; fails, or waits at snapshots, when told to. */
     private static final class Count extends KeyedProcessFunction<Long, Long, Long>
             implements CheckpointedFunction {
+        private final boolean exitTask;
+        private final boolean print;
         private final boolean failTask;
         private final boolean failClose;
         private final boolean failOpen;
         private final String holdSnapshot;
         private final String holdOpen;
         private transient ValueState<Long> count;
+        private transient long opened;
 
         Count(List<String> args) {
+            exitTask = args.contains("--exit-task");
+            print = args.contains("--print");
             failTask = args.contains("--fail-task");
             failClose = args.contains("--fail-close");
             failOpen = args.contains("--fail-open");
@@ -142,12 +148,19 @@ public final class TrialJob {
             if (failOpen) {
                 throw new NoClassDefFoundError("lib/Gone");
             }
+            opened = System.nanoTime();
             count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Long.class));
         }
 
         @Override
         public void processElement(Long number, Context context, Collector<Long> out)
                 throws Exception {
+            if (exitTask && System.nanoTime() - opened > 2_000_000_000L) {
+                System.exit(7);
+            }
+            if (print) {
+                System.out.println("printed ".repeat(128));
+            }
             if (failTask) {
                 throw new IllegalStateException("cannot count " + number);
             }

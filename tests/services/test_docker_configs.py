@@ -321,7 +321,9 @@ def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
         assert listens(port, "/overview")
         assert not listens(port, "/nothing-of-this-name")
         config = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
-        assert config["cluster.intercept-user-system-exit"] == "THROW"
+        options = get(port, "/jobmanager/environment")["jvm"]["options"]
+        assert f"-javaagent:{site.root}/opt/speck/lib/speck-exit-guard.jar" in options
+        assert "-Dfile.encoding=UTF-8" in options
         assert config["execution.checkpointing.interval"] == "1s"
         assert config["execution.checkpointing.num-retained"] == "5"
         assert config["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"

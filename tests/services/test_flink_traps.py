@@ -123,7 +123,6 @@ def slow_views(tmp_path_factory: pytest.TempPathFactory, trial_jar: Path) -> Ite
         "rest.cache.checkpoint-statistics.timeout": "3 s",
         "rest.server.max-content-length": "200000",
         "restart-strategy.fixed-delay.delay": "60 s",
-        "cluster.intercept-user-system-exit": "DISABLED",
         "heartbeat.timeout": "50000",
         "execution.checkpointing.num-retained": "1",
         "rest.async.store-duration": "5 min",
@@ -243,7 +242,7 @@ def test_a_missing_entry_class_is_named(site: Site) -> None:
 
 def test_a_job_that_calls_exit_is_refused_and_the_engine_lives(site: Site) -> None:
     for call in (site.engine.try_main, site.engine.submit):
-        with pytest.raises(EngineRefusedError, match="attempted to exit JVM"):
+        with pytest.raises(EngineRefusedError, match=r"System\.exit\(3\) was refused"):
             call(site.submission("--exit"))
     assert site.server.process.running
     assert site.engine.view().version
@@ -567,7 +566,6 @@ def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
 def test_check_names_what_is_wrong_and_mends_it(slow_views: Site) -> None:
     mends = {finding.setting: finding.mend for finding in slow_views.engine.check()}
     assert mends == {
-        "cluster.intercept-user-system-exit": "cluster.intercept-user-system-exit: THROW",
         "heartbeat.timeout": "heartbeat.timeout: 10000",
         "execution.checkpointing.num-retained": "execution.checkpointing.num-retained: 5",
         "rest.async.store-duration": "rest.async.store-duration: 1h",

@@ -179,7 +179,6 @@ def test_the_settings_that_would_lose_data_are_set(tier: str) -> None:
     config = yaml.safe_load((DOCKER / "flink" / tier / "config.yaml").read_text())
     checkpointing = config["execution"]["checkpointing"]
     assert config["web"]["upload"]["dir"].startswith("/var/lib/speck/")
-    assert config["cluster"]["intercept-user-system-exit"] == "THROW"
     assert checkpointing["externalized-checkpoint-retention"] == "RETAIN_ON_CANCELLATION"
     assert checkpointing["num-retained"] == 5
     assert checkpointing["data-inline-threshold"] == "1mb"

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from binders.flink.check import findings, job_finding
+from binders.flink import check
+from binders.flink.check import job_finding
+from binders.flink.jvm import GUARD_JAR, MEND, Jvm
 from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
 from speck.fog import flink_conf
@@ -15,6 +17,11 @@ from speck.fog.flink import FlinkSettings
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 IDLE = EngineView("2.3.0", Slots(8, 8), {})
+OURS = Jvm(17, (f"-javaagent:/opt/speck/lib/{GUARD_JAR}", *flink_conf.JAVA_OPTIONS))
+
+
+def findings(settings: Settings, view: EngineView, jvm: Jvm = OURS) -> list[Finding]:
+    return check.findings(settings, view, jvm)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_the_fogs_own_settings_are_good(tmp_path: Path) -> None:
 
 
 def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
-    faults = findings(Settings({}), IDLE)
+    faults = findings(Settings({}), IDLE, Jvm(17))
     assert [finding.setting for finding in faults if finding.severity == "error"] == [
         "cluster.intercept-user-system-exit",
         "execution.checkpointing.dir",
@@ -70,6 +77,7 @@ def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
         "execution.checkpointing.interval",
     ]
     assert [finding.setting for finding in faults if finding.severity == "warning"] == [
+        "file.encoding",
         "web.upload.dir",
         "execution.checkpointing.num-retained",
         "execution.checkpointing.data-inline-threshold",
@@ -85,22 +93,22 @@ def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
         "error",
         "cluster.intercept-user-system-exit",
         "not set (Flink's default: DISABLED)",
-        "a job that calls System.exit ends the JobManager and every job with it: main() runs"
-        " inside it",
-        "cluster.intercept-user-system-exit: THROW",
+        "a job that calls System.exit ends the engine's process and every job in it; speck's agent"
+        " prevents that",
+        MEND,
     )
 
 
 def test_every_mend_mends() -> None:
     """The lines of all findings, put into an empty configuration, leave none."""
-    mended = yaml.safe_load("\n".join(each.mend for each in findings(Settings({}), IDLE)))
-    assert findings(Settings({key: str(value) for key, value in mended.items()}), IDLE) == []
+    mended = yaml.safe_load("\n".join(each.mend for each in findings(Settings({}), IDLE, Jvm(17))))
+    settings = Settings({key: str(value) for key, value in mended.items()})
+    assert findings(settings, IDLE, Jvm(17)) == []
 
 
 @pytest.mark.parametrize(
     ("key", "value", "severity"),
     [
-        ("cluster.intercept-user-system-exit", "LOG", "error"),
         ("execution.checkpointing.storage", "jobmanager", "error"),
         (
             "execution.checkpointing.externalized-checkpoint-retention",
@@ -180,3 +188,48 @@ def test_a_running_job_without_checkpoints_is_named() -> None:
     )
     assert deleted is not None
     assert deleted.setting.endswith("externalized-checkpoint-retention")
+
+
+@pytest.mark.parametrize(
+    ("setting", "severity"), [(None, "error"), ("LOG", "error"), ("THROW", "warning")]
+)
+def test_without_the_guard_flinks_own_is_not_enough(
+    tmp_path: Path, setting: str | None, severity: str
+) -> None:
+    settings = fog_settings(tmp_path, **{"cluster.intercept-user-system-exit": setting})
+    assert findings(settings, IDLE) == []
+    (finding,) = findings(settings, IDLE, Jvm(25, ("-Xmx1g",)))
+    assert (finding.severity, finding.mend) == (severity, MEND)
+
+
+@pytest.mark.parametrize(
+    ("java", "options", "severity"),
+    [
+        (17, (), "warning"),
+        (17, ("-Dfile.encoding=ISO-8859-1",), "error"),
+        (25, ("-Dfile.encoding=COMPAT",), "error"),
+        (17, ("-Dfile.encoding=US-ASCII", "-Dfile.encoding=utf8"), None),
+        (21, (), None),
+        (None, (), None),
+    ],
+)
+def test_the_encoding_of_text(
+    tmp_path: Path, java: int | None, options: tuple[str, ...], severity: str | None
+) -> None:
+    jvm = Jvm(java, (f"-javaagent:/lib/{GUARD_JAR}", *options))
+    faults = findings(fog_settings(tmp_path), IDLE, jvm)
+    assert [each.severity for each in faults] == ([severity] if severity else [])
+    assert {each.setting for each in faults} <= {"file.encoding"}
+
+
+@pytest.mark.parametrize(
+    ("version", "feature"),
+    [
+        ("OpenJDK 64-Bit Server VM - Debian - 17/17.0.15+6-Debian-1deb12u1", 17),
+        ("OpenJDK 64-Bit Server VM - Eclipse Adoptium - 25/25.0.3+9-LTS", 25),
+        ("OpenJDK 64-Bit Server VM - Azul - 1.8/25.1", 1),
+        ("unknown", None),
+    ],
+)
+def test_the_version_of_the_jvm(version: str, feature: int | None) -> None:
+    assert Jvm.of({"jvm": {"version": version, "options": ["-Xmx1g"]}}) == Jvm(feature, ("-Xmx1g",))

@@ -31,7 +31,7 @@ def test_settings_that_matter(tmp_path: Path) -> None:
     assert values["execution.checkpointing.savepoint-dir"] == f"file://{tmp_path}/state/savepoints"
     assert values["web.upload.dir"] == f"{tmp_path}/engine/upload"
     assert Path(str(values["web.upload.dir"])).is_dir()
-    assert values["cluster.intercept-user-system-exit"] == "THROW"
+    assert values["taskmanager.system-out.mode"] == "LOG"
     retention = "execution.checkpointing.externalized-checkpoint-retention"
     assert values[retention] == "RETAIN_ON_CANCELLATION"
 

@@ -109,11 +109,11 @@ final class EdgeConfig {
             throw new IllegalArgumentException(
                     TaskManagerOptions.NUM_TASK_SLOTS.key() + " must be at least 1, not " + slots);
         }
-        // a job's System.exit must not end the engine of all jobs
+        // what jobs print goes to the log, which is rotated
         setIfAbsent(
                 configuration,
-                ClusterOptions.INTERCEPT_USER_SYSTEM_EXIT,
-                ClusterOptions.UserSystemExitMode.THROW);
+                TaskManagerOptions.TASK_MANAGER_SYSTEM_OUT_MODE,
+                TaskManagerOptions.SystemOutMode.LOG);
         // by default Flink listens on every interface, and its REST API runs any code
         setIfAbsent(configuration, RestOptions.ADDRESS, "127.0.0.1");
         setIfAbsent(

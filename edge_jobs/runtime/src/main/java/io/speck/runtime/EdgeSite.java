@@ -1,5 +1,6 @@
 package io.speck.runtime;
 
+import java.io.PrintStream;
 import java.net.BindException;
 import java.net.HttpURLConnection;
 import java.net.URI;
@@ -11,8 +12,8 @@ import org.apache.flink.configuration.RestOptions;
 import org.apache.flink.core.fs.FileSystem;
 import org.apache.flink.core.plugin.PluginManager;
 import org.apache.flink.core.plugin.PluginUtils;
-import org.apache.flink.core.security.FlinkSecurityManager;
 import org.apache.flink.runtime.entrypoint.ClusterEntrypointUtils;
+import org.apache.flink.runtime.taskexecutor.SystemOutRedirectionUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import sun.misc.Signal;
@@ -26,13 +27,18 @@ import sun.misc.Signal;
  * it was stopped before it was up, or did not end within {@value #STOP_SECONDS} s.
  *
  * <p>All jobs share the JVM: there is no isolation between them, and no task outlives its job
- * manager.
+ * manager. The agent {@code speck-exit-guard.jar} keeps them from ending it with
+ * {@code System.exit}.
  */
 public final class EdgeSite {
     private static final Logger LOG = LoggerFactory.getLogger(EdgeSite.class);
     static final int STOP_SECONDS = 8;
     private static final int START_SECONDS = 120;
     private static final int LOST_TASK_MANAGER_SECONDS = 60;
+
+    // what jobs print goes elsewhere (taskmanager.system-out.mode)
+    private static final PrintStream OUT = System.out;
+    private static final PrintStream ERR = System.err;
 
     private final Configuration configuration;
     private final CountDownLatch stop = new CountDownLatch(1);
@@ -48,11 +54,11 @@ public final class EdgeSite {
             status = new EdgeSite(EdgeConfig.fromArguments(args)).run();
         } catch (IllegalArgumentException e) {
             LOG.error("Cannot start", e);
-            System.err.println("speck-runtime: " + e.getMessage());
+            ERR.println("speck-runtime: " + e.getMessage());
             status = 1;
         } catch (Throwable e) {
             LOG.error("Cannot start", e);
-            System.err.println("speck-runtime: cannot start: " + EdgeConfig.describeCauses(e));
+            ERR.println("speck-runtime: cannot start: " + EdgeConfig.describeCauses(e));
             status = 1;
         }
         exit(status);
@@ -70,7 +76,7 @@ public final class EdgeSite {
 
     private int runCluster() throws Exception {
         ClusterEntrypointUtils.configureUncaughtExceptionHandler(configuration);
-        FlinkSecurityManager.setFromConfiguration(configuration);
+        SystemOutRedirectionUtils.redirectSystemOutAndError(configuration);
         PluginManager plugins = PluginUtils.createPluginManagerFromRootFolder(configuration);
         FileSystem.initialize(configuration, plugins);
 
@@ -79,8 +85,8 @@ public final class EdgeSite {
         cluster = started;
         URI rest = started.getRestAddress().get(START_SECONDS, TimeUnit.SECONDS);
         awaitReady(rest);
-        System.out.println("speck-runtime ready " + rest);
-        System.out.flush();
+        OUT.println("speck-runtime ready " + rest);
+        OUT.flush();
 
         if (watch()) {
             close();
@@ -172,14 +178,14 @@ public final class EdgeSite {
         long lastSeen = System.nanoTime();
         while (!stop.await(2, TimeUnit.SECONDS)) {
             if (!cluster.isRunning()) {
-                System.err.println("speck-runtime: cannot go on: the engine closed; see log");
+                ERR.println("speck-runtime: cannot go on: the engine closed; see log");
                 return false;
             }
             long now = System.nanoTime();
             if (countTaskManagers() > 0) {
                 lastSeen = now;
             } else if (now - lastSeen > TimeUnit.SECONDS.toNanos(LOST_TASK_MANAGER_SECONDS)) {
-                System.err.println("speck-runtime: cannot go on: no slots are left; see log");
+                ERR.println("speck-runtime: cannot go on: no slots are left; see log");
                 return false;
             }
         }
@@ -207,7 +213,7 @@ public final class EdgeSite {
     private static void exit(int status) {
         haltAfter(STOP_SECONDS, status == 0 ? 143 : status);
         // hooks of Flink's remove temporary folders
-        FlinkSecurityManager.forceProcessExit(status);
+        System.exit(status);
     }
 
     private static void haltAfter(int seconds, int status) {

@@ -61,7 +61,7 @@ final class RunningSite implements AutoCloseable {
         command.addAll(
                 List.of(
                         "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m",
-                        "-XX:MaxMetaspaceSize=192m", "-Djava.security.manager=allow"));
+                        "-XX:MaxMetaspaceSize=192m", "-Dfile.encoding=UTF-8"));
         for (String name : OPENED) {
             command.add("--add-opens=java.base/" + name + "=ALL-UNNAMED");
         }

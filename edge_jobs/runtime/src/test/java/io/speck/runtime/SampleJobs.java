@@ -17,24 +17,6 @@ final class SampleJobs {
         }
     }
 
-    /** Calls System.exit in main. */
-    public static final class ExitInMain {
-        private ExitInMain() {}
-
-        public static void main(String[] args) {
-            System.exit(3);
-        }
-    }
-
-    /** Calls System.exit in a task. */
-    public static final class ExitInTask {
-        private ExitInTask() {}
-
-        public static void main(String[] args) throws Exception {
-            run(new Exit());
-        }
-    }
-
     private static void run(MapFunction<Long, Long> function) throws Exception {
         StreamExecutionEnvironment environment =
                 StreamExecutionEnvironment.getExecutionEnvironment();
@@ -52,14 +34,6 @@ final class SampleJobs {
         @Override
         public Long map(Long value) throws InterruptedException {
             Thread.sleep(1); // the load of the test, nothing waits for it
-            return value;
-        }
-    }
-
-    private static final class Exit implements MapFunction<Long, Long> {
-        @Override
-        public Long map(Long value) {
-            System.exit(4);
             return value;
         }
     }
