@@ -92,6 +92,9 @@ class Flink:
                 name = _JAR_IN_FORM.search(body)
                 identity = site.add_jar(name[1].decode() if name else "x.jar", now)
                 return "upload", {"filename": f"/flink/upload/{identity}", "status": "success"}
+            case ("DELETE", "jars", jar):
+                site.jars.pop(jar, None)
+                return "jar deletion", {}
             case ("POST", "jars", jar, "plan" | "run" as verb):
                 return self._start(jar, verb, json.loads(body), now)
             case ("GET", "jobmanager", "config"):

@@ -73,6 +73,15 @@ class SavepointProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """An artifact that an engine keeps for later starts; `at_ms` is when it came, in Unix
+    milliseconds of the engine's clock."""
+
+    sha256: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobException:
     """One failure of a job as the engine reports it. `at_ms` is in Unix milliseconds; `reason` is
     the most informative line of `trace`. `passing`: it may pass by itself, since it is about slots,
@@ -158,6 +167,14 @@ class StreamEngine(Protocol):
 
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Make the artifact available at the site; does nothing if it is there already."""
+
+    def uploads(self) -> list[Upload]:
+        """Return the artifacts that `upload` has made available, each once, also those of other
+        installations of speck."""
+
+    def delete_upload(self, sha256: str) -> None:
+        """Delete an artifact at the site; does nothing if it is not there. Jobs that run go on, and
+        a later start uploads it again."""
 
     def try_main(self, submission: Submission) -> None:
         """Run the job's `main` without starting the job. Raises EngineRefusedError if it fails,

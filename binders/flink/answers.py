@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from binders.flink.failures import may_pass, reason_of
@@ -240,14 +240,23 @@ def job_exceptions(answer: Json) -> list[JobException]:
     return sorted(exceptions, key=lambda each: each.at_ms, reverse=True)
 
 
-def jar_ids(answer: Json) -> dict[str, str]:
-    """SHA-256 -> newest id, of the jars in `/jars` that speck has uploaded."""
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar at the engine: Flink's id, the SHA-256 of which its name consists, and when it came."""
+
+    id: str
+    sha256: str
+    uploaded_ms: int
+
+
+def jars(answer: Json) -> list[Jar]:
+    """The jars in `/jars` that speck has uploaded, oldest first."""
     files = sorted(answer["files"], key=lambda jar: int(jar["uploaded"]))
-    return {
-        str(jar["name"]).removesuffix(".jar"): str(jar["id"])
+    return [
+        Jar(str(jar["id"]), str(jar["name"]).removesuffix(".jar"), int(jar["uploaded"]))
         for jar in files
         if re.fullmatch(r"[0-9a-f]{64}\.jar", str(jar["name"]))
-    }
+    ]
 
 
 def jar_id(answer: Json) -> str:

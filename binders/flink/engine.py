@@ -28,6 +28,7 @@ from speck.binding import (
     SavepointProgress,
     Submission,
     Target,
+    Upload,
 )
 from speck.errors import (
     DuplicateJobError,
@@ -86,6 +87,17 @@ class FlinkEngine:
         """Upload each content once, also for concurrent calls. Raises SpeckErrors."""
         with self._translate_errors(f"upload {jar_file.name}"):
             self._jars.put(jar_file, sha256)
+
+    def uploads(self) -> list[Upload]:
+        """Return the jars named by a SHA-256; of several with one content the newest."""
+        with self._translate_errors("list the engine's jars"):
+            newest = {jar.sha256: jar.uploaded_ms for jar in self._jars.all()}
+            return [Upload(sha256, at_ms) for sha256, at_ms in newest.items()]
+
+    def delete_upload(self, sha256: str) -> None:
+        """Delete every jar of that name: an upload whose answer was lost is there twice."""
+        with self._translate_errors(f"delete the jar {sha256[:12]}"):
+            self._jars.delete(sha256)
 
     def try_main(self, submission: Submission) -> None:
         """Run `main` without starting anything. Raises EngineRefusedError with its failure."""

@@ -55,11 +55,24 @@ class JarStore:
                 self._ids[sha256] = jar_id
             return jar_id
 
+    def all(self) -> list[answers.Jar]:
+        """Return the jars of speck's, oldest first; one content may be there several times. Flink
+        opens every jar for this."""
+        return answers.jars(self._rest.get("/jars"))
+
+    def delete(self, sha256: str) -> None:
+        """Delete every jar of this content."""
+        for jar in self.all():
+            if jar.sha256 == sha256:
+                self._rest.delete(f"/jars/{jar.id}")
+        with self._lock:
+            self._ids.pop(sha256, None)
+
     def _list(self) -> None:
         with self._lock:
             if self._has_list:
                 return
-        jar_ids = answers.jar_ids(self._rest.get("/jars"))
+        jar_ids = {jar.sha256: jar.id for jar in self.all()}
         with self._lock:
             self._ids = jar_ids | self._ids
             self._has_list = True

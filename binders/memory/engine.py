@@ -19,6 +19,7 @@ from speck.binding import (
     SavepointProgress,
     Submission,
     Target,
+    Upload,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.measurement import EngineMeasures, JobMeasure, TaskMeasure
@@ -65,7 +66,17 @@ class MemoryEngine:
         with self._call("upload", sha256):
             if sha256 not in self._engine.jars and not jar_file.is_file():
                 raise EngineRefusedError(f"cannot upload {jar_file}: no such file")
-            self._engine.jars.add(sha256)
+            self._engine.jars.setdefault(sha256, self._world.now_ms())
+
+    def uploads(self) -> list[Upload]:
+        """Return the hashes that were uploaded."""
+        with self._call("uploads"):
+            return [Upload(sha256, at_ms) for sha256, at_ms in self._engine.jars.items()]
+
+    def delete_upload(self, sha256: str) -> None:
+        """Forget the hash."""
+        with self._call("delete_upload", sha256):
+            self._engine.jars.pop(sha256, None)
 
     def try_main(self, submission: Submission) -> None:
         """Refuse an incarnation whose jar does not exist."""
@@ -254,7 +265,7 @@ class MemoryEngine:
                     f"cannot start {submission.job_name}: no jar {submission.jar} and no file"
                     f" {submission.jar_file}"
                 )
-            self._engine.jars.add(submission.jar)
+            self._engine.jars[submission.jar] = self._world.now_ms()
 
     def _find_job(self, what: str, engine_job_id: str) -> MemoryJob:
         job = self._engine.jobs.get(engine_job_id)

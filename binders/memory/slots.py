@@ -229,7 +229,8 @@ class SlotPool(Faults):
     `hold_savepoints` savepoints stay under way, until `let_go()`. The next `failing_savepoints`
     savepoints fail. Jobs named in `crashing`, or with an argument in it, fail at their start,
     with this message, again and again: once more whenever the engine is asked for their
-    exceptions. The sources of those named in `bounded` end as soon as they run."""
+    exceptions. The sources of those named in `bounded` end as soon as they run. `jars` are uploads
+    by SHA-256, with the Unix milliseconds at which they came."""
 
     world: World
     total: int
@@ -240,7 +241,7 @@ class SlotPool(Faults):
     hold_savepoints: bool = False
     failing_savepoints: int = 0
     findings: list[Finding] = field(default_factory=list)
-    jars: set[str] = field(default_factory=set)
+    jars: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, MemoryJob] = field(default_factory=dict)
     held: list[tuple[MemoryJob, str, str]] = field(default_factory=list)
     measures: dict[str, JobMeasure] = field(default_factory=dict)

@@ -61,6 +61,11 @@ def delete_artifact(sha256: str) -> Response:
     answers={200: shapes.CollectedListShape},
 )
 def collect_artifacts(query: Query) -> Response:
-    """Delete all artifacts that nothing uses and that are older than the grace period."""
-    collected = service().artifacts.collect(dry_run=query["dry_run"], by=caller().actor)
-    return jsonify({"artifacts": collected})
+    """Delete all artifacts that nothing uses and that are older than the grace period, in the
+    service's folder and at the engines."""
+    dry_run, by = query["dry_run"], caller().actor
+    with occupying("collect artifacts"):
+        collected = service().artifacts.collect(dry_run=dry_run, by=by)
+        kept = [each for each in service().artifacts.list_young() if each not in collected]
+        uploads = service().uploads.collect(dry_run=dry_run, by=by)
+    return jsonify({"artifacts": collected, "kept": kept, "uploads": uploads})

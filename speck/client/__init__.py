@@ -505,11 +505,11 @@ class Client:
         """Delete an artifact that nothing uses."""
         self._call("DELETE", f"/artifacts/{_part(sha256)}")
 
-    def collect_artifacts(self, *, dry_run: bool = False) -> list[JsonObject]:
-        """Delete all artifacts that nothing uses, and return `{sha256, bytes, at, by}` of each."""
-        answer = self._json("POST", "/artifacts/gc", query={"dry_run": dry_run})
-        collected: list[JsonObject] = answer["artifacts"]
-        return collected
+    def collect_artifacts(self, *, dry_run: bool = False) -> JsonObject:
+        """Delete all artifacts that nothing uses: `{artifacts, kept, uploads}`, `artifacts` that
+        were deleted and `kept` ones that are too new, each `{sha256, bytes, at, by}`, and `uploads`
+        deleted at engines, `{site, sha256s, error}` each."""
+        return self._json("POST", "/artifacts/gc", query={"dry_run": dry_run})
 
     def tokens(self) -> list[JsonObject]:
         """Each token, without its secret."""

@@ -51,6 +51,7 @@ from speck.service.restored import Restored
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
+from speck.service.uploads import Uploads
 from speck.sites.connections import Connections
 from speck.sites.networks import SiteNetworks
 from speck.sites.pollers.polling import Polling
@@ -99,6 +100,7 @@ class Service:
         )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
+        self.uploads = Uploads(self.records, self.connections, self.artifacts)
         self.collector = PeriodicTask(
             "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
         )
@@ -290,6 +292,7 @@ class Service:
 
     def _collect_artifacts(self) -> None:
         self.artifacts.collect()
+        self.uploads.collect()
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -165,8 +165,7 @@ class Artifacts:
             unused = {
                 record["sha256"]: record
                 for record in self._list()
-                if record["sha256"] not in uses
-                and self._is_old((now - datetime.fromisoformat(record["at"])).total_seconds())
+                if record["sha256"] not in uses and self._is_old(_age_s(record, now))
             }
             for sha256 in self._find_pending(unused):
                 del unused[sha256]
@@ -176,6 +175,29 @@ class Artifacts:
                     self._remove(list(unused), message, by)
                 self._sweep_strays()
         return list(unused.values())
+
+    def list_young(self) -> list[JsonObject]:
+        """`{sha256, bytes, at, by}` of those that nothing names, but that were sent within the
+        grace period."""
+        uses, now = find_uses(self._records), self._clock.now()
+        return [
+            record
+            for record in self._list()
+            if record["sha256"] not in uses and not self._is_old(_age_s(record, now))
+        ]
+
+    def find_unneeded(self, sent_ms: Mapping[str, int]) -> list[str]:
+        """Those artifacts that nothing names any more and that came, to an engine, longer ago than
+        the grace period; `sent_ms` are Unix milliseconds."""
+        with self._lock:
+            uses, now_s = find_uses(self._records), self._clock.now().timestamp()
+            unused = [
+                sha256
+                for sha256, at_ms in sent_ms.items()
+                if sha256 not in uses and self._is_old(now_s - at_ms / 1000)
+            ]
+            pending = self._find_pending(unused)
+        return [sha256 for sha256 in unused if sha256 not in pending]
 
     # -- parts ------------------------------------------------------------------------------
 
@@ -321,3 +343,7 @@ class Artifacts:
             digest.update(chunk)
             out.write(chunk)
         return digest.hexdigest(), size
+
+
+def _age_s(record: JsonObject, now: datetime) -> float:
+    return (now - datetime.fromisoformat(record["at"])).total_seconds()

@@ -274,6 +274,29 @@ def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) ->
         engine.upload(bench.jar.with_name("absent.jar"), "1" * 64)
 
 
+def test_an_upload_is_listed_once_until_it_is_deleted(bench: Bench, engine: StreamEngine) -> None:
+    sha256 = sha256_of(bench.jar)
+    for _ in range(2):
+        engine.upload(bench.jar, sha256)
+    (upload,) = [each for each in engine.uploads() if each.sha256 == sha256]
+    assert upload.at_ms > 0
+    for _ in range(2):
+        engine.delete_upload(sha256)
+    assert sha256 not in {each.sha256 for each in engine.uploads()}
+
+
+def test_a_job_goes_on_without_its_upload_and_another_starts(
+    bench: Bench, engine: StreamEngine
+) -> None:
+    job = run(engine, submission(bench))
+    engine.delete_upload(sha256_of(bench.jar))
+    other = run(engine, submission(bench))
+    assert engine.status(job) is RunState.RUNNING
+    assert sha256_of(bench.jar) in {each.sha256 for each in engine.uploads()}
+    for each in (job, other):
+        engine.cancel(each)
+
+
 def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
     desired = submission(bench)
     engine.try_main(desired)

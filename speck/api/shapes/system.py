@@ -35,8 +35,16 @@ class CollectedShape(Shape):
     by = nullable_text("the token that sent it first")
 
 
+class CollectedUploadsShape(Shape):
+    site = text()
+    sha256s = list_of(text())
+    error = nullable_text("why nothing more was deleted at this site")
+
+
 class CollectedListShape(Shape):
     artifacts = list_of(CollectedShape)
+    kept = list_of(CollectedShape)
+    uploads = list_of(CollectedUploadsShape)
 
 
 class ArtifactShape(CollectedShape):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.lazy import HelpfulGroup
+from speck.cli.messages import say, warn
 from speck.cli.options import (
     add_connection_options,
     add_output_option,
@@ -100,16 +101,29 @@ def remove_artifacts(sha256: tuple[str, ...]) -> None:
 @add_connection_options
 @add_output_option
 def gc(dry_run: bool) -> None:
-    """Delete all artifacts that no revision and no job names.
+    """Delete all artifacts that no revision and no job names, also at the engines.
 
     Those that were sent less than a day ago (SPECK_ARTIFACT_GRACE_S) are kept: an apply may be
     about to use them. The service does the same every hour.
     """
     from speck.cli.output import Grid, moment
 
-    records = client().collect_artifacts(dry_run=dry_run)
-    rows = [(f"artifact:{one['sha256']}", one["bytes"], moment(one["at"])) for one in records]
+    answer = client().collect_artifacts(dry_run=dry_run)
+    rows = [
+        ("service", f"artifact:{one['sha256']}", one["bytes"], moment(one["at"]))
+        for one in answer["artifacts"]
+    ]
+    for site in answer["uploads"]:
+        rows += [(site["site"], f"artifact:{sha256}", "", "") for sha256 in site["sha256s"]]
+        if site["error"]:
+            warn(f"{site['site']}: {site['error']}")
+    if kept := answer["kept"]:
+        size = sum(one["bytes"] for one in kept)
+        say(
+            f"kept: {len(kept)} artifacts with {size} bytes that nothing uses, but that are within"
+            " the grace period (SPECK_ARTIFACT_GRACE_S); delete them with `speck artifacts remove`"
+        )
     output().show(
-        {"artifacts": records, "dry_run": dry_run},
-        Grid(("job_path", "bytes", "at"), rows, None, "nothing to delete"),
+        {**answer, "dry_run": dry_run},
+        Grid(("where", "job_path", "bytes", "at"), rows, None, "nothing to delete"),
     )

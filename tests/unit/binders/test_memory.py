@@ -129,7 +129,7 @@ def test_a_jar_comes_from_the_upload_or_the_file(world: World, tmp_path: Path) -
     for call in (engine.try_main, engine.submit):
         with pytest.raises(EngineRefusedError, match="no jar ffff"):
             call(absent)
-    world.engine(EDGE).jars.add("f" * 64)
+    world.engine(EDGE).jars["f" * 64] = 0
     engine.submit(absent)
 
 

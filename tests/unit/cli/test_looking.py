@@ -308,6 +308,7 @@ def test_artifacts(speck: Run, tmp_path: Path) -> None:
     assert speck("artifacts", "push", "nothing.jar").exit_code == 1
     collected = speck("artifacts", "gc")
     assert (collected.exit_code, collected.stdout) == (0, "nothing to delete\n"), "it is new"
+    assert f"kept: 1 artifacts with {jar.stat().st_size} bytes" in collected.stderr
     removed = speck("artifacts", "remove", result.stdout.strip())
     assert (removed.exit_code, removed.stdout) == (0, result.stdout)
     assert speck("artifacts", "remove", result.stdout.strip()).exit_code == 1
