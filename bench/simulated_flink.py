@@ -101,7 +101,7 @@ class Flink:
                 return "settings", answers.settings(site)
             case ("GET", "taskmanagers"):
                 return "workers", answers.taskmanagers(site, now)
-            case ("GET", "taskmanagers", _, "metrics"):
+            case ("GET", "taskmanagers", _, "metrics") | ("GET", "jobmanager", "metrics"):
                 return "worker metrics", answers.worker_metrics(_names(query) or [], now)
         raise Refused(404, f"Unable to load requested file /{'/'.join(parts)}.")
 

@@ -15,7 +15,7 @@ from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
-from binders.flink.jvm import Jvm
+from binders.flink.jvm import Jvm, metaspace_finding
 from binders.flink.measuring import Measuring, metric_queries
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from binders.flink.settings import Settings
@@ -312,6 +312,7 @@ class FlinkEngine:
             findings = checks.findings(settings, view, self._read_jvm())
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
             of_jobs = [self._check_checkpointing(job) for job in running[:JOBS_CHECKED]]
+            of_jobs.append(metaspace_finding(*self._measuring.metaspace()))
             return findings + [finding for finding in of_jobs if finding is not None]
 
     def _read_jvm(self) -> Jvm:

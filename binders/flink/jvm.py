@@ -17,6 +17,8 @@ MEND = f"{OPTIONS}: -javaagent:/opt/speck/lib/{GUARD_JAR} -Dfile.encoding=UTF-8"
 _INTERCEPT = "cluster.intercept-user-system-exit"
 _ENCODING = "-Dfile.encoding="
 _FEATURE = re.compile(r" - (\d+)[./]")
+FULL = 0.8
+"""From this share on metaspace counts as nearly full."""
 _UTF_8_SINCE = 18
 """From this Java on the encoding is UTF-8 whatever the locale (JEP 400)."""
 
@@ -43,6 +45,22 @@ def findings(settings: Settings, jvm: Jvm) -> list[Finding]:
     options = jvm.options or tuple((settings.get(OPTIONS, "env.java.opts") or "").split())
     found = (_check_guard(settings, options), _check_encoding(jvm, options))
     return [finding for finding in found if finding is not None]
+
+
+def metaspace_finding(used: int | None, limit: int | None) -> Finding | None:
+    """Each start of a job loads the classes of its jar anew; what is not unloaded fills it."""
+    if used is None or limit is None or used < FULL * limit:
+        return None
+    megabytes = limit >> 20
+    return Finding(
+        "warning",
+        "jvm-metaspace",
+        f"{used >> 20} of {megabytes} MiB in use",
+        "the engine's process ends, with all its jobs, when no class fits in any more; large jars"
+        " (e.g. with a connector that the site has) and threads that jobs leave behind fill it;"
+        " restart the engine to empty it, or give it more (-XX:MaxMetaspaceSize in one JVM)",
+        f"taskmanager.memory.jvm-metaspace.size: {2 * megabytes}m",
+    )
 
 
 def _check_guard(settings: Settings, options: tuple[str, ...]) -> Finding | None:

@@ -85,8 +85,10 @@ _WORKER = {
     "Status.JVM.Memory.NonHeap.Committed": 1.0,
     "Status.JVM.Memory.Direct.MemoryUsed": 1.0,
 }
+_METASPACE = ("Status.JVM.Memory.Metaspace.Used", "Status.JVM.Memory.Metaspace.Max")
 _JOB_QUERY = f"?get={quote_plus(','.join(_JOB))}"
-_WORKER_QUERY = f"?get={quote_plus(','.join(_WORKER))}"
+_WORKER_QUERY = f"?get={quote_plus(','.join((*_WORKER, *_METASPACE)))}"
+_METASPACE_QUERY = f"?get={quote_plus(','.join(_METASPACE))}"
 _RUNNING = ("RUNNING", "FAILING", "RESTARTING")
 
 
@@ -154,9 +156,11 @@ class Measuring:
         workers = self.rest.get("/taskmanagers")["taskmanagers"]
         cores: dict[str, float] = {}
         total: dict[str, float] = {}
+        jvms: list[Mapping[str, float]] = []
         for worker in workers:
             path = f"/taskmanagers/{worker['id']}/metrics"
             metrics = _numbers(self.rest.get(path + _WORKER_QUERY))
+            jvms.append(metrics)
             for name, unit in _WORKER.items():
                 value = metrics.get(name, math.nan)
                 total[name] = total.get(name, 0.0) + (value * unit if value >= 0 else math.nan)
@@ -169,6 +173,9 @@ class Measuring:
             values.get(f"Memory.{name}")
             for name in ("Heap.Committed", "NonHeap.Committed", "Direct.MemoryUsed")
         ]
+        if all(cores):  # a JobManager in a JVM of its own: it runs the jobs' main
+            jvms.append(self._job_manager())
+        used, limit = fullest_metaspace(jvms)
         whole = [int(part) for part in parts if part is not None]
         return {
             "cores": sum(cores.values()) if cores else None,
@@ -176,7 +183,20 @@ class Measuring:
             "memory_bytes": sum(whole) if len(whole) == len(parts) else None,
             "heap_used_bytes": _whole(values.get("Memory.Heap.Used")),
             "heap_max_bytes": _whole(values.get("Memory.Heap.Max")),
+            "metaspace_used_bytes": used,
+            "metaspace_max_bytes": limit,
         }
+
+    def _job_manager(self) -> Mapping[str, float]:
+        try:
+            return _numbers(self.rest.get(f"/jobmanager/metrics{_METASPACE_QUERY}"))
+        except RefusedAnswer:  # the JobManager of another version
+            return {}
+
+    def metaspace(self) -> tuple[int | None, int | None]:
+        """The bytes in use, and the limit, of the metaspace that is fullest."""
+        worker = self._workers()
+        return worker["metaspace_used_bytes"], worker["metaspace_max_bytes"]
 
     # -- jobs -----------------------------------------------------------------------------
 
@@ -361,6 +381,16 @@ def _numbers(answer: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         if math.isfinite(value):
             numbers[str(each["id"])] = value
     return numbers
+
+
+def fullest_metaspace(
+    jvms: Iterable[Mapping[str, float]],
+) -> tuple[int, int] | tuple[None, None]:
+    """Used and limit, in bytes, of the JVM whose metaspace is fullest in proportion. A JVM without
+    a limit reports -1."""
+    pairs = [tuple(int(jvm.get(name, -1.0)) for name in _METASPACE) for jvm in jvms]
+    limited = [(used, limit) for used, limit in pairs if used >= 0 and limit > 0]
+    return max(limited, key=lambda pair: pair[0] / pair[1], default=(None, None))
 
 
 def _whole(value: float | None) -> int | None:

@@ -24,6 +24,7 @@ from speck.errors import SpeckError, TransientError
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from speck.metrics.latest import LatestSamples
+from speck.metrics.metaspace import MetaspaceWatch
 from speck.metrics.recorder import Recorder
 from speck.metrics.rows import (
     Ends,
@@ -102,6 +103,7 @@ class Sampler:
         self._lock = threading.Lock()
         self._poll_ended = threading.Condition(self._lock)
         self.latest = LatestSamples()
+        self._metaspace = MetaspaceWatch(records)
         self._plans: dict[str, dict[str, tuple[float, tuple[Marks, bool]]]] = {}
         """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
         self._polls_under_way: dict[tuple[str, str], float] = {}
@@ -178,6 +180,7 @@ class Sampler:
         ends = Ends(self._records.installation, incarnations, sessions)
         self._own_host = Host(self._host.cpu(), cores())
         self.latest.keep_only(sites.keys())
+        self._metaspace.keep_only(sites.keys())
         with self._lock:
             for name in self._plans.keys() - sites.keys():
                 del self._plans[name]
@@ -275,6 +278,7 @@ class Sampler:
         job_ids = [incarnation.engine_job_id for incarnation in incarnations.values()]
         measures: EngineMeasures = self._polling.engine(site.name, EnginePoll.MEASURE, job_ids)
         self._refuse_late_answer(begun)
+        self._metaspace.note(site.name, measures)
         host = self._host_of(site)
         samples = self.latest.put_engine(site.name, at, measures)
         tasks = make_task_rows(at, samples, incarnations, host)

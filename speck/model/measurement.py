@@ -95,7 +95,8 @@ class EngineMeasures:
 
     `cores` is the number of cores that it may use (a CPU quota counts as a fraction where it is
     known), `cpu_ms` the CPU time that its processes have used so far; memory and heap are in
-    bytes. A requested job that is missing in `jobs` is unknown to the engine, or its metrics
+    bytes. Metaspace (where a JVM keeps classes) is that of the process that has the smallest part
+    of it left: a sum would hide that one is full. A requested job that is missing in `jobs` is unknown to the engine, or its metrics
     could not be read.
     """
 
@@ -107,6 +108,15 @@ class EngineMeasures:
     memory_bytes: int | None = None
     heap_used_bytes: int | None = None
     heap_max_bytes: int | None = None
+    metaspace_used_bytes: int | None = None
+    metaspace_max_bytes: int | None = None
+
+    @property
+    def metaspace_share(self) -> float | None:
+        """How full the metaspace is, from 0 to 1; None if the engine reports none, or no limit."""
+        if self.metaspace_used_bytes is None or not self.metaspace_max_bytes:
+            return None
+        return self.metaspace_used_bytes / self.metaspace_max_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -560,6 +560,19 @@ def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
     wait_for(lambda: set(names) <= set(site.engine.metrics(job)), "all")
 
 
+def test_the_metaspace_is_measured(site: Site) -> None:
+    share = wait_for(lambda: site.engine.measure([]).metaspace_share, "the metaspace")
+    assert 0.05 < share < 0.8
+
+
+def test_what_a_job_prints_is_in_the_rotated_log(site: Site) -> None:
+    log = site.server.engine.log
+    job = site.run("--print")
+    wait_for(lambda: "printed printed" in log.read_text(errors="replace"), "its words")
+    site.engine.cancel(job)
+    assert "printed" not in log.with_suffix(".out").read_text()
+
+
 # Settings
 
 

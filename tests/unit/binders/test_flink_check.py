@@ -9,7 +9,7 @@ import yaml
 
 from binders.flink import check
 from binders.flink.check import job_finding
-from binders.flink.jvm import GUARD_JAR, MEND, Jvm
+from binders.flink.jvm import GUARD_JAR, MEND, Jvm, metaspace_finding
 from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
 from speck.fog import flink_conf
@@ -233,3 +233,18 @@ def test_the_encoding_of_text(
 )
 def test_the_version_of_the_jvm(version: str, feature: int | None) -> None:
     assert Jvm.of({"jvm": {"version": version, "options": ["-Xmx1g"]}}) == Jvm(feature, ("-Xmx1g",))
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "warned"),
+    [(79, 100, False), (80, 100, True), (None, None, False), (150, 192, False)],
+)
+def test_a_metaspace_that_is_nearly_full(
+    used: int | None, limit: int | None, warned: bool
+) -> None:
+    mib = 1 << 20
+    finding = metaspace_finding(used and used * mib, limit and limit * mib)
+    assert (finding is not None) == warned
+    if finding is not None:
+        assert finding.found == "80 of 100 MiB in use"
+        assert finding.mend == "taskmanager.memory.jvm-metaspace.size: 200m"

@@ -55,6 +55,7 @@ def cluster(fake: Fake, *jobs: str, state: str = "RUNNING", **metrics: str) -> N
     }
     for n in (1, 2, 3):
         fake.say(f"/taskmanagers/tm-{n}/metrics", values(worker))
+    fake.say("/jobmanager/metrics", values({}))
 
 
 def job(fake: Fake, job_id: str = JOB, metrics: dict[str, str] | None = None, **of: str) -> None:
@@ -326,3 +327,36 @@ def test_an_engine_that_is_none_is_unreachable(fake: Fake, engine: FlinkEngine) 
         fake.say(path, answer)
     with pytest.raises(UnreachableError, match="does not answer as Flink does"):
         engine.measure([])
+
+
+def metaspace(used: object, limit: object) -> Any:
+    names = ("Status.JVM.Memory.Metaspace.Used", "Status.JVM.Memory.Metaspace.Max")
+    return values(dict(zip(names, (str(used), str(limit)), strict=True)))
+
+
+def test_the_fullest_metaspace_counts_the_job_managers_too(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    """Its trials of `main` load classes as well."""
+    cluster(fake)
+    fake.say("/taskmanagers/tm-1/metrics", metaspace(90, 200))
+    fake.say("/taskmanagers/tm-2/metrics", metaspace(100, -1))
+    fake.say("/jobmanager/metrics", metaspace(60, 100))
+    measures = engine.measure([])
+    assert (measures.metaspace_used_bytes, measures.metaspace_max_bytes) == (60, 100)
+    assert measures.metaspace_share == 0.6
+
+
+def test_a_jvm_without_a_limit_has_no_share(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake)
+    fake.say("/jobmanager/metrics", {"errors": ["not found"]}, 404)
+    assert engine.measure([]).metaspace_share is None
+
+
+def test_the_job_manager_of_a_single_jvm_is_not_asked(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake)
+    worker = {"id": "tm-1", "path": "pekko://flink/user/rpc/taskmanager_0"}
+    fake.say("/taskmanagers", {"taskmanagers": [worker | {"hardware": {"cpuCores": 2}}]})
+    fake.say("/taskmanagers/tm-1/metrics", metaspace(9, 10))
+    assert engine.measure([]).metaspace_share == 0.9
+    assert take_requests(fake, "/jobmanager/metrics") == []
