@@ -42,8 +42,8 @@ class FlinkSettings:
     JVM that runs the tasks (None: derived from the number of slots). `config` is written to
     config.yaml and overrides our settings. `java_options` come last on the command line, so that
     they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
-    and `guard_jar` other paths of `speck-runtime.jar` and `speck-exit-guard.jar`. With `tls` everything is encrypted, and the REST API asks
-    for client certificates.
+    and `guard_jar` other paths of `speck-runtime.jar` and `speck-exit-guard.jar`. With `tls`
+    everything is encrypted, and the REST API asks for client certificates.
     """
 
     folder: Path

@@ -1,7 +1,7 @@
 """Reports engines whose metaspace fills up, and those that have ended of it.
 
-A JVM without metaspace cannot load the classes of a job any more and ends, with all its jobs. That it
-did so no engine reports: it is concluded when its metaspace was nearly full and is suddenly empty.
+A JVM without metaspace cannot load the classes of a job any more and ends, with all its jobs. No
+engine reports that it did: it is concluded if the metaspace was nearly full and is suddenly empty.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class MetaspaceWatch:
         if was_full and used < RESTARTED * before:
             self._report(
                 site,
-                f"the engine of {site} was restarted: its JVM ran out of metaspace, as far as can be"
-                f" seen ({before >> 20} of {limit_mb} MiB were in use before); use thin jars, or"
+                f"the engine of {site} was restarted: its JVM ran out of metaspace, as far as can"
+                f" be seen ({before >> 20} of {limit_mb} MiB were in use before); use thin jars, or"
                 " give it more",
             )
         elif share >= FULL and not was_full:

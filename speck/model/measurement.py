@@ -96,8 +96,8 @@ class EngineMeasures:
     `cores` is the number of cores that it may use (a CPU quota counts as a fraction where it is
     known), `cpu_ms` the CPU time that its processes have used so far; memory and heap are in
     bytes. Metaspace (where a JVM keeps classes) is that of the process that has the smallest part
-    of it left: a sum would hide that one is full. A requested job that is missing in `jobs` is unknown to the engine, or its metrics
-    could not be read.
+    of it left: a sum would hide that one is full. A requested job that is missing in `jobs` is
+    unknown to the engine, or its metrics could not be read.
     """
 
     jobs: Mapping[str, JobMeasure]

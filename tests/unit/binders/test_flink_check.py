@@ -239,9 +239,7 @@ def test_the_version_of_the_jvm(version: str, feature: int | None) -> None:
     ("used", "limit", "warned"),
     [(79, 100, False), (80, 100, True), (None, None, False), (150, 192, False)],
 )
-def test_a_metaspace_that_is_nearly_full(
-    used: int | None, limit: int | None, warned: bool
-) -> None:
+def test_a_metaspace_that_is_nearly_full(used: int | None, limit: int | None, warned: bool) -> None:
     mib = 1 << 20
     finding = metaspace_finding(used and used * mib, limit and limit * mib)
     assert (finding is not None) == warned

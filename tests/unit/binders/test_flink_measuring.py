@@ -334,9 +334,7 @@ def metaspace(used: object, limit: object) -> Any:
     return values(dict(zip(names, (str(used), str(limit)), strict=True)))
 
 
-def test_the_fullest_metaspace_counts_the_job_managers_too(
-    fake: Fake, engine: FlinkEngine
-) -> None:
+def test_the_fullest_metaspace_counts_the_job_managers_too(fake: Fake, engine: FlinkEngine) -> None:
     """Its trials of `main` load classes as well."""
     cluster(fake)
     fake.say("/taskmanagers/tm-1/metrics", metaspace(90, 200))
