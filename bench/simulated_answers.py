@@ -171,6 +171,14 @@ def exceptions(of: Job) -> Any:
     return {"exceptionHistory": {"entries": [entry], "truncated": False}}
 
 
+def environment() -> Any:
+    """As of an engine of the fog."""
+    options = ["-javaagent:/opt/speck/lib/speck-exit-guard.jar", "-Dfile.encoding=UTF-8"]
+    return {
+        "jvm": {"version": "OpenJDK 64-Bit Server VM - Debian - 17/17.0.15", "options": options}
+    }
+
+
 def settings(site: Site) -> Any:
     own = {
         "execution.checkpointing.interval": f"{_ms(site.interval_s)}ms",

@@ -97,6 +97,8 @@ class Flink:
                 return "jar deletion", {}
             case ("POST", "jars", jar, "plan" | "run" as verb):
                 return self._start(jar, verb, json.loads(body), now)
+            case ("GET", "jobmanager", "environment"):
+                return "environment", answers.environment()
             case ("GET", "jobmanager", "config"):
                 return "settings", answers.settings(site)
             case ("GET", "taskmanagers"):

@@ -188,14 +188,14 @@ def test_exceptions_come_newest_first() -> None:
     assert answers.job_exceptions({"exceptionHistory": None}) == []
 
 
-def test_jar_ids_are_those_of_our_names_newest_upload_wins() -> None:
+def test_jars_are_those_of_our_names_oldest_first() -> None:
     sha = "0" * 64
     files = [
         {"id": f"2_{sha}.jar", "name": f"{sha}.jar", "uploaded": 2},
         {"id": f"1_{sha}.jar", "name": f"{sha}.jar", "uploaded": 1},
         {"id": "3_other.jar", "name": "other.jar", "uploaded": 3},
     ]
-    assert answers.jar_ids({"files": files}) == {sha: f"2_{sha}.jar"}
+    assert answers.jars({"files": files}) == [answers.Jar(f"{n}_{sha}.jar", sha, n) for n in (1, 2)]
     assert answers.jar_id({"filename": f"/tmp/u/7_{sha}.jar"}) == f"7_{sha}.jar"
 
 

@@ -76,7 +76,7 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(service: Service) -> No
 def test_what_is_no_hash_is_refused(service: Service, name: str) -> None:
     with pytest.raises(InvalidError, match="cannot take this artifact"):
         service.artifacts.put(name, [CONTENT])
-    with pytest.raises(NotFoundError, match="send it with PUT /artifacts/<sha256>"):
+    with pytest.raises(NotFoundError, match="send it with `speck artifacts push FILE`"):
         service.artifacts.file(name)
 
 
