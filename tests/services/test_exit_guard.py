@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -22,9 +23,13 @@ pytestmark = pytest.mark.long
 
 @cache
 def javas() -> dict[str, Path]:
-    """One folder of a Java of each version from 17 on, by version."""
+    """One folder of a Java of each version from 17 on, by version: JAVA_HOME's, and those that
+    Debian's packages install."""
+    homes = sorted(Path("/usr/lib/jvm").glob("*/"))
+    if "JAVA_HOME" in os.environ:
+        homes.append(Path(os.environ["JAVA_HOME"]))
     found = {}
-    for home in sorted(Path("/usr/lib/jvm").glob("*/")):
+    for home in homes:
         java = home / "bin" / "java"
         if java.is_file():
             words = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
