@@ -42,7 +42,7 @@ JOBS_PER_THREAD = 4
 with few jobs each would need more threads than one Python process can run."""
 
 FAR_S = 0.4
-"""An engine counts as far away (or busy) if its first four answers take longer than this."""
+"""An engine counts as far away (or busy) if its first answers, four or five, take longer."""
 
 MOST_VERTICES = 1_000
 MOST_NAME_BYTES = 1 << 20

@@ -33,6 +33,9 @@ class Jar:
     file: Path
 
 
+CONNECTOR_CLASS = "io.speck.mqtt.SpeckJob"
+"""A class of speck's connector that every version of it has."""
+
 _Key = tuple[int, int, int, int]
 
 
@@ -142,6 +145,11 @@ def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
         return f"{fault}; it holds no classes"
     near = _nearest(entry_class, classes) if hint else []
     return f"{fault}; the nearest are {', '.join(near)}" if near else fault
+
+
+def holds_connector(jar: Jar) -> bool:
+    """Whether a jar in which `class_fault` has found its entry class brings speck's connector."""
+    return CONNECTOR_CLASS in _CLASSES.get(jar.sha256, lambda: _read_classes(jar.file), _READING)
 
 
 def _read_classes(file: Path) -> frozenset[str]:

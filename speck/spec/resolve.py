@@ -23,7 +23,7 @@ from speck.model.composition import (
 from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Site, normalise_address
-from speck.spec.jars import Jar, JarFinder, class_fault
+from speck.spec.jars import Jar, JarFinder, class_fault, holds_connector
 from speck.spec.job_contract import args_faults, link_fault, rendered_fault, reports_numbers
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
@@ -85,6 +85,7 @@ def resolve(
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends), names)
     resolver.problems += graph.problems()
     resolver.check_batches([job for job in jobs if job is not None], others)
+    resolver.warn_of_fat_jars()
     if find_slots is not None:
         resolver.check_slots(jobs, find_slots())
     refuse_problems(resolver.problems, description.name, line_of)
@@ -146,6 +147,7 @@ class _Resolver:
         self._jars_by_path: dict[str, Jar | str] = {}
         self._brokers_mqtt5 = brokers_mqtt5
         self._class_faults = 0
+        self._fat: dict[str, list[str]] = {}
 
     def job(self, job: JobDescription, index: int) -> Job | None:
         """Resolve a job; None if it has a problem."""
@@ -162,6 +164,8 @@ class _Resolver:
         if len(self.problems) > before or not (site and source and sink and jar):
             return None
         self.jars[jar.sha256] = jar.file
+        if holds_connector(jar):
+            self._fat.setdefault(job.job_path, []).append(job.job_name)
         resolved = Job(
             job_name=job.job_name,
             site=site.name,
@@ -317,6 +321,16 @@ class _Resolver:
             self.warnings.append(
                 f"job {job.job_name} sends its records one by one: batches need MQTT 5, which"
                 f" the broker {sink.broker.address} does not speak"
+            )
+
+    def warn_of_fat_jars(self) -> None:
+        """Warn about jars that bring the connector: each start of a job loads it anew."""
+        for job_path, names in islice(self._fat.items(), MOST_PROBLEMS):
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.warnings.append(
+                f"the jar of job {names[0]}{others} ({job_path}) holds speck's connector: each"
+                " start of a job then takes some 7 MB of the engine's metaspace; use a jar without"
+                " it where the engine has speck-mqtt-connector.jar, as speck's images do"
             )
 
     def check_batches(self, own: Sequence[Job], others: Iterable[Job]) -> None:

@@ -24,7 +24,7 @@ from speck.model.job import (
 )
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
-from speck.spec.jars import Jar, JarFinder
+from speck.spec.jars import CONNECTOR_CLASS, Jar, JarFinder
 from speck.spec.resolve import Slots, resolve
 from speck.spec.schema import composition_from_data, load_document
 
@@ -459,3 +459,13 @@ def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
         "cannot accept job A: site: no registered site is named mars; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )
+
+
+def test_a_jar_that_brings_the_connector_is_named_once(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "fat.jar", "w") as fat:
+        for name in ("package.ExampleJob", CONNECTOR_CLASS):
+            fat.writestr(f"{name.replace('.', '/')}.class", b"")
+    jobs = [described(name, job_path=str(tmp_path / "fat.jar")) for name in "ABC"]
+    warnings = resolve(composed(*jobs), SITES, JarFinder([tmp_path], lambda _: None)).warnings
+    (warning,) = [each for each in warnings if "connector" in each]
+    assert warning.startswith(f"the jar of job A and 2 more ({tmp_path}/fat.jar) holds speck's")
