@@ -134,7 +134,7 @@ def test_artifacts(tmp_path: Path) -> None:
     error = refusal(find, f"artifact:{other}")
     assert isinstance(error, NotFoundError)
     assert str(error) == (
-        f"cannot find the artifact {other}; upload it with PUT /artifacts/{other}"
+        f"cannot find the artifact {other}; send it with `speck artifacts push FILE`"
     )
 
 

@@ -249,7 +249,7 @@ def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) ->
         ),
         Problem(
             "jobs[3].job_path",
-            f"cannot find the artifact {'0' * 64}; upload it with PUT /artifacts/{'0' * 64}",
+            f"cannot find the artifact {'0' * 64}; send it with `speck artifacts push FILE`",
         ),
     ]
 
