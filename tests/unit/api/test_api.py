@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from binders.memory.engine import MemoryEngine
 from speck.api.access import ACCESS
 from speck.api.context import EXTENSION, Context
 from speck.api.places import Holder
@@ -205,20 +206,20 @@ def test_a_dry_run_writes_no_byte(bench: Bench) -> None:
     assert home(bench) != before
 
 
-def late_start(bench: Bench) -> None:
-    """A's start is recorded as failed, although the job runs by now."""
+def late_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A's start is recorded as failed, although the job runs: its source was not connected."""
     engine = bench.world.engine("http://edge-a:8081")
-    engine.hold_starts = True
-    bench.service.executions.patience = Patience(start_s=0.05)
-    bench.client.post("/compositions?wait=30", json=composition(job("A")))
-    engine.let_go()
+    bench.service.executions.patience = Patience(connect_s=0.0, start_s=0.05)
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryEngine, "metrics", lambda *_: {"source.connected": 0.0})
+        bench.client.post("/compositions?wait=30", json=composition(job("A")))
     assert not bench.service.records.inventory("demo").jobs["A"].confirmed
     assert engine.running()
 
 
-def test_what_a_viewer_reads_writes_no_byte(bench: Bench) -> None:
+def test_what_a_viewer_reads_writes_no_byte(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.add_sites()
-    late_start(bench)
+    late_start(bench, monkeypatch)
     bench.jar.write_bytes(jar_bytes(b"another one than was accepted"))
     (change,) = (it["id"] for it in bench.client.get("/changes").json["changes"])
     (artifact,) = (it["sha256"] for it in bench.client.get("/artifacts").json["artifacts"])
