@@ -33,7 +33,9 @@ _STEPS = {"\x1b[a": -1, "k": -1, "\x1b[b": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~":
 @add_connection_options
 @add_output_option
 def top(composition: str | None, once: bool, every: float) -> None:
-    """Show the rates of jobs every 2 seconds; q or Ctrl-C ends it, arrows scroll.
+    """Show the rates of jobs every 2 seconds.
+
+    q or Ctrl-C ends it, arrows and space scroll.
 
     Rates are those between the last two polls of the service's collector (every 5 s); `-` means
     unknown, not zero. With `-o json` or `--once`, or without a terminal, prints them once.

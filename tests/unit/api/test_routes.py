@@ -282,7 +282,7 @@ CASES = [
     Case("GET", "/jobs/A/exceptions", 200, shapes.EXCEPTIONS),
     Case("GET", "/jobs/nothing/exceptions", 404),
     Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
-    Case("GET", "/", 302, media="text/html; charset=utf-8"),
+    Case("GET", "/", 302, media="text/html"),
     Case("GET", "/rates", 200, shapes.RatesListShape),
     Case("GET", "/rates?composition=demo&limit=1", 200, shapes.RatesListShape),
     Case("POST", "/links/records", 200, shapes.PublishedShape, json=_records("a", {"text": "b"})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def test_one_that_has_begun_does_not_say_that_it_waits(
 
     answers = answer()
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
-    monkeypatch.setattr(analyze, "_POLL_S", 0.0)
+    monkeypatch.setattr(analyze, "growing", lambda: repeat(0.0))
     assert analyze.await_analysis(Client(), "a1")["state"] == "done"
     assert capsys.readouterr().err.splitlines() == ["reading samples (1 of 3)"]
 
@@ -140,6 +141,6 @@ def test_what_waits_for_another_analysis_names_it_once(
     waiting = {"state": "running", "waits_for": "a0"}
     answers = iter([waiting, waiting, {"state": "running"}, analysis([])])
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
-    monkeypatch.setattr(analyze, "_POLL_S", 0.0)
+    monkeypatch.setattr(analyze, "growing", lambda: repeat(0.0))
     assert analyze.await_analysis(Client(), "a1")["state"] == "done"
     assert capsys.readouterr().err.splitlines() == ["waiting for analysis a0 to end"]
