@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -114,6 +114,7 @@ class MqttBroker:
                         connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
                     made = bookkeeping.session_topic(topic, client_id)
                     messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
+                    # on this connection only: the next one may be of another life of the broker
                     connection.publish_all(messages, retain=True)
                     return existed
             self._end_session(client_id)
@@ -138,24 +139,30 @@ class MqttBroker:
 
         A topic that the broker does not take has no announcements, and prevents no release.
         """
-        messages = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
-        messages |= {bookkeeping.session_topic(topic, client_id): b""}
+        announcements = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
+        announcements |= {bookkeeping.session_topic(topic, client_id): b""}
         if _topic_fault(topic) is not None:
-            messages.clear()
+            announcements.clear()
         numbers = _clearing_messages(client_id)
-        messages |= numbers
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
         with self._open(Session(client_id, lingers=self._version == V311)) as connection:
             try:
-                connection.publish_all(messages, retain=True)
+                connection.publish_all(announcements | numbers, retain=True)
                 return
-            except LostError as error:
+            except (LostError, TopicRefusedError) as error:
                 log.info("%s; publishing on another connection", error)
-            except TopicRefusedError as error:
-                log.info("%s; clearing the numbers of %s only", error, client_id)
-                messages = numbers
-        with self._open(_visitor()) as connection:
-            connection.publish_all(messages, retain=True)
+        self._publish_singly(numbers)
+        try:
+            self._publish_singly(announcements)
+        except TopicRefusedError as error:
+            log.info("%s; so nothing is announced there", error)
+
+    def _publish_singly(self, messages: Mapping[str, bytes]) -> None:
+        """Publish retained messages one by one: a broker that refuses one may close the connection
+        with the reason, but what is sent behind that message makes TCP reset it, without."""
+        with self._open(_visitor(), eager=False) as connection:
+            for topic, payload in messages.items():
+                connection.publish(topic, payload, retain=True)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Announce to sinks whether the link has readers. A topic that the broker does not take
