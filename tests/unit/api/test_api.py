@@ -36,6 +36,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.model.measurement import BrokerMeasures, JobMeasure, LinkMeasure, TaskMeasure
+from speck.service.audit_seal import StoredSeal
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 from tests.waiting import wait_for
@@ -195,8 +196,16 @@ def home(bench: Bench) -> dict[str, bytes]:
     }
 
 
+def is_audit_sealed(bench: Bench) -> bool:
+    """Whether the store has the hash of the newest line, which it gets a second later."""
+    lines = bench.service.config.audit.joinpath("00000001.jsonl").read_text().splitlines()
+    seal = StoredSeal(bench.service.records).load()
+    return seal is not None and seal.n == len(lines)
+
+
 def test_a_dry_run_writes_no_byte(bench: Bench) -> None:
     bench.add_sites()
+    wait_for(lambda: is_audit_sealed(bench), "the audit log's newest hash in the store")
     before = home(bench)
     answer = bench.client.post("/compositions?dry_run=true", json=composition(job("A"))).json
     assert answer["change"] is None
@@ -230,6 +239,7 @@ def test_what_a_viewer_reads_writes_no_byte(bench: Bench, monkeypatch: pytest.Mo
         "/changes/": change,
         "/artifacts/": artifact,
     }
+    wait_for(lambda: is_audit_sealed(bench), "the audit log's newest hash in the store")
     before, read = home(bench), []
     for rule in bench.client.application.url_map.iter_rules():
         path = str(rule)
