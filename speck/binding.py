@@ -57,6 +57,15 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial of `main` showed: whether it built a job, and the highest parallelism of its
+    operators (None: not known)."""
+
+    has_built: bool = True
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SavepointProgress:
     """The progress of a savepoint (alone or with a stop).
 
@@ -176,13 +185,15 @@ class StreamEngine(Protocol):
         """Delete an artifact at the site; does nothing if it is not there. Jobs that run go on, and
         a later start uploads it again."""
 
-    def try_main(self, submission: Submission) -> None:
+    def try_main(self, submission: Submission) -> Trial:
         """Run the job's `main` without starting the job. Raises EngineRefusedError if it fails,
-        MainTimeoutError if it does not return within `Target.main_timeout_s`."""
+        MainTimeoutError if it does not return in time. It is no stricter than `submit`: a `main`
+        that catches what `execute()` throws builds no job here, but may start one."""
 
-    def submit(self, submission: Submission) -> None:
-        """Start the incarnation. Raises DuplicateJobError if the engine already knows the id,
-        MainTimeoutError if its `main` does not return in time: it may start the job later."""
+    def submit(self, submission: Submission) -> str | None:
+        """Start the incarnation. Returns how `main` failed after that, if it did: the job runs all
+        the same. Raises DuplicateJobError if the engine already knows the id, MainTimeoutError if
+        its `main` does not return in time: it may start the job later."""
 
     def fence(self, engine_job_id: str) -> None:
         """Make sure that a submission of this id, which may still be on its way, never runs: from

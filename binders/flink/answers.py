@@ -184,6 +184,11 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
     )
 
 
+def highest_parallelism(plan: Json) -> int | None:
+    """The highest parallelism of a plan's nodes, which are chains of operators."""
+    return max((int(node["parallelism"]) for node in plan["nodes"]), default=None)
+
+
 def was_stopped(answer: Json) -> bool:
     """Whether a stop with savepoint has completed, from `/jobs/:id/checkpoints`. Its savepoint is
     synchronous: the tasks end with it."""

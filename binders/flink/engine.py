@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from speck.binding import (
     SavepointProgress,
     Submission,
     Target,
+    Trial,
     Upload,
 )
 from speck.errors import (
@@ -39,8 +39,6 @@ from speck.errors import (
 )
 from speck.model.measurement import EngineMeasures
 from speck.model.observation import EngineJob, EngineView, RunState
-
-LOG = logging.getLogger(__name__)
 
 UPLOAD_S = 60.0
 """The least time limit of an upload."""
@@ -99,13 +97,23 @@ class FlinkEngine:
         with self._translate_errors(f"delete the jar {sha256[:12]}"):
             self._jars.delete(sha256)
 
-    def try_main(self, submission: Submission) -> None:
-        """Run `main` without starting anything. Raises EngineRefusedError with its failure."""
-        with self._translate_errors(f"try main of {submission.job_name}"):
-            self._with_jar(submission, "plan", _plan_body(submission))
+    def try_main(self, submission: Submission) -> Trial:
+        """Run `main` without starting anything. Raises EngineRefusedError with its failure.
 
-    def submit(self, submission: Submission) -> None:
-        """Start the incarnation.
+        Flink ends `main` by what `execute()` throws; one that catches that looks as if it had never
+        called it."""
+        try:
+            with self._translate_errors(f"try main of {submission.job_name}"):
+                answer = self._with_jar(submission, "plan", _plan_body(submission))
+                return Trial(parallelism=answers.highest_parallelism(answer["plan"]))
+        except EngineRefusedError as error:
+            cause = error.__cause__
+            if isinstance(cause, RefusedAnswer) and cause.refusal.built_nothing:
+                return Trial(has_built=False)
+            raise
+
+    def submit(self, submission: Submission) -> str | None:
+        """Start the incarnation; returns the failure of a `main` that has started it.
 
         Raises DuplicateJobError if the engine knows the id, running or ended (also after a
         refused savepoint, which uses the id up), MainTimeoutError if its `main` does not return in
@@ -118,6 +126,7 @@ class FlinkEngine:
         try:
             with self._translate_errors(f"start {submission.job_name}"):
                 self._with_jar(submission, "run", body)
+                return None
         except DuplicateJobError:
             raise
         except EngineRefusedError as refused:
@@ -125,8 +134,8 @@ class FlinkEngine:
             job = self.jobs().get(submission.engine_job_id)
             if job is None or job.state.terminal:
                 raise
-            name = submission.job_name
-            LOG.warning("%s runs although its main failed after the submission: %s", name, refused)
+            cause = refused.__cause__
+            return cause.refusal.reason if isinstance(cause, RefusedAnswer) else str(refused)
 
     def fence(self, engine_job_id: str) -> None:
         """Use the id up with a job of our own: Flink lists a job whose savepoint cannot be read as
@@ -332,22 +341,22 @@ class FlinkEngine:
         """Close all connections."""
         self._rest.close()
 
-    def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> None:
+    def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> Any:
         """Call a jar's `verb`; upload it again, once, if the engine has lost the jar."""
         jar = self._jars.put(submission.jar_file, submission.jar)
         try:
-            self._run_main(submission, f"/jars/{jar}/{verb}", body)
+            return self._run_main(submission, f"/jars/{jar}/{verb}", body)
         except RefusedAnswer as answer:
             if not answer.refusal.jar_missing:
                 raise
             jar = self._jars.put(submission.jar_file, submission.jar, missing=jar)
-            self._run_main(submission, f"/jars/{jar}/{verb}", body)
+            return self._run_main(submission, f"/jars/{jar}/{verb}", body)
 
-    def _run_main(self, submission: Submission, path: str, body: Mapping[str, Any]) -> None:
+    def _run_main(self, submission: Submission, path: str, body: Mapping[str, Any]) -> Any:
         """Send a request that runs a `main`. If no answer comes in time from an engine that
         answers otherwise, `main` is the reason."""
         try:
-            self._rest.post(path, body, timeout_s=self._main_s)
+            return self._rest.post(path, body, timeout_s=self._main_s)
         except NoAnswerInTimeError as error:
             self._rest.get("/overview")
             raise MainTimeoutError(

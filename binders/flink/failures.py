@@ -30,6 +30,7 @@ _MAIN = "ProgramInvocationException"
 _ONLY_SUBMISSION = "The main method caused an error: Failed to execute job"
 
 _NO_JOB = "No jobs included in application"
+_NO_PLAN = "The program plan could not be fetched - the program aborted pre-maturely"
 _NO_STATE = re.compile(r"/(?:chk|savepoint)-|Cannot find checkpoint or savepoint")
 
 _DUPLICATE = re.compile(r"Duplicate(?:Job|Application)SubmissionException")
@@ -84,6 +85,11 @@ class Refusal:
     def jar_missing(self) -> bool:
         """Whether the engine no longer has the jar."""
         return _JAR_GONE.search(self.text) is not None
+
+    @property
+    def built_nothing(self) -> bool:
+        """Whether a `main` that was tried returned as if it had never called execute()."""
+        return _NO_PLAN in self.text
 
     def error(self, what: str) -> SpeckError:
         """Return the error to raise for a call that should have done `what` ("start job X")."""

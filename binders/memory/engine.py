@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from speck.binding import (
     SavepointProgress,
     Submission,
     Target,
+    Trial,
     Upload,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
@@ -78,13 +80,15 @@ class MemoryEngine:
         with self._call("delete_upload", sha256):
             self._engine.jars.pop(sha256, None)
 
-    def try_main(self, submission: Submission) -> None:
-        """Refuse an incarnation whose jar does not exist."""
+    def try_main(self, submission: Submission) -> Trial:
+        """Refuse an incarnation whose jar does not exist; it shows what `SlotPool.trial` says."""
         with self._call("try_main", submission.engine_job_id):
             self._require_jar(submission)
+            return replace(self._engine.trial, parallelism=self._engine.parallelism_of(submission))
 
-    def submit(self, submission: Submission) -> None:
-        """Start the incarnation, from its savepoint if it has one."""
+    def submit(self, submission: Submission) -> str | None:
+        """Start the incarnation, from its savepoint if it has one; returns `SlotPool.late_failure`
+        of its `main`."""
         job_id = submission.engine_job_id
         with self._call("submit", job_id):
             if job_id in self._engine.jobs:
@@ -103,6 +107,7 @@ class MemoryEngine:
                 job.newest = CheckpointInfo(0, submission.savepoint, 0, 0, True)
             self._engine.jobs[job_id] = job
             self._engine.schedule()
+            return self._engine.late_failure
 
     def fence(self, engine_job_id: str) -> None:
         """List the id as failed without starting anything."""

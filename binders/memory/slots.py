@@ -17,6 +17,7 @@ from speck.binding import (
     JobException,
     SavepointProgress,
     Submission,
+    Trial,
 )
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState, Sent, Taken, TakenEpoch, includes
@@ -102,7 +103,7 @@ class MemoryJob:
 
     @property
     def slots(self) -> int:
-        return max(1, self.submission.parallelism)
+        return self.engine.parallelism_of(self.submission)
 
     def open(self) -> None:
         """Run all tasks: hold the session, and begin an epoch above any in the restored state."""
@@ -229,8 +230,9 @@ class SlotPool(Faults):
     `hold_savepoints` savepoints stay under way, until `let_go()`. The next `failing_savepoints`
     savepoints fail. Jobs named in `crashing`, or with an argument in it, fail at their start,
     with this message, again and again: once more whenever the engine is asked for their
-    exceptions. The sources of those named in `bounded` end as soon as they run. `jars` are uploads
-    by SHA-256, with the Unix milliseconds at which they came."""
+    exceptions. The sources of those named in `bounded` end as soon as they run. A trial of any
+    `main` shows `trial`, and `main` fails with `late_failure` after it has started its job. `jars` are
+    uploads by SHA-256, with the Unix milliseconds at which they came."""
 
     world: World
     total: int
@@ -247,6 +249,13 @@ class SlotPool(Faults):
     measures: dict[str, JobMeasure] = field(default_factory=dict)
     crashing: dict[str, str] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
+    trial: Trial = field(default_factory=Trial)
+    late_failure: str | None = None
+
+    def parallelism_of(self, submission: Submission) -> int:
+        """The parallelism that a job is given, or sets itself by `--parallelism`."""
+        own = dict(pairwise(submission.args)).get("--parallelism")
+        return int(own) if own is not None else max(1, submission.parallelism)
 
     @property
     def free(self) -> int:

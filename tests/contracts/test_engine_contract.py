@@ -23,6 +23,7 @@ from speck.binding import (
     StreamEngine,
     Submission,
     Target,
+    Trial,
     open_engine,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
@@ -302,6 +303,10 @@ def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
     engine.try_main(desired)
     assert engine.status(desired.engine_job_id) is None
     assert desired.engine_job_id not in engine.view().jobs
+
+
+def test_a_trial_shows_the_parallelism(bench: Bench, engine: StreamEngine) -> None:
+    assert engine.try_main(submission(bench, parallelism=2)) == Trial(parallelism=2)
 
 
 def test_a_submitted_job_runs_under_the_chosen_id(bench: Bench, engine: StreamEngine) -> None:

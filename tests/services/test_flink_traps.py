@@ -588,3 +588,14 @@ def test_check_names_what_is_wrong_and_mends_it(slow_views: Site) -> None:
             "rest.cache.checkpoint-statistics.timeout: 500"
         ),
     }
+
+
+def test_what_main_decides_is_found_out(site: Site) -> None:
+    """A main that catches what ends its trial, sets its parallelism, or builds two jobs."""
+    assert not site.engine.try_main(site.submission("--catch")).has_built
+    assert site.engine.try_main(site.submission("--parallelism", "40")).parallelism == 40
+    second = site.submission("--second")
+    failure = site.engine.submit(second)
+    assert failure is not None
+    assert "execute" in failure
+    site.becomes(second.engine_job_id, RunState.RUNNING)

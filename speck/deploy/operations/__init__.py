@@ -13,6 +13,7 @@ from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.catching_up import catch_up, switch
+from speck.deploy.operations.comparing import compare_trial
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
@@ -126,5 +127,5 @@ class Operations:
         secrets = self._context.read_secrets(operation.job)
         submission = self._context.submission(operation, True, None, secrets)
         with hiding(secrets):
-            self._context.connections.engine(operation.site).try_main(submission)
-        return Done()
+            trial = self._context.connections.engine(operation.site).try_main(submission)
+        return Done(compare_trial(self._context, operation.job, trial))

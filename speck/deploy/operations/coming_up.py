@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from speck.binding import JobException, StreamEngine
 from speck.deploy.finished_jobs import finish
+from speck.deploy.operations.comparing import explain_too_wide, report_parallelism
 from speck.deploy.operations.connecting import explain_disconnection, source_connected
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -37,6 +38,7 @@ class ComingUp:
     missing_since: float | None = None
     state: RunState | None = None
     failures: Sequence[JobException] = ()
+    has_compared: bool = False
     problem: str | None = None
     """What keeps its source from its broker, as the connector reports it."""
 
@@ -85,6 +87,11 @@ class ComingUp:
             if took > self.context.patience.start_s:
                 raise PermanentError(self._explain_disconnection())
             return self._wait()
+        if not self.has_compared:
+            too_wide = explain_too_wide(self.context, self.incarnation)
+            if too_wide is not None:
+                return self._give_up(too_wide)
+            self.has_compared = True
         with suppress(SpeckError):  # then the next look shows them
             self.failures = self._engine.exceptions(self.operation.engine_job_id)
         if count_equal(self.failures) >= MOST_EQUAL:
@@ -166,6 +173,7 @@ def confirm(context: Context, incarnation: Incarnation) -> Done:
     def afterwards() -> None:
         if not result.ended:
             context.refills.begin(result)
+            report_parallelism(context, result)
         for state in obsolete:
             with suppress(SpeckError):  # a leftover only takes space
                 context.keeper.drop(state.site, state.path)

@@ -85,10 +85,15 @@ def hiding(secrets: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except SpeckError as error:
-        message = str(error)
-        for name, value in secrets.items():
-            message = message.replace(value, f"{{secret:{name}}}") if value else message
+        message = hide(str(error), secrets)
         if message == str(error):
             raise
         error.args = (message,)
         raise error from None  # what caused it may hold them, too
+
+
+def hide(message: str, secrets: Mapping[str, str]) -> str:
+    """The message with the names of secrets in place of their values."""
+    for name, value in secrets.items():
+        message = message.replace(value, f"{{secret:{name}}}") if value else message
+    return message

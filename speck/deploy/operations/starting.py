@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.deploy.operations.coming_up import ComingUp, note_if_void
+from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.ending import put_begun
 from speck.deploy.operations.links import note_owed
@@ -139,10 +140,11 @@ def _submit(
         _reads_again(context, operation),
     )
     submission = context.submission(operation, operation.sink_has_readers, savepoint, secrets)
+    late_failure: str | None = None
     try:
         # a duplicate: an earlier try of this start arrived, and is adopted
         with suppress(DuplicateJobError), hiding(secrets):
-            context.connections.engine(operation.site).submit(submission)
+            late_failure = context.connections.engine(operation.site).submit(submission)
     except MainTimeoutError as error:
         _refuse_late_start(context, incarnation, error)
     except EngineRefusedError:
@@ -155,6 +157,7 @@ def _submit(
         context.records.write(
             context.records.put_incarnation(context.scope, incarnation),
             put_begun(context, operation.job),
+            report_late_failure(context, operation.job, late_failure, secrets),
         )
     return incarnation
 

@@ -73,7 +73,8 @@ def _find_in_folders(
     if _has_taken(context, incarnation):
         raise PermanentError(
             f"{cannot} {site} does not know its attempt {incarnation.attempt} any more, and no"
-            f" checkpoint of it lies there though it ran: its state is gone; {STATELESS}"
+            f" checkpoint of it lies there though it ran: its state is gone, unless its main sets"
+            f" a checkpoint folder of its own; {STATELESS}"
         ) from refusal
     return incarnation, None
 

@@ -190,7 +190,7 @@ def test_a_job_whose_state_is_gone_is_never_started_without(service: Service) ->
     engine("edge-a").forget_jobs()
     World.current().saved.clear()
     change = apply(service, at("edge-a"), state="failed")
-    assert "its state is gone; set `upgrade: stateless`" in change["error"]
+    assert "its state is gone, unless its main sets a checkpoint folder" in change["error"]
     assert not engine("edge-a").running()
 
 

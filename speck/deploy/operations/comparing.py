@@ -1,0 +1,89 @@
+"""Compares what a jar's `main` decides with its job's description, and reports each difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from speck.binding import Trial
+from speck.deploy.operations.context import Context, hide
+from speck.errors import PermanentError, SpeckError
+from speck.model.incarnation import Incarnation
+from speck.model.job import Job
+from speck.store.tables import Batch
+
+
+def compare_trial(context: Context, job: Job, trial: Trial) -> Batch:
+    """An event about what the trial of `main` showed. Raises PermanentError if the job would need
+    more slots than its site has: before anything stops."""
+    if not trial.has_built:
+        return _event(
+            context,
+            job,
+            "its main built no job when it was tried: it never calls execute(), or catches what"
+            " execute() throws; whether it starts a job shows when it is started",
+        )
+    if (why := _explain_too_wide(context, job, trial.parallelism)) is not None:
+        raise PermanentError(f"cannot start {job.job_name}: {why}")
+    return {}
+
+
+def explain_too_wide(context: Context, incarnation: Incarnation) -> str | None:
+    """Why a job that has been submitted will never get its slots; None if it may."""
+    return _explain_too_wide(context, incarnation.job, _find_parallelism(context, incarnation))
+
+
+def report_parallelism(context: Context, incarnation: Incarnation) -> None:
+    """Write an event if a running job has another parallelism than described."""
+    job = incarnation.job
+    parallelism = _find_parallelism(context, incarnation)
+    if parallelism is not None and parallelism > job.parallelism:
+        context.records.write(_event(context, job, f"{_differ(job, parallelism)}; describe it so"))
+
+
+def report_late_failure(
+    context: Context, job: Job, failure: str | None, secrets: Mapping[str, str]
+) -> Batch:
+    """An event about a `main` that failed after it had started its job."""
+    if failure is None:
+        return {}
+    return _event(
+        context,
+        job,
+        f"its main failed after it had started the job, which runs: {hide(failure, secrets)};"
+        " a second job that main builds does not run: make it a job of its own",
+    )
+
+
+def _find_parallelism(context: Context, incarnation: Incarnation) -> int | None:
+    with suppress(SpeckError, KeyError, TypeError, ValueError):
+        engine = context.connections.engine(incarnation.job.site)
+        nodes = engine.job_plan(incarnation.engine_job_id)["nodes"]
+        return max((int(node["parallelism"]) for node in nodes), default=None)
+    return None
+
+
+def _explain_too_wide(context: Context, job: Job, parallelism: int | None) -> str | None:
+    if parallelism is None or parallelism <= job.parallelism:
+        return None
+    with suppress(SpeckError):
+        slots = context.connections.engine(job.site).view().slots
+        if slots is not None and parallelism > slots.total:
+            return (
+                f"{_differ(job, parallelism)}, and {job.site} has {slots.total} slots; leave the"
+                " parallelism to the description"
+            )
+    return None
+
+
+def _differ(job: Job, parallelism: int) -> str:
+    return (
+        f"its main sets parallelism {parallelism} itself, and the description says"
+        f" {job.parallelism}"
+    )
+
+
+def _event(context: Context, job: Job, message: str) -> Batch:
+    return context.records.event(
+        "job", f"{job.job_name}: {message}", site=job.site, job_name=job.job_name
+    )
