@@ -231,8 +231,8 @@ class SlotPool(Faults):
     savepoints fail. Jobs named in `crashing`, or with an argument in it, fail at their start,
     with this message, again and again: once more whenever the engine is asked for their
     exceptions. The sources of those named in `bounded` end as soon as they run. A trial of any
-    `main` shows `trial`, and `main` fails with `late_failure` after it has started its job. `jars` are
-    uploads by SHA-256, with the Unix milliseconds at which they came."""
+    `main` shows `trial`, and `main` fails with `late_failure` after it has started its job.
+    `jars` are uploads by SHA-256, with the Unix milliseconds at which they came."""
 
     world: World
     total: int
