@@ -17,7 +17,7 @@ from speck.metrics.dataset.writer import Writer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 8
+ROUNDS = 12
 """After so many analyses another one makes the next hardly faster."""
 _POLLS, _EVERY_S = 6, 10.0
 _JOBS, _SITES = ("a", "b"), ("edge", "cloud")

@@ -25,6 +25,7 @@ class Reader:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SPECK_")}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._env = {**clean, "PATH": path, "SPECK_PORT": str(port), "NO_COLOR": "1"}
+        self._env["SPECK_ANALYZER_WARM"] = "0"
         self._exports = "umask 077"
 
     def paste(self, line: str) -> str:
