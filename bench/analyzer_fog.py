@@ -42,7 +42,7 @@ def measure_beside_a_fog() -> JsonObject:
         more = {"SPECK_ANALYZER_WARM": "1", "SPECK_METRICS_S": "5"}
         fog, api = stack.enter_context(fog_with_service(3, 1, 18, more=more))
         composition = cameras.laid_out()
-        brokers = {body["name"]: body["broker"] for body in fog.site_bodies()}
+        brokers = {site.name: site.broker_address for site in fog.sites()}
         outputs = [(o["client_id"], brokers[o["site"]], o["topic"]) for o in composition["outputs"]]
         stack.enter_context(Arrivals(outputs))
         api.apply(composition)
