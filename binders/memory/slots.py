@@ -37,6 +37,7 @@ class Wiring:
     sink_broker: str
     sink_topic: str
     client_id: str
+    sink_client_id: str
     attempt: int
     sink_readers: str
     taken: tuple[TakenEpoch, ...] = ()
@@ -53,6 +54,7 @@ def parse_wiring(args: Sequence[str]) -> Wiring | None:
             sink_broker=values["--sink-broker"],
             sink_topic=values["--sink-topic"],
             client_id=values["--client-id"],
+            sink_client_id=values.get("--sink-client-id", values["--client-id"] + "-out"),
             attempt=int(values.get("--epoch", "1")),
             sink_readers=values.get("--sink-readers", "some"),
             taken=parse_taken(values.get("--taken", "")),
@@ -220,7 +222,7 @@ class MemoryJob:
         if self.number:
             sink = self.engine.world.broker(wiring.sink_broker)
             sent = Sent(self._producer, self.epoch, self.number, now, topic=wiring.sink_topic)
-            sink.sent[wiring.client_id + "-out"] = sent
+            sink.sent[wiring.sink_client_id] = sent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

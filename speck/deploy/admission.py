@@ -202,7 +202,6 @@ class Admission:
             ),
             links=_LinksOutside(
                 self._records.links,
-                {site.broker.address: name for name, site in sites.items()},
                 frozenset({description.name, *map(composition_of_one, adopted_jobs)}),
             ),
             line_of=line_of,
@@ -229,7 +228,7 @@ class Admission:
         reader would lose its messages."""
         for reader in composition.readers:
             for holder, session in self._records.holders(reader.client_id):
-                if holder != scope and session.link.broker == reader.link.broker:
+                if holder != scope and session.link.site == reader.link.site:
                     raise ConflictError(
                         f"cannot reserve a session for client id {reader.client_id!r} at"
                         f" {reader.site}: {title(holder)} has it; give another client_id"
@@ -245,11 +244,11 @@ class Admission:
         connect under that id, which throws its holder out. So speck never looks: without this, a
         deployer could end any client's connection and session on a registered broker.
         """
-        own = {(s.link.broker, s.client_id) for s in self._records.sessions(composition.name)}
+        own = {(s.link.site, s.client_id) for s in self._records.sessions(composition.name)}
         foreign = {
             reader.client_id
             for reader in composition.readers
-            if (reader.link.broker, reader.client_id) not in own
+            if (reader.link.site, reader.client_id) not in own
             and not any(fnmatchcase(reader.client_id, pattern) for pattern in self._client_ids)
         }
         fault = (
@@ -385,14 +384,13 @@ class _LinksOutside:
     """The links of other compositions than `scopes`; see `speck.spec.topology.LinksElsewhere`."""
 
     index: LinkIndex
-    sites: Mapping[str, str]
     scopes: frozenset[str]
 
     def is_read(self, link: Link) -> bool:
-        return self.index.is_read((self.sites.get(link.broker, ""), link.topic), self.scopes)
+        return self.index.is_read(link, self.scopes)
 
     def is_written(self, link: Link) -> bool:
-        return self.index.is_written((self.sites.get(link.broker, ""), link.topic), self.scopes)
+        return self.index.is_written(link, self.scopes)
 
 
 def list_links(composition: Composition) -> list[JobLinks]:

@@ -264,12 +264,9 @@ class Ends:
         """Link -> client ids of its present and former sinks."""
         clients: dict[Link, list[str]] = {}
         for incarnation in self.incarnations.values():
-            client_id = sink_client_id(
-                self.installation, incarnation.job.job_name, incarnation.job.source
-            )
-            clients.setdefault(incarnation.job.sink, []).extend(
-                (client_id, *incarnation.former_sinks)
-            )
+            job = incarnation.job
+            client_id = sink_client_id(self.installation, job.job_name, job.source, job.sink)
+            clients.setdefault(job.sink, []).extend((client_id, *incarnation.former_sinks))
         return clients
 
     @cached_property
@@ -302,7 +299,7 @@ def make_link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> lis
     for scope, incarnation in ends.by_site.get(site, ()):
         job, name = incarnation.job, incarnation.job.job_name
         if job.sink_site == site:
-            client_id = sink_client_id(ends.installation, name, job.source)
+            client_id = sink_client_id(ends.installation, name, job.source, job.sink)
             sent = view.find_sent(job.sink.topic, client_id)
             row = _make_end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
             rows.append(

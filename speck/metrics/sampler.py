@@ -326,9 +326,7 @@ class Sampler:
         for (scope, name), incarnation in incarnations.items():
             job_id = incarnation.engine_job_id
             marks = self._desired_jobs.marks(scope).get(name, Marks())
-            is_input = self._desired_jobs.is_input(
-                scope, incarnation.job.source_site, incarnation.job.source
-            )
+            is_input = self._desired_jobs.is_input(scope, incarnation.job.source)
             declared = (marks, is_input)
             written_at, previously = written_plans.get(job_id, (float("-inf"), declared))
             is_due = now - written_at >= PLANS_EVERY_S or declared != previously

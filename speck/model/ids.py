@@ -14,12 +14,13 @@ _LONG_TOPIC = 256
 
 
 def link_hash(link: Link) -> str:
-    """The 8 hex digits that stand for a link in a client id."""
+    """The 8 hex digits that stand for a link in a client id. They hash the site's name, not an
+    address: a session and the numbers of a sink outlive a change of the broker's address."""
     return _remembered_hash(link) if len(link.topic) <= _LONG_TOPIC else _compute_hash(link)
 
 
 def _compute_hash(link: Link) -> str:
-    return hashlib.sha256(f"{link.broker}|{link.topic}".encode()).hexdigest()[:8]
+    return _hash(f"{link.site}|{link.topic}", 8)
 
 
 _remembered_hash = lru_cache(1 << 16)(_compute_hash)
@@ -42,9 +43,20 @@ def _source_client_id(installation: str, job_name: str, source: Link) -> str:
 _remembered_client_id = lru_cache(1 << 16)(_source_client_id)
 
 
-def sink_client_id(installation: str, job_name: str, source: Link) -> str:
-    """The MQTT client id of a job's sink."""
-    return source_client_id(installation, job_name, source) + "-out"
+def sink_client_id(installation: str, job_name: str, source: Link, sink: Link) -> str:
+    """The MQTT client id of a job's sink on one link, which names the link to what an earlier
+    incarnation has left to send (`Committable` of the connector), whatever its address is now."""
+    if max(len(source.topic), len(sink.topic)) > _LONG_TOPIC:
+        return _sink_client_id(installation, job_name, source, sink)
+    return _remembered_sink_id(installation, job_name, source, sink)
+
+
+def _sink_client_id(installation: str, job_name: str, source: Link, sink: Link) -> str:
+    ends = _hash(f"{link_hash(source)}|{link_hash(sink)}", 8)
+    return f"speck-{installation[:8]}-{job_name}-{ends}-out"
+
+
+_remembered_sink_id = lru_cache(1 << 16)(_sink_client_id)
 
 
 def engine_job_id(

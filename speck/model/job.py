@@ -8,12 +8,13 @@ schema of YAML and JSON (`speck.spec.options`), the shape of the API's answers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from speck.model.link import Link
-from speck.model.site import normalise_address
+from speck.model.site import Site, normalise_address
 
 
 class Delivery(StrEnum):
@@ -130,16 +131,34 @@ class JobDescription(JobOptions):
 class Job(JobOptions):
     """A job with every reference resolved, as the planner and the binders see it.
 
-    It runs at `site`. `source` and `sink` hold normalised broker addresses. `jar` is the SHA-256
-    of the file at `job_path`: two jars are the same if their content is.
+    It runs at `site`. `source_broker` and `sink_broker` are the addresses of the links' brokers, as
+    an incarnation gets them in its arguments; what it joins are the links, whatever their addresses
+    are. `jar` is the SHA-256 of the file at `job_path`: two jars are the same if their content is.
     """
 
     job_name: str
     site: str
-    spe_address: str
     source: Link
     sink: Link
-    source_site: str
-    sink_site: str
+    source_broker: str
+    sink_broker: str
     entry_class: str
     jar: str
+
+    @property
+    def source_site(self) -> str:
+        return self.source.site
+
+    @property
+    def sink_site(self) -> str:
+        return self.sink.site
+
+    def at_addresses_of(self, sites: Mapping[str, Site]) -> Job:
+        """The job with the addresses that its brokers have now; those of sites that are gone stay
+        as they are."""
+        source, sink = sites.get(self.source_site), sites.get(self.sink_site)
+        return replace(
+            self,
+            source_broker=source.broker.address if source else self.source_broker,
+            sink_broker=sink.broker.address if sink else self.sink_broker,
+        )

@@ -1,4 +1,4 @@
-"""Links: a topic at a broker."""
+"""Links: a topic at the broker of a site."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """A (broker, topic): joins the sink of some jobs to the source of others. A tuple, whose hash
-    costs little: links are the keys of most indexes."""
+    """A (site, topic): joins the sink of some jobs to the source of others. A site's name stays
+    when the address of its broker changes. A tuple, whose hash costs little: links are the keys of
+    most indexes.
 
-    broker: str
+    In a graph made without the registered sites (`speck.spec.topology`) it holds the broker as its
+    user wrote it, by site or by address.
+    """
+
+    site: str
     topic: str
 
     def __str__(self) -> str:
-        return f"{self.broker}/{self.topic}"
+        return f"{self.site}/{self.topic}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobLinks:
-    """The links that a job joins, as (site of the broker, topic): a site's name stays when its
-    addresses change."""
+    """The links that a job joins, as (site, topic)."""
 
     job_name: str
     source: tuple[str, str]

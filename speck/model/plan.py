@@ -380,9 +380,7 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Clear the numbers that a job's sinks published about a link that the job has left, once no
-    drain needs them. `readers`: see `Forget`. The numbers of the sink `kept` are stored for the
-    readers but not cleared: its next incarnation publishes under the same client id, and learns
-    from them what the old link holds."""
+    drain needs them. `readers`: see `Forget`."""
 
     kind: ClassVar[str] = "clear"
     site: str
@@ -390,11 +388,9 @@ class Clear:
     link: Link
     sinks: tuple[str, ...]
     readers: tuple[str, ...] = ()
-    kept: str | None = None
 
     def __str__(self) -> str:
-        verb = "note" if self.kept else "clear"
-        return f"{verb} {self.job_name}'s numbers at {self.site}"
+        return f"clear {self.job_name}'s numbers at {self.site}"
 
 
 Operation = (

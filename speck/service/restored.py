@@ -7,7 +7,7 @@ ours is mistaken for foreign, and of two incarnations the later one is known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from speck.clock import Clock
@@ -249,27 +249,31 @@ class Restored:
         reader of its name that the store does not know; its sink is where it last reported what it
         has sent. None if its source cannot be found."""
         sites = self._records.sites()
-        here = replace(job, site=site, spe_address=sites[site].spe.address)
+        here = replace(job, site=site)
         readers = [each for each in survey.sessions if each.job_name == job.job_name]
         if len(readers) > 1:
             return None
         for reader in readers:
             if reader.link is None:
                 return None
-            here = replace(here, source=reader.link, source_site=reader.site)
+            here = replace(here, source=reader.link)
             if job.sink_site == job.source_site:  # unless it has reported another one
-                sink = Link(reader.link.broker, job.sink.topic)
-                here = replace(here, sink=sink, sink_site=reader.site)
-        own = sink_client_id(self._records.installation, job.job_name, here.source)
-        reports = [
-            ((sent.epoch, sent.at_ms), broker, sent.topic)
-            for broker, view in survey.numbers.items()
-            if (sent := view.sent.get(own)) is not None and sent.topic is not None
-        ]
-        if not reports:
-            return here
-        _, sink_site, topic = max(reports)
-        return replace(here, sink=Link(sites[sink_site].broker.address, topic), sink_site=sink_site)
+                here = replace(here, sink=Link(reader.site, job.sink.topic))
+        reports = list(self._find_reports(here, survey))
+        if reports:
+            here = replace(here, sink=max(reports)[1])
+        return here.at_addresses_of(sites)
+
+    def _find_reports(self, job: Job, survey: Survey) -> Iterator[tuple[tuple[int, int], Link]]:
+        """The links to which a job with this source has reported what it has sent, with when."""
+        for site, view in survey.numbers.items():
+            for client_id, sent in view.sent.items():
+                if sent.topic is None:
+                    continue
+                link = Link(site, sent.topic)
+                own = sink_client_id(self._records.installation, job.job_name, job.source, link)
+                if client_id == own:
+                    yield (sent.epoch, sent.at_ms), link
 
     def _put_session(self, scope: str, job: Job) -> Batch:
         """The session of a job that was taken over, if the store does not know it."""

@@ -153,9 +153,8 @@ class Surveyor:
                 yield UnknownSession(site, client_id, name[1], link, messages)
 
     def _find_link(self, client_id: str, job_name: str, site: str, topics: set[str]) -> Link | None:
-        broker = self._records.sites()[site].broker.address
         for topic in sorted(topics):
-            link = Link(broker, topic)
+            link = Link(site, topic)
             if source_client_id(self._records.installation, job_name, link) == client_id:
                 return link
         return None

@@ -1,7 +1,9 @@
 """Compares jobs: two are the same if an incarnation would be started with the same values.
 
-Jars are compared by content. Options that restart nothing (`state`, `pinned`, ...) only control
-what speck does with a job, so they are not compared; nor is the order of jobs in a composition.
+Jars are compared by content, links by the names of their sites. An incarnation has the addresses
+of its brokers in its arguments, so these are compared, too; a new address of its engine restarts
+nothing. Options that restart nothing (`state`, `pinned`, ...) only control what speck does with a
+job, so they are not compared; nor is the order of jobs in a composition.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import astuple
 
 from speck.model.job import OPTIONS, Job
 
-_PLACING = ("site", "spe_address", "source", "sink", "entry_class", "jar")
+_PLACING = ("site", "source", "sink", "source_broker", "sink_broker", "entry_class", "jar")
 _OPTIONS = tuple(name for name, option in OPTIONS.items() if option.restarts)
 
 
@@ -28,14 +30,13 @@ def differences(old: Job, new: Job) -> list[str]:
     changes = []
     if old.site != new.site:
         changes.append(f"site {old.site} -> {new.site}")
-    elif old.spe_address != new.spe_address:
-        changes.append(f"engine {old.spe_address} -> {new.spe_address}")
     if old.source != new.source:
         changes.append(
             f"source {old.source_site}/{old.source.topic} -> {new.source_site}/{new.source.topic}"
         )
     if old.sink != new.sink:
         changes.append(f"sink {old.sink_site}/{old.sink.topic} -> {new.sink_site}/{new.sink.topic}")
+    changes += [f"the broker of {site} has a new address" for site in find_moved_brokers(old, new)]
     if old.jar != new.jar:
         changes.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")
     if old.entry_class != new.entry_class:
@@ -46,3 +47,10 @@ def differences(old: Job, new: Job) -> list[str]:
             brief = isinstance(after, int | str)
             changes.append(f"{name} {before} -> {after}" if brief else f"{name} changed")
     return changes
+
+
+def find_moved_brokers(old: Job, new: Job) -> list[str]:
+    """The sites of brokers that have another address for `new` than for `old`."""
+    before = {old.source_site: old.source_broker, old.sink_site: old.sink_broker}
+    now = {new.source_site: new.source_broker, new.sink_site: new.sink_broker}
+    return sorted(site for site in before.keys() & now.keys() if before[site] != now[site])

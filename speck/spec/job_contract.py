@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
 from speck.model.bounded_cache import BoundedCache
-from speck.model.ids import source_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Job
 from speck.model.observation import TakenEpoch
 from speck.model.values import is_name
@@ -20,6 +20,7 @@ FLAGS = (
     "sink-broker",
     "sink-topic",
     "client-id",
+    "sink-client-id",
     "epoch",
     "delivery",
     "sink-readers",
@@ -172,11 +173,12 @@ def _placeholder_values(
             PLACEHOLDERS,
             (
                 job.job_name,
-                job.source.broker,
+                job.source_broker,
                 job.source.topic,
-                job.sink.broker,
+                job.sink_broker,
                 job.sink.topic,
                 source_client_id(installation, job.job_name, job.source),
+                sink_client_id(installation, job.job_name, job.source, job.sink),
                 str(epoch),
                 str(job.delivery),
                 "some" if sink_has_readers else "none",

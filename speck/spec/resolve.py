@@ -81,8 +81,7 @@ def resolve(
         for index, port in enumerate(ports):
             resolver.end(kind, port, index)
             _stop_at_many(resolver.problems, description.name, line_of)
-    names = {site.broker.address: site.name for site in sites.values()}
-    graph = Graph(tuple(resolver.nodes), tuple(resolver.ends), names)
+    graph = Graph(tuple(resolver.nodes), tuple(resolver.ends))
     resolver.problems += graph.problems()
     resolver.check_batches([job for job in jobs if job is not None], others)
     resolver.warn_of_fat_jars()
@@ -169,11 +168,10 @@ class _Resolver:
         resolved = Job(
             job_name=job.job_name,
             site=site.name,
-            spe_address=site.spe.address,
-            source=Link(source.broker.address, job.source_topic),
-            sink=Link(sink.broker.address, job.sink_topic),
-            source_site=source.name,
-            sink_site=sink.name,
+            source=Link(source.name, job.source_topic),
+            sink=Link(sink.name, job.sink_topic),
+            source_broker=source.broker.address,
+            sink_broker=sink.broker.address,
             entry_class=job.entry_class,
             jar=jar.sha256,
             **job.options(),
@@ -198,14 +196,14 @@ class _Resolver:
             site = self._find_site_of_broker(f"{path}.broker", port.broker or "")
         end = end_of(kind, port, index)
         if site is not None:
-            end = replace(end, link=Link(site.broker.address, port.topic))
+            end = replace(end, link=Link(site.name, port.topic))
         self.ends.append(end)
 
     def readers(self) -> Iterable[Reader]:
         """The outside readers whose sessions are to be reserved."""
         for end in self.ends:
             if end.client_id is not None:
-                yield Reader(end.client_id, end.link, self._brokers[end.link.broker].name)
+                yield Reader(end.client_id, end.link, end.link.site)
 
     def check_slots(self, jobs: Iterable[Job | None], slots: Slots) -> None:
         """Check that each site's engine has enough slots for its jobs."""
@@ -375,7 +373,7 @@ class _Resolver:
         if site is not None:
             node = replace(node, site=site.name)
         if source is not None:
-            node = replace(node, source=Link(source.broker.address, job.source_topic))
+            node = replace(node, source=Link(source.name, job.source_topic))
         if sink is not None:
-            node = replace(node, sink=Link(sink.broker.address, job.sink_topic))
+            node = replace(node, sink=Link(sink.name, job.sink_topic))
         self.nodes.append(node)

@@ -8,8 +8,8 @@ written it; `Graph.of_description` compares brokers in that form.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -89,12 +89,10 @@ NO_LINKS: LinksElsewhere = _NoLinks()
 
 @dataclass(frozen=True)
 class Graph:
-    """Jobs, and the declared ends at which messages enter and leave. `sites` holds the site names
-    of the brokers that are known, by the form in which links name a broker."""
+    """Jobs, and the declared ends at which messages enter and leave."""
 
     nodes: tuple[Node, ...]
     ends: tuple[End, ...] = ()
-    sites: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_composition(cls, composition: Composition) -> Graph:
@@ -263,12 +261,12 @@ class Graph:
         for end in self.ends:
             if end.client_id is None:
                 continue
-            key = (end.link.broker, end.client_id)
+            key = (end.link.site, end.client_id)
             if key in first:
                 yield Problem(
                     f"outputs[{end.index}].client_id",
                     f"outputs[{first[key]}] has the client id {end.client_id!r} already on "
-                    f"{end.link.broker}; a session belongs to one topic",
+                    f"{end.link.site}; a session belongs to one topic",
                 )
             first.setdefault(key, end.index)
 
@@ -349,7 +347,7 @@ class Graph:
             )
 
     def _topic(self, link: Link) -> str:
-        return f"topic {show(link.topic)} on {self.sites.get(link.broker, link.broker)}"
+        return f"topic {show(link.topic)} on {link.site}"
 
     @staticmethod
     def _open_links(
@@ -359,11 +357,11 @@ class Graph:
         another form (by site or by address), both may be the same link: no warning then."""
         spellings: defaultdict[str, set[str]] = defaultdict(set)
         for partner in partners:
-            spellings[partner.topic].add(_spelling(partner.broker))
+            spellings[partner.topic].add(_spelling(partner.site))
         return [
             (link, nodes)
             for link, nodes in sorted(links.items())
-            if link not in partners and spellings[link.topic] <= {_spelling(link.broker)}
+            if link not in partners and spellings[link.topic] <= {_spelling(link.site)}
         ]
 
     def to_json(self) -> JsonObject:
@@ -390,7 +388,7 @@ class Graph:
                 writers = sorted(node.job_name for node in self.writers.get(end.link, ()))
                 flows += [(writer, end.id, end.link) for writer in writers]
         return [
-            {"from": start, "to": end, "topic": link.topic, "broker": link.broker}
+            {"from": start, "to": end, "topic": link.topic, "broker": link.site}
             for start, end, link in flows
         ]
 
@@ -491,7 +489,7 @@ def _names(nodes: Sequence[Node]) -> str:
 
 def _end_json(end: End) -> JsonObject:
     node: JsonObject = {"id": end.id, "kind": end.kind, "job_name": None}
-    node |= {"topic": end.link.topic, "broker": end.link.broker}
+    node |= {"topic": end.link.topic, "broker": end.link.site}
     return node | ({"client_id": end.client_id} if end.client_id else {})
 
 

@@ -69,12 +69,15 @@ class DesiredJobs:
         """The marks of every job of a scope's newest revision."""
         return self._newest(scope).marks
 
-    def is_input(self, scope: str, site: str, link: Link) -> bool:
-        """Whether a scope's newest revision declares the link, at the broker of `site`, as fed from
-        outside."""
+    def is_input(self, scope: str, link: Link) -> bool:
+        """Whether a scope's newest revision declares the link as fed from outside."""
+        site = self._records.sites().get(link.site)
         return any(
             port["topic"] == link.topic
-            and (port.get("site") == site or _has_address(port, link.broker))
+            and (
+                port.get("site") == link.site
+                or (site is not None and _has_address(port, site.broker.address))
+            )
             for port in self._newest(scope).inputs
         )
 

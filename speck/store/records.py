@@ -264,7 +264,7 @@ class Records(Tables):
             for (scope, job_name), incarnation in self.deployed.writing(link):
                 if scope not in scopes:
                     source = incarnation.job.source
-                    sinks[link].append(sink_client_id(self.installation, job_name, source))
+                    sinks[link].append(sink_client_id(self.installation, job_name, source, link))
         return dict(sinks)
 
     def sinks(self) -> Mapping[Link, Sequence[str]]:
@@ -275,7 +275,7 @@ class Records(Tables):
             sinks: defaultdict[Link, list[str]] = defaultdict(list)
             for incarnation in self.all_incarnations().values():
                 job = incarnation.job
-                own = sink_client_id(self.installation, job.job_name, job.source)
+                own = sink_client_id(self.installation, job.job_name, job.source, job.sink)
                 sinks[job.sink] += (own, *incarnation.former_sinks)
             self._sinks = writes, sinks
         return self._sinks[1]

@@ -25,6 +25,7 @@ from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
 from speck.model.ids import source_client_id
 from speck.model.link import Link
+from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 from tests.waiting import wait_for
 
@@ -273,7 +274,7 @@ class Speck:
 
     def reader_id(self, job_name: str, source_site: str, topic: str) -> str:
         """The client id of a job's reader."""
-        link = Link(self.broker(source_site), topic)
+        link = Link(source_site, topic)
         return source_client_id(self.installation, job_name, link)
 
     def count_taken(self, job_name: str, source_site: str, topic: str) -> int:
@@ -284,10 +285,13 @@ class Speck:
 
     def _note_sessions(self, description: JsonObject) -> None:
         sites = {it.engine_address: it.name for it in self.fog.sites()}
+        by_broker = {normalise_address(it.broker_address): it.name for it in self.fog.sites()}
         for it in description["jobs"]:
             site = it.get("site") or sites[it["spe_address"].rstrip("/")]
-            broker = it.get("source_broker") or self.broker(it.get("source_site", site))
-            link = Link(broker, it["source_topic"])
+            if "source_broker" in it:
+                site = by_broker[normalise_address(it["source_broker"])]
+            link = Link(it.get("source_site", site), it["source_topic"])
+            broker = self.broker(link.site)
             client_id = source_client_id(self.installation, it["job_name"], link)
             self.sessions.add((broker, client_id))
         for it in description.get("outputs", []):

@@ -15,6 +15,7 @@ from speck.cli.main import root
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.outputs import OutputReader
 from speck.model.ids import sink_client_id
+from speck.model.link import Link
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 from tests.served import served
@@ -37,7 +38,7 @@ def service(tmp_path: Path, mosquitto_server: Mosquitto) -> Iterator[Service]:
 def publish(service: Service, server: Mosquitto) -> None:
     """Publish as the sink of A does, and report it."""
     source = service.records.inventory("c").jobs["A"].job.source
-    sink = sink_client_id(service.records.installation, "A", source)
+    sink = sink_client_id(service.records.installation, "A", source, Link("edge-a", "A-out"))
     client = Client(CallbackAPIVersion.VERSION2, "as-a", protocol=MQTTProtocolVersion.MQTTv5)
     host, _, port = server.address.removeprefix("tcp://").partition(":")
     client.connect(host, int(port))

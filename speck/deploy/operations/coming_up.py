@@ -144,7 +144,7 @@ class ComingUp:
         job = self.operation.job
         away = (
             f"cannot start {job.job_name}: all its tasks run at {job.site}, but its source is not"
-            f" connected to {job.source.broker}"
+            f" connected to {job.source_broker}"
         )
         return f"{away}: {self.problem}" if self.problem else away
 

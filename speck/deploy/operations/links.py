@@ -145,14 +145,12 @@ def forget(context: Context, operation: Forget) -> Outcome:
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
-    current_sink = (operation.kept,) if operation.kept else ()
-    sinks = (*operation.sinks, *current_sink)
-    note_owed(context, operation.site, operation.link, sinks, operation.readers)
+    note_owed(context, operation.site, operation.link, operation.sinks, operation.readers)
     incarnation = context.find_incarnation(operation.job_name)
     sinks_to_forget = operation.sinks
     if incarnation is not None and incarnation.job.sink == operation.link:  # it has come back
         job = incarnation.job
-        own = sink_client_id(context.records.installation, job.job_name, job.source)
+        own = sink_client_id(context.records.installation, job.job_name, job.source, job.sink)
         sinks_to_forget = tuple(
             sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
         )

@@ -55,7 +55,7 @@ def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
         return
     job, records = old.job, context.records
     readers = [s for s in records.sessions_on_link(context.scope, job.sink) if s.job_name is None]
-    own = sink_client_id(records.installation, job.job_name, job.source)
+    own = sink_client_id(records.installation, job.job_name, job.source, job.sink)
     names = tuple(session.client_id for session in readers)
     note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
 
@@ -121,7 +121,10 @@ def _submit(
     `old` is the incarnation with the newest state; `savepoint` is the path from which the site
     reads it.
     """
-    secrets = context.read_secrets(operation.job)
+    # the plan may be older than a change of these addresses
+    job = operation.job.at_addresses_of(context.records.sites())
+    operation = replace(operation, job=job)
+    secrets = context.read_secrets(job)
     while old is not None and old.void:
         old = old.base
     incarnation = Incarnation(

@@ -54,7 +54,7 @@ from speck.deploy.planner.sessions import (
     renew_sessions,
     reserve_sessions,
 )
-from speck.deploy.planner.sinks import clear, forget, note
+from speck.deploy.planner.sinks import clear, forget
 from speck.deploy.planner.start_order import StartOrder
 from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
 from speck.deploy.planner.state_losses import note_state_losses
@@ -169,7 +169,6 @@ def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
             continue
         ahead.pop()
         if each.start_id is None:
-            note(draft, each)
             starts = ids(other.start_id for other in earlier_of[each.job_name])
             start(draft, each, starts, order.find_stops(each))
             _add_clear(draft, each)
@@ -228,8 +227,8 @@ def _keep_as_deployed(
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     by_name = {d.job_name: d for d in decisions}
     ending = find_ending_sessions(draft)
-    shared_ids = {(s.link.broker, s.client_id) for s in ending}
-    lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared_ids]
+    shared_ids = {(s.link.site, s.client_id) for s in ending}
+    lasting = [s for s in draft.sessions if (s.link.site, s.client_id) not in shared_ids]
     if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
     note_state_losses(decisions)

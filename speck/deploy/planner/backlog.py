@@ -111,7 +111,7 @@ def _is_postponed(draft: Draft, session: Session) -> bool:
         return False
     if not _find_candidates(draft, session, None, {}):
         return False
-    reader = replace(reader, source=session.link, source_site=session.site)
+    reader = replace(reader, source=session.link)
     others = [job for name, job in draft.wanted_jobs.items() if name != reader.job_name]
     return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, {})
 
@@ -151,7 +151,7 @@ def _find_first_reader(
         if other not in (name, *waiting) and is_live(draft, incarnation)
     ]
     for job in candidates:
-        reader = replace(job, source=session.link, source_site=session.site)
+        reader = replace(job, source=session.link)
         if not _has_circle([reader, *waiting.values(), *others]):
             return reader
     return None
@@ -203,7 +203,7 @@ def _find_candidates(
         return forms
     if old is None:
         return [*forms, job]
-    before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
+    before = replace(job, sink=old.job.sink)
     if draft.wants(session):
         return [*forms, before]
     is_read = before.sink in draft.outside_readers or before.sink in draft.reserved_links

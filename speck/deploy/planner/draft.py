@@ -29,7 +29,6 @@ class Decision:
     starts: bool = False
     again: bool = False  # the earlier start is sent again, under its id
     stop_id: int | None = None
-    clear_id: int | None = None
     start_id: int | None = None
     forget_id: int | None = None
 

@@ -140,11 +140,11 @@ def find_ending_sessions(
 ) -> list[Session]:
     """Sessions that end and are reserved again: those of outside readers that keep their client id
     with another topic, and those with messages that another reader has taken."""
-    links = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
+    links = {(s.link.site, s.client_id): s.link for s in draft.sessions}
     return [
         s
         for s in sorted(draft.inventory.sessions, key=lambda s: s.client_id)
-        if links.get((s.link.broker, s.client_id), s.link) != s.link
+        if links.get((s.link.site, s.client_id), s.link) != s.link
         or s.client_id in draft.renewed_sessions
     ]
 
@@ -154,18 +154,18 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
     whatever its topic."""
     for old in ending:
         step = release(draft, old, None)
-        key = (old.link.broker, old.client_id)
-        new = [s for s in draft.sessions if (s.link.broker, s.client_id) == key]
+        key = (old.link.site, old.client_id)
+        new = [s for s in draft.sessions if (s.link.site, s.client_id) == key]
         reserve_sessions(draft, new, {old.client_id: (step,)})
 
 
 def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
     """Add the steps that release unwanted sessions; returns them by job name."""
-    keep = {(s.client_id, s.link.broker) for s in draft.sessions}
+    keep = {(s.client_id, s.link.site) for s in draft.sessions}
     by_name = {d.job_name: d for d in decisions}
     steps: dict[str, list[int]] = defaultdict(list)
     for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
-        if (session.client_id, session.link.broker) not in keep:
+        if (session.client_id, session.link.site) not in keep:
             step = release(draft, session, by_name.get(session.job_name or ""))
             steps[session.job_name or ""].append(step)
     return steps

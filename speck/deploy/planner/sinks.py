@@ -15,7 +15,7 @@ from speck.model.plan import Clear, Forget
 
 def sink_of(draft: Draft, incarnation: Incarnation) -> str:
     job = incarnation.job
-    return sink_client_id(draft.installation, job.job_name, job.source)
+    return sink_client_id(draft.installation, job.job_name, job.source, job.sink)
 
 
 def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[
     """The ids to keep when `new` follows `old`; none if the sink link differs."""
     if old is None or old.job.sink != new.sink:
         return ()
-    own = sink_client_id(draft.installation, new.job_name, new.source)
+    own = sink_client_id(draft.installation, new.job_name, new.source, new.sink)
     return tuple(sink for sink in sinks_of(draft, old) if sink != own)[-_FORMER_SINKS:]
 
 
@@ -54,25 +54,6 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
     decision.forget_id = draft.add(operation, after, "removed")
 
 
-def note(draft: Draft, decision: Decision) -> None:
-    """Store the numbers owed to the readers that stay on the old link, before the job's sink
-    reports under the same id for another link.
-
-    The start waits for the end of this step, but not for its success: a reader that cannot be
-    drained does not prevent the start, since its owed numbers are stored with its session.
-    """
-    old, new = decision.old, decision.new
-    own = _make_own_sink(draft, decision)
-    if old is None or new is None or own not in _find_sinks_left(draft, decision):
-        return
-    readers = _list_noted_readers(draft, old.job.sink)
-    drains = draft.drains_of[own]
-    if old.job.sink.broker == new.sink.broker and (readers or drains):
-        after = [*ids([decision.stop_id]), *drains]
-        operation = Clear(old.job.sink_site, decision.job_name, old.job.sink, (), readers, kept=own)
-        decision.clear_id = draft.add(operation, after, "its links changed")
-
-
 def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
     """The reports to clear once the job's next incarnation has started, or once the job is removed:
     those for links that its sink has left, or leaves in this plan.
@@ -85,10 +66,10 @@ def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
         return ()
     stale = old.stale
     if new is not None and decision.starts:
-        own, is_near = _make_own_sink(draft, decision), old.job.sink.broker == new.sink.broker
-        sinks_left = (s for s in _find_sinks_left(draft, decision) if not (is_near and s == own))
+        sinks_left = _find_sinks_left(draft, decision)
         stale += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in sinks_left)
-        stale = tuple(s for s in stale if (s.link, s.client_id) != (new.sink, own))
+        own = _make_own_sink(draft, decision)
+        stale = tuple(s for s in stale if s.client_id != own)
     return tuple(dict.fromkeys(stale))
 
 
@@ -111,7 +92,7 @@ def clear(draft: Draft, decision: Decision) -> list[int]:
 
 def _make_own_sink(draft: Draft, decision: Decision) -> str | None:
     new = decision.new
-    return sink_client_id(draft.installation, new.job_name, new.source) if new else None
+    return sink_client_id(draft.installation, new.job_name, new.source, new.sink) if new else None
 
 
 def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def start(
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
         *ids([draft.handover_of.get(own)]),
-        *ids([decision.stop_id, decision.clear_id]),
+        *ids([decision.stop_id]),
         *starts,
         *_find_leaving_readers(draft, decision, job),
         *ids([carry(draft, decision, old)]),
@@ -70,7 +70,7 @@ def start(
     ]
     operation = make_start(draft, decision)
     reason = "new job" if decision.old is None else decision.reason
-    whatever = frozenset([*ids([decision.clear_id]), *(set(stops) - set(needed))])
+    whatever = frozenset(set(stops) - set(needed))
     decision.start_id = draft.add(operation, [*needed, *stops], reason, whatever)
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
@@ -252,10 +252,8 @@ def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
     former = old.former_sinks
     if new.sink == old.job.sink:  # the start may have sent messages there before it failed
         own = sink_of(draft, old)
-        sinks = (
-            *failed_start.former_sinks,
-            sink_client_id(draft.installation, new.job_name, new.source),
-        )
+        failed = sink_client_id(draft.installation, new.job_name, new.source, new.sink)
+        sinks = (*failed_start.former_sinks, failed)
         former = tuple(sink for sink in sinks if sink != own)
     operation = Return(
         old.job,

@@ -11,8 +11,8 @@ from speck.model.link import Link
 from speck.model.measurement import BrokerMeasures, EngineMeasures, JobMeasure, TaskMeasure
 from speck.model.observation import BrokerView
 
-LINK = Link("tcp://a:1883", "T-1")
-JOB = Job("A", "a", "http://a:8081", LINK, Link("tcp://a:1883", "T-2"), "b", "a", "x.A", "f" * 64)
+LINK = Link("b", "T-1")
+JOB = Job("A", "a", LINK, Link("a", "T-2"), "tcp://b:1883", "tcp://a:1883", "x.A", "f" * 64)
 RUN = Incarnation(JOB, 1, "1")
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 

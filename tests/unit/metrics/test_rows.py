@@ -39,21 +39,20 @@ from speck.model.site import Broker, Engine, Site, Tier
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)
-EDGE, CLOUD = "tcp://edge:1883", "tcp://cloud:1883"
+EDGE, CLOUD = "edge", "cloud"
 A = Job(
     job_name="A",
     site="edge",
-    spe_address="http://edge:8081",
     source=Link(EDGE, "in"),
     sink=Link(CLOUD, "mid"),
-    source_site="edge",
-    sink_site="cloud",
+    source_broker="tcp://edge:1883",
+    sink_broker="tcp://cloud:1883",
     entry_class="X",
     jar="0" * 64,
     pinned=True,
 )
 B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))
-B = replace(B, source_site="cloud", pinned=False)
+B = replace(B, pinned=False)
 DEPLOYED = {
     ("c", "A"): Incarnation(A, 2, "a" * 32),
     (composition_of_one("B"), "B"): Incarnation(B, 1, "b" * 32),

@@ -13,11 +13,10 @@ from speck.model.link import Link
 JOB = Job(
     "A",
     "a",
-    "http://a:8081",
-    Link("tcp://a:1883", "T-1"),
-    Link("tcp://a:1883", "T-2"),
-    "a",
-    "a",
+    Link("a", "T-1"),
+    Link("a", "T-2"),
+    "tcp://a:1883",
+    "tcp://a:1883",
     "x.A",
     "f" * 64,
 )

@@ -204,9 +204,9 @@ SITE = Site("s", Tier.EDGE, Engine("flink", "http://a:1"), Broker("mqtt", "tcp:/
 
 
 def resolved(source: str, args: tuple[str, ...]) -> Job:
-    link = Link("tcp://a:2", source)
-    sink = Link("tcp://a:2", "u")
-    return Job("j", "s", "http://a:1", link, sink, "s", "s", "a.B", "0" * 64, args=args)
+    link = Link("s", source)
+    sink = Link("s", "u")
+    return Job("j", "s", link, sink, "tcp://a:2", "tcp://a:2", "a.B", "0" * 64, args=args)
 
 
 def test_placeholders_are_counted_with_their_values() -> None:

@@ -16,20 +16,19 @@ from speck.spec.fingerprint import differences, fingerprint
 A = Job(
     job_name="A",
     site="edge-a",
-    spe_address="http://a:8081",
-    source=Link("tcp://a:1883", "T-1"),
-    sink=Link("tcp://c:1883", "T-2"),
-    source_site="edge-a",
-    sink_site="cloud",
+    source=Link("edge-a", "T-1"),
+    sink=Link("cloud", "T-2"),
+    source_broker="tcp://a:1883",
+    sink_broker="tcp://c:1883",
     entry_class="x.A",
     jar="a" * 64,
 )
 COUNTS: list[tuple[dict[str, Any], str]] = [
     ({"site": "edge-b", "spe_address": "http://b:8081"}, "site edge-a -> edge-b"),
     ({"spe_address": "http://b:8081"}, "engine http://a:8081 -> http://b:8081"),
-    ({"source": Link("tcp://a:1883", "T-9")}, "source edge-a/T-1 -> edge-a/T-9"),
+    ({"source": Link("edge-a", "T-9")}, "source edge-a/T-1 -> edge-a/T-9"),
     (
-        {"sink": Link("tcp://a:1883", "T-2"), "sink_site": "edge-a"},
+        {"sink": Link("edge-a", "T-2"), "sink_broker": "tcp://a:1883"},
         "sink cloud/T-2 -> edge-a/T-2",
     ),
     ({"jar": "b" * 64}, "jar aaaaaaaa -> bbbbbbbb"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.model.ids import source_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Compression, Delivery, Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
@@ -18,17 +18,17 @@ INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 JOB = Job(
     job_name="A",
     site="edge-a",
-    spe_address="http://e:8081",
-    source=Link("tcp://a:1883", "T-1"),
-    sink=Link("tcp://b:1883", "T-2"),
-    source_site="edge-a",
-    sink_site="edge-b",
+    source=Link("edge-a", "T-1"),
+    sink=Link("edge-b", "T-2"),
+    source_broker="tcp://a:1883",
+    sink_broker="tcp://b:1883",
     entry_class="E",
     jar="0" * 64,
     args=("--window", "10s"),
     delivery=Delivery.EXACTLY_ONCE,
 )
 CLIENT = source_client_id(INSTALLATION, "A", JOB.source)
+SINK_CLIENT = sink_client_id(INSTALLATION, "A", JOB.source, JOB.sink)
 KNOWN = (
     "{job_name}, {source_broker}, {source_topic}, {sink_broker}, {sink_topic}, {client_id}, "
     "{epoch}, {delivery}, {sink_readers}, {batch_records}, {linger_ms}, {compression}"
@@ -47,6 +47,7 @@ def test_standard_arguments_come_before_the_jobs_own() -> None:
         *("--sink-broker", "tcp://b:1883"),
         *("--sink-topic", "T-2"),
         *("--client-id", CLIENT),
+        *("--sink-client-id", SINK_CLIENT),
         *("--epoch", "7"),
         *("--delivery", "exactly_once"),
         *("--sink-readers", "some"),
@@ -115,7 +116,7 @@ def test_doubled_braces_stand_for_single_ones() -> None:
 
 
 def test_values_are_not_rendered_again() -> None:
-    odd = replace(JOB, source=Link("tcp://a:1883", "{epoch}"), args=("{source_topic}",))
+    odd = replace(JOB, source=Link("edge-a", "{epoch}"), args=("{source_topic}",))
     assert render_args(odd, INSTALLATION, 7, True) == ("{epoch}",)
 
 

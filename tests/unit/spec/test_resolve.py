@@ -96,11 +96,10 @@ def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Pat
         Job(
             job_name="A",
             site="edge-a",
-            spe_address="http://a:8081",
-            source=Link("tcp://a:1883", "A-in"),
-            sink=Link("tcp://a:1883", "A-out"),
-            source_site="edge-a",
-            sink_site="edge-a",
+            source=Link("edge-a", "A-in"),
+            sink=Link("edge-a", "A-out"),
+            source_broker="tcp://a:1883",
+            sink_broker="tcp://a:1883",
             entry_class="package.ExampleJob",
             jar=sha256,
             args=("--window", "10s"),
@@ -129,7 +128,7 @@ def test_brokers_by_site_and_by_address_mean_the_same(find_jar: FindJar) -> None
     other = resolve(composed(by_address), SITES, find_jar).composition.jobs[0]
     assert one == other
     assert (one.source_site, one.sink_site) == ("edge-b", "cloud")
-    assert one.source == Link("tcp://b:1883", "A-in")
+    assert one.source == Link("edge-b", "A-in")
 
 
 def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
@@ -145,7 +144,7 @@ def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
         SITES,
         find_jar,
     )
-    link = Link("tcp://c:1883", "A-out")
+    link = Link("cloud", "A-out")
     assert resolved.composition.readers == (Reader("dashboard", link, "cloud"),)
     assert resolved.warnings == []
 

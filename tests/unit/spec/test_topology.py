@@ -273,20 +273,20 @@ def test_json() -> None:
 
 
 def resolved(name: str, site: str, source: Link, sink: Link) -> Job:
-    return Job(name, site, "http://e", source, sink, site, site, "E", "0" * 64)
+    return Job(name, site, source, sink, "tcp://a:1883", "tcp://a:1883", "E", "0" * 64)
 
 
 def test_a_resolved_composition_has_its_readers_as_outputs() -> None:
-    x, y = Link("tcp://a:1883", "x"), Link("tcp://a:1883", "y")
+    x, y = Link("a", "x"), Link("a", "y")
     composition = Composition("c", (resolved("A", "a", x, y),), (Reader("me", y, "a"),))
     document = Graph.of_composition(composition).to_json()
-    assert [n["id"] for n in document["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
+    assert [n["id"] for n in document["nodes"]] == ["A", "output:a/y@me"]
     assert document["edges"] == [
         {
             "from": "A",
-            "to": "output:tcp://a:1883/y@me",
+            "to": "output:a/y@me",
             "topic": "y",
-            "broker": "tcp://a:1883",
+            "broker": "a",
         }
     ]
 

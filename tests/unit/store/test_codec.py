@@ -23,8 +23,8 @@ from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
 
-LINK = Link("tcp://a:1883", "T-1")
-PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
+LINK = Link("a", "T-1")
+PLAIN = Job("A", "a", LINK, Link("b", "T"), "tcp://a:1883", "tcp://b:1883", "x.A", "f" * 64)
 FULL = replace(
     PLAIN,
     args=("--x", "ü"),

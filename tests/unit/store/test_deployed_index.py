@@ -9,8 +9,8 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.store.deployed_index import DeployedIndex
 
-LINK = Link("tcp://a:1883", "T-1")
-JOB = Job("A", "a", "http://a:8081", LINK, Link("tcp://a:1883", "T-2"), "a", "a", "x.A", "f" * 64)
+LINK = Link("a", "T-1")
+JOB = Job("A", "a", LINK, Link("a", "T-2"), "tcp://a:1883", "tcp://a:1883", "x.A", "f" * 64)
 OTHER = replace(JOB, job_name="B", site="b")
 
 

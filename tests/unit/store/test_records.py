@@ -24,9 +24,9 @@ from speck.store.tables import Batch
 from tests.memory_fog import site_body
 from tests.waiting import wait_for
 
-LINK = Link("tcp://a:1883", "T-1")
+LINK = Link("a", "T-1")
 ALONE = composition_of_one("A")
-JOB = Job("A", "a", "http://a:8081", LINK, Link("tcp://a:1883", "T-2"), "a", "a", "x.A", "f" * 64)
+JOB = Job("A", "a", LINK, Link("a", "T-2"), "tcp://a:1883", "tcp://a:1883", "x.A", "f" * 64)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_removed_job_leaves_the_highest_attempt_behind(records: Records) -> No
 
 
 def test_links_read_outside_are_those_of_other_scopes(records: Records, path: Path) -> None:
-    other = Link("tcp://b:1883", "T-9")
+    other = Link("b", "T-9")
     records.write(
         records.put_session("c", session("r-1")),
         records.put_session("d", session("r-2", other)),
@@ -121,13 +121,13 @@ def test_links_read_outside_are_those_of_other_scopes(records: Records, path: Pa
 def test_sinks_outside_are_those_of_other_scopes_by_the_link_that_they_feed(
     records: Records, path: Path
 ) -> None:
-    other = replace(JOB, job_name="B", source=Link("tcp://b:1883", "T-9"))
+    other = replace(JOB, job_name="B", source=Link("b", "T-9"))
     records.write(
         records.put_incarnation("c", Incarnation(JOB, 1, "1")),
         records.put_incarnation("d", Incarnation(other, 1, "2")),
     )
     ours, theirs = (
-        sink_client_id(records.installation, j.job_name, j.source) for j in (JOB, other)
+        sink_client_id(records.installation, j.job_name, j.source, j.sink) for j in (JOB, other)
     )
     assert records.sinks_outside([JOB.sink, JOB.source], {"c"}) == {JOB.sink: [theirs]}
     assert records.sinks_outside([JOB.sink, JOB.source], {"d"}) == {JOB.sink: [ours]}
@@ -150,7 +150,7 @@ def test_sessions_of_one_scope_are_listed(records: Records) -> None:
 
 
 def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> None:
-    there = Session("dashboard", Link("tcp://b:1883", "T-1"), "b", None)
+    there = Session("dashboard", Link("b", "T-1"), "b", None)
     here = Session("dashboard", LINK, "a", None)
     records.write(records.put_session("c", here), records.put_session("c", there))
     assert records.inventory("c").sessions == (here, there)

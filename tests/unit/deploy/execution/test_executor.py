@@ -159,11 +159,10 @@ def job(name: str, site: str = "edge-a") -> Job:
     return Job(
         job_name=name,
         site=site,
-        spe_address=f"http://{site}.test:8081",
-        source=Link(f"tcp://{site}.test:1883", f"{name}-in"),
-        sink=Link(f"tcp://{site}.test:1883", f"{name}-out"),
-        source_site=site,
-        sink_site=site,
+        source=Link(site, f"{name}-in"),
+        sink=Link(site, f"{name}-out"),
+        source_broker=f"tcp://{site}.test:1883",
+        sink_broker=f"tcp://{site}.test:1883",
         entry_class="package.ExampleJob",
         jar="a" * 64,
     )
@@ -609,7 +608,7 @@ def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
 
 
 def drain_of_two() -> Drain:
-    sinks = tuple(sink_client_id("i", name, job(name).source) for name in "PQ")
+    sinks = tuple(sink_client_id("i", name, job(name).source, job(name).sink) for name in "PQ")
     reader = source_client_id("i", "A", job("A").source)
     running = engine_job_id("i", "c", "A", 1, 1)
     return Drain("edge-a", job("A").source, reader, "A", sinks, "edge-a", running)

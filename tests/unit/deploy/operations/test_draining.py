@@ -1042,7 +1042,7 @@ def test_what_a_sink_said_is_cleared_by_the_next_plan_if_the_change_ended_before
 
 def test_what_a_sink_says_of_the_link_that_it_has_again_is_not_cleared(bench: Bench) -> None:
     bench.run((start("A"), ()))
-    own = sink_client_id(bench.records.installation, "A", job("A").source)
+    own = sink_client_id(bench.records.installation, "A", job("A").source, job("A").sink)
     broker("edge-a").sent[own] = Sent("i-A", 1, 7)
     bench.run((Clear("edge-a", "A", job("A").sink, (own,)), ()))
     assert set(broker("edge-a").sent) == {own}

@@ -29,15 +29,14 @@ JAR = "a" * 64
 
 def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object) -> Job:
     """`source` and `sink` are `site/topic`."""
-    links = [Link(f"tcp://{s}:1883", t) for s, t in (source.split("/"), sink.split("/"))]
+    links = [Link(s, t) for s, t in (source.split("/"), sink.split("/"))]
     result = Job(
         job_name=name,
         site=site,
-        spe_address=f"http://{site}:8081",
         source=links[0],
         sink=links[1],
-        source_site=source.split("/")[0],
-        sink_site=sink.split("/")[0],
+        source_broker=f"tcp://{links[0].site}:1883",
+        sink_broker=f"tcp://{links[1].site}:1883",
         entry_class="package.ExampleJob",
         jar=JAR,
     )
@@ -147,7 +146,7 @@ def test_a_rebuilt_jar_is_an_update() -> None:
 
 
 def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
-    plan = plan_jobs(deployed(A, B), replace(A, site="edge-b", spe_address="http://edge-b:8081"), B)
+    plan = plan_jobs(deployed(A, B), replace(A, site="edge-b"), B)
     assert (
         text(plan)
         == """
@@ -162,8 +161,8 @@ def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
 
 def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
     new = (
-        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
-        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+        replace(A, sink=Link("cloud", "T-9")),
+        replace(B, source=Link("cloud", "T-9")),
     )
     assert (
         text(plan_jobs(deployed(A, B), *new))
@@ -257,7 +256,7 @@ drops the queue of B at cloud/T-2 (number not known): the job leaves it undraine
 
 def test_the_plan_says_how_many_messages_a_reader_abandons() -> None:
     inventory = deployed(A, B)
-    sink = sink_client_id(INSTALLATION, "A", A.source)
+    sink = sink_client_id(INSTALLATION, "A", A.source, A.sink)
     brokers = {"cloud": BrokerView({}, {sink: Sent("p", 1, 5)})}
     observed = replace(running(inventory), brokers=brokers)
     plan = plan_jobs(inventory, A, observed=observed)
@@ -347,9 +346,9 @@ def test_results_that_wait_for_a_checkpoint_are_published_by_a_stop() -> None:
 
 
 def test_a_job_without_state_whose_links_change_reports_its_last_number() -> None:
-    new = replace(A, sink=Link("tcp://cloud:1883", "T-9"), upgrade=Upgrade.STATELESS)
+    new = replace(A, sink=Link("cloud", "T-9"), upgrade=Upgrade.STATELESS)
     assert "stop A on edge-a" in str(plan_jobs(deployed(A, B), new, B))
-    new = replace(A, source=Link("tcp://edge-a:1883", "T-9"), upgrade=Upgrade.STATELESS)
+    new = replace(A, source=Link("edge-a", "T-9"), upgrade=Upgrade.STATELESS)
     assert "stop A on edge-a" in str(plan_jobs(deployed(A, B), new, B))
 
 
@@ -362,8 +361,8 @@ def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
 def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
     inventory = deployed(A, B)
     swapped = (
-        replace(A, site="cloud", spe_address="http://cloud:8081"),
-        replace(B, site="edge-a", spe_address="http://edge-a:8081"),
+        replace(A, site="cloud"),
+        replace(B, site="edge-a"),
     )
     plan = plan_jobs(inventory, *swapped, observed=running(inventory, free=0))
     assert (
@@ -399,7 +398,7 @@ OUT = Session("dashboard", A.sink, "cloud", None)
 
 def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     inventory = replace(deployed(A), sessions=(*deployed(A).sessions, OUT))
-    new = replace(A, sink=Link("tcp://cloud:1883", "T-9"))
+    new = replace(A, sink=Link("cloud", "T-9"))
     desired = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
     assert (
         text(make_plan(desired, inventory, running(inventory), INSTALLATION))
@@ -460,8 +459,8 @@ def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
 
 def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
     new = (
-        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
-        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+        replace(A, sink=Link("cloud", "T-9")),
+        replace(B, source=Link("cloud", "T-9")),
     )
     plan = plan_jobs(deployed(A, B), *new)
     start = next(s for s in plan.steps if str(s.operation) == "start A on edge-a")
@@ -499,7 +498,7 @@ def test_a_stopped_job_that_was_edited_is_an_update() -> None:
 
 def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
     foreign = replace(A, args=("--in={source_topic}",))
-    sink = sink_client_id(INSTALLATION, "A", A.source)
+    sink = sink_client_id(INSTALLATION, "A", A.source, A.sink)
     plan = plan_jobs(deployed(foreign, B))
     drain = next(s.operation for s in plan.steps if isinstance(s.operation, Drain))
     assert drain.silent == (sink,)
@@ -507,11 +506,11 @@ def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
 
 
 def sink_of(new: Job) -> str:
-    return sink_client_id(INSTALLATION, new.job_name, new.source)
+    return sink_client_id(INSTALLATION, new.job_name, new.source, new.sink)
 
 
 def fed_by(topic: str) -> Job:
-    return replace(A, source=Link("tcp://edge-a:1883", topic))
+    return replace(A, source=Link("edge-a", topic))
 
 
 def with_former(*topics: str, now: Job = A) -> Inventory:
@@ -589,8 +588,8 @@ def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
 
 def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
     new = (
-        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
-        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+        replace(A, sink=Link("cloud", "T-9")),
+        replace(B, source=Link("cloud", "T-9")),
     )
     plan = plan_jobs(with_former("T-7"), *new)
     noted, cleared = (s for s in plan.steps if isinstance(s.operation, Clear))
@@ -607,7 +606,7 @@ def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
 
 
 def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() -> None:
-    new = replace(fed_by("T-7"), sink=Link("tcp://cloud:1883", "T-9"))
+    new = replace(fed_by("T-7"), sink=Link("cloud", "T-9"))
     plan = plan_jobs(with_former("T-7"), new, B)
     clear = next(s for s in plan.steps if isinstance(s.operation, Clear))
     start = next(s for s in plan.steps if s.operation == start_of(plan, "A"))
@@ -617,7 +616,7 @@ def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() 
 def test_what_a_job_said_of_two_links_is_cleared_one_after_the_other() -> None:
     """Each stores the incarnation without its own reports: at once, one would be undone."""
     inventory = deployed(A)
-    stale = [StaleSink("cloud", Link("tcp://cloud:1883", t), f"{t}-out") for t in ("T-7", "T-8")]
+    stale = [StaleSink("cloud", Link("cloud", t), f"{t}-out") for t in ("T-7", "T-8")]
     jobs = {"A": replace(inventory.jobs["A"], stale=tuple(stale))}
     plan = plan_jobs(replace(inventory, jobs=jobs), A)
     first, second = (s for s in plan.steps if isinstance(s.operation, Clear))
@@ -650,7 +649,7 @@ def test_what_was_sent_under_former_sources_counts_as_abandoned() -> None:
 
 
 def moved(old: Job, site: str) -> Job:
-    return replace(old, site=site, spe_address=f"http://{site}:8081")
+    return replace(old, site=site)
 
 
 APART = frozenset({("edge-a", "edge-b"), ("edge-b", "edge-a")})
@@ -695,7 +694,7 @@ def test_state_that_a_failed_move_left_behind_is_carried_by_the_next() -> None:
 
 
 def test_nothing_comes_back_where_another_has_been_given_its_link() -> None:
-    elsewhere = replace(A, source=Link("tcp://edge-a:1883", "T-8"))
+    elsewhere = replace(A, source=Link("edge-a", "T-8"))
     plan = str(plan_jobs(deployed(A, B), elsewhere, B, job("C", "edge-a/T-1", "cloud/T-7")))
     assert "return A" not in plan
 
@@ -704,8 +703,8 @@ def test_nothing_comes_back_that_could_close_a_circle() -> None:
     """C is rewired from T-5 to write what A, as it was, reads."""
     c = job("C", "cloud/T-5", "cloud/T-6")
     new = (
-        replace(A, source=Link("tcp://edge-a:1883", "T-8")),
-        replace(c, source=Link("tcp://cloud:1883", "T-3"), sink=Link("tcp://edge-a:1883", "T-1")),
+        replace(A, source=Link("edge-a", "T-8")),
+        replace(c, source=Link("cloud", "T-3"), sink=Link("edge-a", "T-1")),
     )
     plan = str(plan_jobs(deployed(A, B, c), *new, B))
     assert "start A" in plan

@@ -25,7 +25,7 @@ from tests.unit.deploy.planner.test_planner import (
     running,
 )
 
-SINK_OF_A = sink_client_id(INSTALLATION, "A", A.source)
+SINK_OF_A = sink_client_id(INSTALLATION, "A", A.source, A.sink)
 READER_B = source_client_id(INSTALLATION, "B", B.source)
 DB = Session("q-db", A.sink, "cloud", None)
 TO_DB = Reader("q-db", A.sink, "cloud")
@@ -95,8 +95,8 @@ def test_an_outside_reader_to_which_nothing_was_sent_has_no_queue() -> None:
 @pytest.mark.parametrize(
     "reader",
     [
-        Reader("q-db", Link("tcp://cloud:1883", "T-9"), "cloud"),
-        Reader("q-db", Link("tcp://edge-b:1883", "T-2"), "edge-b"),
+        Reader("q-db", Link("cloud", "T-9"), "cloud"),
+        Reader("q-db", Link("edge-b", "T-2"), "edge-b"),
         Reader("other", A.sink, "cloud"),
     ],
     ids=["topic", "site", "client id"],
@@ -231,7 +231,7 @@ def test_a_repair_keeps_the_session_and_does_the_rest() -> None:
 
 def test_a_repair_that_needs_the_client_id_elsewhere_is_impossible() -> None:
     inventory = with_db(A)
-    there = Reader("q-db", Link("tcp://cloud:1883", "T-9"), "cloud")
+    there = Reader("q-db", Link("cloud", "T-9"), "cloud")
     assert keep_queues(desire(inventory, sent(inventory, 5), A, readers=(there,))) is None
 
 

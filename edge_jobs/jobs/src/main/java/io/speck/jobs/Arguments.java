@@ -14,8 +14,8 @@ final class Arguments {
     private static final Set<String> CONTRACT =
             Set.of(
                     "job-name", "source-broker", "source-topic", "sink-broker", "sink-topic",
-                    "client-id", "epoch", "delivery", "sink-readers", "batch-records", "linger-ms",
-                    "compression");
+                    "client-id", "sink-client-id", "epoch", "delivery", "sink-readers",
+                    "batch-records", "linger-ms", "compression");
 
     private Arguments() {}
 

@@ -45,7 +45,7 @@ record JobContract(
                 new LinkConfig(
                         BrokerAddress.parse(parameters.get("sink-broker")),
                         parameters.get("sink-topic"),
-                        clientId + "-out",
+                        parameters.get("sink-client-id", clientId + "-out"),
                         delivery,
                         parameters.getInt("sink-window", SINK_WINDOW)),
                 HandOver.parse(parameters.get("taken", "")),

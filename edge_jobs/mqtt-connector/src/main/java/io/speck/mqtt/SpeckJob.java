@@ -15,6 +15,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  *
  * <pre>
  * --job-name NAME  --client-id ID  --epoch N (this incarnation's attempt)
+ * --sink-client-id ID   of this sink on this link (the client id and "-out"): what a checkpoint has
+ *                       left to send under it goes to where the link is now
  * --source-broker tcp://HOST:PORT  --source-topic TOPIC
  * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC   (ssl://HOST:PORT: encrypted)
  * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)

@@ -17,7 +17,8 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
  * messages with rising numbers, and where they go. A repeat is the same to the byte, and goes to
  * the same link, whatever the job has become in the meantime.
  *
- * @param clientId of the sink that made it
+ * @param broker where it was when the checkpoint was taken
+ * @param clientId of the sink that made it; a sink has another one on each link
  * @param messages there may be none
  * @param recent what was published not long ago, see {@link ResendWindow}; used only after a
  *     restore
@@ -44,10 +45,9 @@ record Committable(
         return new Committable(broker, topic, clientId, messages, others);
     }
 
+    /** The client id stands for the link, whose broker may have another address by now. */
     boolean isFor(LinkConfig link) {
-        return broker.equals(link.broker())
-                && topic.equals(link.topic())
-                && clientId.equals(link.clientId());
+        return topic.equals(link.topic()) && clientId.equals(link.clientId());
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Committable> {

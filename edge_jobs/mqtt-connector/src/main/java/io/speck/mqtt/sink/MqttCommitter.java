@@ -132,7 +132,7 @@ final class MqttCommitter implements Committer<Committable> {
 
     private LinkConfig linkOf(Committable committable) {
         return new LinkConfig(
-                committable.broker(),
+                committable.isFor(link) ? link.broker() : committable.broker(),
                 committable.topic(),
                 committable.clientId(),
                 Delivery.EXACTLY_ONCE,
