@@ -153,6 +153,6 @@ def test_what_differs_between_the_listings(tmp_path: Path) -> None:
     assert one["C"].source == two["C"].source
     assert one["C"].site == two["C"].site
     assert one["C"].sink != two["C"].sink
-    assert one["D"].spe_address != two["D"].spe_address
-    assert one["D"].source.broker != two["D"].source.broker
-    assert one["D"].sink.broker != two["D"].sink.broker
+    assert one["D"].site != two["D"].site
+    assert one["D"].source.site != two["D"].source.site
+    assert one["D"].sink.site != two["D"].sink.site

@@ -31,6 +31,7 @@ CLIENT = source_client_id(INSTALLATION, "A", JOB.source)
 SINK_CLIENT = sink_client_id(INSTALLATION, "A", JOB.source, JOB.sink)
 KNOWN = (
     "{job_name}, {source_broker}, {source_topic}, {sink_broker}, {sink_topic}, {client_id}, "
+    "{sink_client_id}, "
     "{epoch}, {delivery}, {sink_readers}, {batch_records}, {linger_ms}, {compression}"
 )
 

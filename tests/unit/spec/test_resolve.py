@@ -270,7 +270,8 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
         Problem(
             "jobs[0].args[0]",
             "unknown placeholder {nope}; known are {job_name}, {source_broker}, {source_topic}, "
-            "{sink_broker}, {sink_topic}, {client_id}, {epoch}, {delivery}, {sink_readers}, "
+            "{sink_broker}, {sink_topic}, {client_id}, {sink_client_id}, "
+            "{epoch}, {delivery}, {sink_readers}, "
             "{batch_records}, {linger_ms}, {compression}; "
             "write {{nope}} for the text {nope}",
         ),

@@ -40,9 +40,11 @@ def test_two_readers_exchange_their_sinks_at_the_last_record_of_their_producer()
 [3] -> #6 drain edge-a/T for B: feed left it
 [2,6] -> #7 stop B on edge-a: sink cloud/y -> cloud/x
 [1,5] -> #8 start A on edge-a: sink cloud/x -> cloud/y
-[1,7] -> #9 start B on edge-a: sink cloud/y -> cloud/x
-[1,3,5,7,8,9] -> #10 start feed on edge-a: stops for a moment: its readers change at the same record
-"""
+[5,8] -> #9 clear A's numbers at cloud: its links changed
+[1,7] -> #10 start B on edge-a: sink cloud/y -> cloud/x
+[7,10] -> #11 clear B's numbers at cloud: its links changed
+[1,3,5,7,8,10] -> #12 start feed on edge-a: stops for a moment: its readers change at the same record
+"""  # noqa: E501
     )
 
 
@@ -60,9 +62,10 @@ def test_a_reader_is_promoted_once_it_has_taken_what_the_removed_one_has() -> No
 [2,6] -> #7 stop B on edge-a: sink cloud/y -> cloud/x
 [1,7] -> #8 start B on edge-a: sink cloud/y -> cloud/x
 [7,8] -> #9 return B to edge-a: if #8 fails
-[1,3,5,7,8] -> #10 start feed on edge-a: stops for a moment: its readers change at the same record
-[5] -> #11 release edge-a/T of A: left
-[5,11] -> #12 forget A: removed
+[7,8] -> #10 clear B's numbers at cloud: its links changed
+[1,3,5,7,8] -> #11 start feed on edge-a: stops for a moment: its readers change at the same record
+[5] -> #12 release edge-a/T of A: left
+[5,12] -> #13 forget A: removed
 """
     )
 
