@@ -149,24 +149,24 @@ def _check_is(service: Service, desired: CompositionDescription) -> None:
     """Engines run exactly the wanted jobs once; brokers hold exactly their sessions."""
     prepared = service.compositions._deployer.prepare(desired)
     running = {}
-    for address in (f"http://{name}.test:8081" for name in SITES):
-        for incarnation in World.current().engine(address).running():
+    for site in SITES:
+        for incarnation in World.current().engine(f"http://{site}.test:8081").running():
             assert incarnation.submission.job_name not in running
-            running[incarnation.submission.job_name] = address
+            running[incarnation.submission.job_name] = site
     jobs = {job.job_name: job for job in prepared.composition.jobs}
-    assert running == {n: j.spe_address for n, j in jobs.items() if j.state == "running"}
+    assert running == {n: j.site for n, j in jobs.items() if j.state == "running"}
     deployed = service.records.inventory("c").jobs
     for name in running:
         assert fingerprint(deployed[name].job) == fingerprint(jobs[name])
     sessions = {
-        (f"tcp://{name}.test:1883", client_id, *session.topics)
+        (name, client_id, *session.topics)
         for name in SITES
         for client_id, session in _broker(name).sessions.items()
     }
     own = service.records.installation
     readers = [(r.link, r.client_id) for r in prepared.composition.readers]
     readers += [(j.source, source_client_id(own, j.job_name, j.source)) for j in jobs.values()]
-    assert sessions == {(link.broker, client_id, link.topic) for link, client_id in readers}
+    assert sessions == {(link.site, client_id, link.topic) for link, client_id in readers}
 
 
 def _broker(site: str) -> Queues:
