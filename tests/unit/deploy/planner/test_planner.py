@@ -179,7 +179,7 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [4,7,9] -> #10 clear A's numbers at cloud: its links changed
 [1,5,8] -> #11 start B on cloud: source cloud/T-2 -> cloud/T-9
 [8,11] -> #12 return B to cloud: if #11 fails
-[8,10,11] -> #13 release cloud/T-2 of B: left
+[8,9,11] -> #13 release cloud/T-2 of B: left
 """
     )
 
