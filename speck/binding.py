@@ -273,6 +273,12 @@ class MessageBroker(Protocol):
     def reach(self) -> str:
         """Connect once and return what answered, e.g. `mqtt 5`."""
 
+    def identify(self, proposed: str | None = None) -> str | None:
+        """Return the identity by which speck knows this broker again at another address: retained
+        (`speck/broker`), 32 hex digits. If it has none, it gets the `proposed` one, which is
+        returned then; None: it has none. It is kept with the sessions: a broker that has lost the
+        one has lost the other, too."""
+
     def reserve(
         self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
     ) -> bool:

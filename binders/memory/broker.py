@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from threading import Event
 
 from binders.memory.messages import Message
+from binders.memory.queues import Queues
 from binders.memory.world import World
 from speck.binding import BrokerCapability, Finding, Target
 from speck.model.batches import Record
@@ -22,14 +23,25 @@ class MemoryBroker:
 
     def __init__(self, target: Target) -> None:
         self._world = World.current()
-        self._broker = self._world.broker(target.address)
+        self._address = target.address
         self._broker.on_request = target.on_request
         self.capabilities = self._broker.capabilities
+
+    @property
+    def _broker(self) -> Queues:
+        """What is at the address now."""
+        return self._world.broker(self._address)
 
     def reach(self) -> str:
         """Always `memory`."""
         with self._call("reach"):
             return "memory"
+
+    def identify(self, proposed: str | None = None) -> str | None:
+        """Return the identity, the proposed one if there was none."""
+        with self._call("identify"):
+            self._broker.identity = self._broker.identity or proposed
+            return self._broker.identity
 
     def reserve(
         self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False

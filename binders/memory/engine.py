@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from binders.memory.slots import MemoryJob, parse_wiring
+from binders.memory.slots import MemoryJob, SlotPool, parse_wiring
 from binders.memory.world import World
 from speck.binding import (
     CheckpointInfo,
@@ -40,9 +40,14 @@ class MemoryEngine:
 
     def __init__(self, target: Target) -> None:
         self._world = World.current()
-        self._engine = self._world.engine(target.address)
+        self._address = target.address
         self._engine.on_request = target.on_request
         self.capabilities = self._engine.capabilities
+
+    @property
+    def _engine(self) -> SlotPool:
+        """What is at the address now."""
+        return self._world.engine(self._address)
 
     def view(self) -> EngineView:
         """Return all jobs, also ended ones; a job has one task for each slot."""

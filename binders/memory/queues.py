@@ -13,7 +13,7 @@ from speck.binding import BrokerCapability, Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken
 
-_SAVED = ("sessions", "announced", "readers", "taken", "sent")
+_SAVED = ("sessions", "announced", "readers", "taken", "sent", "identity")
 """What a broker keeps in its file."""
 
 
@@ -44,6 +44,7 @@ class Queues(Faults):
 
     capabilities: frozenset[BrokerCapability] = frozenset(BrokerCapability)
     queue_limit: int | None = None
+    identity: str | None = None
     uptime_s: int = 1000
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)

@@ -118,7 +118,7 @@ class MemoryJob:
 
     def work(self) -> int:
         """Take all queued messages; returns how many."""
-        if self.wiring is None:
+        if self.wiring is None or self._misses_broker(self.wiring):
             return 0
         queue = self._session(self.wiring).queue
         sink = self.engine.world.broker(self.wiring.sink_broker)
@@ -138,6 +138,10 @@ class MemoryJob:
                 numbered = Message(message.payload, self._producer, self.epoch, self.number)
                 sink.publish(self.wiring.sink_topic, numbered)
         return count
+
+    def _misses_broker(self, wiring: Wiring) -> bool:
+        """Whether one of its brokers has moved to another address."""
+        return bool({wiring.source_broker, wiring.sink_broker} & self.engine.world.left)
 
     def checkpoint(self, path: str | None = None) -> str:
         """Complete a checkpoint (a savepoint if `path` is given): acknowledge, publish the

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock, RLock
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
@@ -34,6 +34,8 @@ class World:
         self.slots = slots
         self.auto_pump = auto_pump
         self.saved: dict[str, Saved] = {}
+        self.left: set[str] = set()
+        """The addresses that their brokers have left, and nobody has taken."""
         self._engines: dict[str, SlotPool] = {}
         self._brokers: dict[str, Queues] = {}
         self._clock = clock
@@ -70,6 +72,22 @@ class World:
                     address=address, lock=self.lock, world=self, total=self.slots
                 )
             return self._engines[address]
+
+    def readdress(self, addresses: Mapping[str, str]) -> None:
+        """Give engines and brokers other addresses, old -> new, all at once; at old ones that
+        nobody has taken nothing answers any more."""
+        changes = {normalise_address(old): normalise_address(new) for old, new in addresses.items()}
+        with self.lock:
+            servers: tuple[dict[str, Any], ...] = self._engines, self._brokers
+            for there in servers:
+                moving = {new: there.pop(old) for old, new in changes.items() if old in there}
+                for address, server in moving.items():
+                    server.address = address
+                there |= moving
+            self.left = (self.left | changes.keys()) - {*changes.values()}
+            for old in self.left:
+                server = self.engine(old) if old.startswith("http") else self.broker(old)
+                server.unreachable = True
 
     def broker(self, address: str) -> Queues:
         """The broker at an address (in any form that `normalise_address` accepts)."""

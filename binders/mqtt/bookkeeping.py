@@ -20,6 +20,8 @@ MARKS = "speck/marks/"
 AGAIN = b"again"
 COMPLETE = b"complete"
 MARKER = "speck/marker/"
+BROKER = "speck/broker"
+"""The broker's identity. It is saved with the sessions."""
 PROBE = "speck/probe/"
 RETAINED = (TAKEN, SENT, READERS, SESSIONS)
 UPTIME = "$SYS/broker/uptime"

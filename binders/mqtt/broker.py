@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
 millions of them with each poll."""
 _TAP_S = 0.2
+_IDENTITY = re.compile("[0-9a-f]{32}")
 
 
 class MqttBroker:
@@ -80,6 +82,30 @@ class MqttBroker:
         self._version, self._is_confirmed = V5, False
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
+
+    def identify(self, proposed: str | None = None) -> str | None:
+        """Read the identity behind a marker, which comes after what is retained; write it if there
+        is none, and read again: another service may have written one at the same time."""
+        found = self._read_identity()
+        if found is None and proposed is not None:
+            with self._open(_visitor()) as connection:
+                connection.publish(bookkeeping.BROKER, proposed.encode(), retain=True)
+            found = self._read_identity()
+        return found
+
+    def _read_identity(self) -> str | None:
+        found: dict[str, bytes] = {}
+        marker = bookkeeping.MARKER + secrets.token_hex(8)
+
+        def collect(message: MQTTMessage) -> None:
+            found[message.topic] = bytes(message.payload)
+
+        with self._open(_visitor(), collect) as connection:
+            connection.subscribe(bookkeeping.BROKER, marker)
+            connection.publish(marker, b"")
+            connection.wait(lambda: marker in found, "read the broker's identity")
+        identity = found.get(bookkeeping.BROKER, b"").decode(errors="replace")
+        return identity if _IDENTITY.fullmatch(identity) else None
 
     def reserve(
         self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False

@@ -99,6 +99,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/metrics/import"): _admin(),
     ("GET", "/sites"): _view(_JUDGED),
     ("POST", "/sites"): _admin(own_site=True),
+    ("PUT", "/sites"): _admin(),
     ("GET", "/sites/<name>"): _view(_SITE),
     ("PUT", "/sites/<name>"): _admin(own_site=True),
     ("DELETE", "/sites/<name>"): _admin(),

@@ -9,7 +9,15 @@ from flask import Response, jsonify
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach, refuse_foreign_site
 from speck.api.context import looking, occupying, service
-from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
+from speck.api.requests import (
+    Query,
+    document,
+    flag,
+    optional_object,
+    paging,
+    refuse_other_name,
+    text,
+)
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
 from speck.model.site import Site
@@ -17,7 +25,7 @@ from speck.service.answer import Answer
 from speck.service.calibration import JAR
 from speck.service.tokens import Role
 from speck.spec.heartbeat import MAX_BYTES, HeartbeatSchema, heartbeat_from_data
-from speck.spec.schema import SiteSchema, site_from_data
+from speck.spec.schema import SiteSchema, SitesSchema, site_from_data, sites_from_data
 
 CALIBRATION: dict[str, Any] = {
     "type": "object",
@@ -26,6 +34,12 @@ CALIBRATION: dict[str, Any] = {
         "job_path": {"type": "string", "description": f"jar of the calibration job; default {JAR}"},
     },
 }
+
+NEW_BROKER = flag(
+    "new_broker",
+    "accept a broker without the sessions of the site: they are made anew, and what waits at the"
+    " old one is lost",
+)
 
 routes = Routes("sites", "Places with one engine and one broker")
 
@@ -58,6 +72,17 @@ def add_site() -> Response:
     return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
 
 
+@routes.put("/sites", body=SitesSchema, query=[NEW_BROKER], answers={200: shapes.SITES})
+def put_sites(query: Query) -> Response:
+    """Register or change several sites together; they may exchange their addresses."""
+    body = document()
+    sites = sites_from_data(body.data, body.line_of)
+    names = ", ".join(site.name for site in sites)
+    with looking(f"change {names}"):
+        views = service().sites.put_all(sites, by=caller().actor, new_broker=query["new_broker"])
+    return jsonify({"sites": views})
+
+
 @routes.get("/sites/<name>", answers={200: shapes.SiteShape})
 def get_site(name: str) -> Response:
     """A site, with its current state from the engine."""
@@ -65,14 +90,20 @@ def get_site(name: str) -> Response:
 
 
 @routes.put(
-    "/sites/<name>", body=SiteSchema, answers={200: shapes.SiteShape, 201: shapes.SiteShape}
+    "/sites/<name>",
+    body=SiteSchema,
+    query=[NEW_BROKER],
+    answers={200: shapes.SiteShape, 201: shapes.SiteShape},
 )
-def put_site(name: str) -> Response:
-    """Register or change a site; its addresses can change only while no job uses them."""
+def put_site(name: str, query: Query) -> Response:
+    """Register or change a site. Its addresses change while its jobs run; those that have them in
+    their arguments are restarted with their state."""
     site = _site(name)
     by_itself, by = caller().role is Role.SITE, caller().actor
     with looking(f"register {name}"):
-        view, created = service().sites.put(site, by_itself=by_itself, by=by)
+        view, created = service().sites.put(
+            site, by_itself=by_itself, by=by, new_broker=query["new_broker"]
+        )
     return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
 
 

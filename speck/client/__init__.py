@@ -172,6 +172,14 @@ class Client:
         answer = self._call("PUT", f"/sites/{_part(name)}", json=body)
         return self._body(answer), answer.status_code == 201
 
+    def put_sites(self, bodies: list[JsonObject], *, new_broker: bool = False) -> list[JsonObject]:
+        """Register or change sites together; `new_broker` accepts brokers without the sessions of
+        their sites."""
+        params = {"new_broker": "true"} if new_broker else {}
+        answer = self._call("PUT", "/sites", json={"sites": bodies}, params=params)
+        sites: list[JsonObject] = self._body(answer)["sites"]
+        return sites
+
     def remove_site(self, name: str) -> None:
         """Forget a site."""
         self._call("DELETE", f"/sites/{_part(name)}")

@@ -85,7 +85,9 @@ class Watched:
     """A job that should run: its newest incarnation. With `repair` false its health is only
     reported, for the reason given by `since`. A `busy` job is being changed, and is not judged.
     `repaired`: the incarnation was started by a repair; `unstarted`: it never ran, since it failed,
-    or was refused, and speck has cancelled it."""
+    or was refused, and speck has cancelled it. One
+    that `may_restart` is restarted when its brokers' addresses have changed, whatever its
+    composition says of drift."""
 
     scope: str
     job_name: str
@@ -97,6 +99,7 @@ class Watched:
     since: str = ""
     repaired: bool = True
     unstarted: bool = False
+    may_restart: bool = True
     key: Key = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

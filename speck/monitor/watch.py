@@ -17,6 +17,7 @@ from speck.monitor.health_board import HealthBoard, Losses
 from speck.monitor.health_events import HealthEvents
 from speck.monitor.link_reports import Counts
 from speck.monitor.link_watch import LinkWatch, Measured
+from speck.monitor.moved_brokers import MovedBrokers
 from speck.monitor.progress import ProgressPolls
 from speck.monitor.repairs import Repairer, Repairs
 from speck.monitor.sessions import Sessions
@@ -67,6 +68,7 @@ class Watch:
         self.links = LinkWatch(records, measured)
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
         self._finished = FinishedJobs(records, connections, changes)
+        self._moved_brokers = MovedBrokers(records)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
         caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
@@ -131,7 +133,9 @@ class Watch:
         self.sessions.poll(now, numbers)
         self.links.poll(now, numbers)
         self._publish(now)
-        for scope, names in decision.repair.items():
+        moved = self._moved_brokers.find(now, jobs)
+        for scope in moved.keys() | decision.repair.keys():
+            names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
             self.repairs.begin(scope, names)
         return decision.due
 

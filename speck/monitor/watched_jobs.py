@@ -68,7 +68,7 @@ class WatchedJobs:
             known = self._watched.get((scope, name))
             if known is not None and known[0] is incarnation:
                 job = known[1]
-                if job.repair is repair and job.busy is busy and job.since == reason:
+                if (job.repair, job.busy, job.since) == (repair, busy, reason):
                     watched_jobs.append(job)
                     continue
             job = Watched(
@@ -82,6 +82,7 @@ class WatchedJobs:
                 since=reason,
                 repaired=repaired[scope],
                 unstarted=incarnation.void,
+                may_restart=reasons[scope] is None,
             )
             self._watched[scope, name] = incarnation, job
             watched_jobs.append(job)

@@ -30,7 +30,7 @@ class JobList:
         self._status = views
         self._clock = clock
         self._all: tuple[tuple[int, int], Sequence[tuple[str, str]]] = ((-1, -1), ())
-        self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
+        self._read: dict[str, tuple[object, Mapping[str, JobDescription]]] = {}
         self._forget_at = _FEW_READ
 
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
@@ -129,7 +129,8 @@ class JobList:
     def note(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:
         """Take over the jobs of a revision that is stored now, so that they are not parsed again
         when they are read."""
-        self._read[name] = revision, {job.job_name: job for job in jobs}
+        version = revision, self._records.site_writes
+        self._read[name] = version, {job.job_name: job for job in jobs}
         if len(self._read) >= self._forget_at:
             self._forget_removed()
 
@@ -141,14 +142,15 @@ class JobList:
         self._forget_at = 2 * len(self._read) + _FEW_READ
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
-        """Of the newest revision, by name; a revision never changes, and is read once.
+        """Of the newest revision, by name. A revision is read once, and again when a site has
+        changed: addresses in it may have, too.
 
         That of a job posted alone may be gone by now, replaced or removed: then the head is read
         again, and there is none once the job is removed.
         """
         name, number = head["name"], head["revision"]
-        known = self._read.get(name)
-        if known is None or known[0] != number:
+        known, version = self._read.get(name), (number, self._records.site_writes)
+        if known is None or known[0] != version:
             revision = self._records.revisions.get(name, number)
             if revision is None:
                 newer = self._records.heads.get(name)
@@ -156,7 +158,7 @@ class JobList:
                     return {}
                 return self._descriptions(newer)
             jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
-            known = self._read[name] = number, {job.job_name: job for job in jobs}
+            known = self._read[name] = version, {job.job_name: job for job in jobs}
         return known[1]
 
     def get(self, name: str) -> JsonObject:

@@ -53,6 +53,7 @@ from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
 from speck.service.uploads import Uploads
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.sites.networks import SiteNetworks
 from speck.sites.pollers.polling import Polling
 from speck.sites.site_polls import SitePolls
@@ -124,6 +125,7 @@ class Service:
             self.agents,
             OwnSite(SiteNetworks(config.site_networks, config.site_state_uris)),
             legs,
+            Identities(self.records, self.connections, self.clock),
             simulated=config.simulated,
         )
         self.links = Links(self.connections, self.closing)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, Finding, is_simulated, kinds
 from speck.deploy.changes import Changes
-from speck.errors import ConflictError, InvalidError, Problem, SpeckError, TransientError
+from speck.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    Problem,
+    SpeckError,
+    TransientError,
+)
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
+from speck.service.readdressing import Readdressing
 from speck.service.status import StatusViews
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -32,6 +42,7 @@ class Sites:
         agents: Agents,
         own_site: OwnSite,
         legs: Legs,
+        identities: Identities,
         *,
         simulated: bool = False,
     ):
@@ -44,6 +55,7 @@ class Sites:
         self._agents = agents
         self._own_site = own_site
         self._legs = legs
+        self._readdressing = Readdressing(records, identities, self._list_users)
         self._simulated = simulated
 
     def add(
@@ -57,41 +69,109 @@ class Sites:
         Raises ConflictError, InvalidError, ForbiddenError.
         """
         self._check(site)
-        allowed = self._own_site.find_allowed(site) if by_itself else frozenset()
-        with self._changes.placing:
-            known = self._records.sites().get(site.name)
-            if by_itself:
-                self._own_site.check(site, known, self._records.sites().values(), allowed)
-            if known is not None and known != site:
-                raise ConflictError(
-                    f"cannot register site {site.name!r}: it is there with another body;"
-                    f" change it (speck site add --replace, or PUT /sites/{site.name})"
-                )
-            if known is None:
-                self._refuse_foreign_addresses(site, by_itself=by_itself)
-                self._write(site, f"site {site.name} registered", by)
+        known = self._records.sites().get(site.name)
+        if by_itself:
+            self._check_own(site)
+        if known is not None and known != site:
+            raise ConflictError(
+                f"cannot register site {site.name!r}: it is there with another body;"
+                f" change it (speck site update, or PUT /sites/{site.name})"
+            )
+        if known is None:
+            self._put([site], by_itself=by_itself, by=by)
         return self._show(site, by_itself), known is None
 
     def put(
-        self, site: Site, *, by_itself: bool = False, by: str | None = None
+        self,
+        site: Site,
+        *,
+        by_itself: bool = False,
+        by: str | None = None,
+        new_broker: bool = False,
     ) -> tuple[JsonObject, bool]:
-        """Register or change; true when it is new. `by_itself` and `by` as with `add`.
-
-        Raises ConflictError while jobs run there and an address changes, ForbiddenError.
-        """
+        """Register or change; true when it is new. `by_itself` and `by` as with `add`, the rest as
+        with `put_all`."""
         self._check(site)
-        allowed = self._own_site.find_allowed(site) if by_itself else frozenset()
+        if by_itself:
+            self._check_own(site)
+            if new_broker:
+                raise ForbiddenError(
+                    f"cannot accept a new broker for site {site.name!r} with its own token: the"
+                    " sessions at the old one may hold messages; an administrator may accept it"
+                )
+        created = self._put([site], by_itself=by_itself, by=by, new_broker=new_broker)
+        return self._show(site, by_itself), site.name in created
+
+    def put_all(
+        self, sites: Sequence[Site], *, by: str | None = None, new_broker: bool = False
+    ) -> list[JsonObject]:
+        """Register or change sites together: they may exchange their addresses. Jobs run on; those
+        that have a broker's address in their arguments are restarted with their state by the watch.
+        `new_broker` accepts a broker that does not have the sessions of the site.
+
+        Raises InvalidError; ConflictError if an address belongs to another site, if another site's
+        broker or engine answers there, or if a site in use would get an engine or a broker of
+        another kind, or a broker without its sessions.
+        """
+        names = [site.name for site in sites]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidError(f"cannot change sites: {twice[0]!r} is listed twice")
+        for site in sites:
+            self._check(site)
+        self._put(sites, by=by, new_broker=new_broker)
+        return self._render(*sites)
+
+    def _check_own(self, site: Site) -> None:
+        """Before anything is asked at addresses that a site gives with its own token."""
+        sites = self._records.sites()
+        allowed = self._own_site.find_allowed(site)
+        self._own_site.check(site, sites.get(site.name), sites.values(), allowed)
+
+    def _put(
+        self,
+        sites: Sequence[Site],
+        *,
+        by_itself: bool = False,
+        by: str | None = None,
+        new_broker: bool = False,
+    ) -> set[str]:
+        """Store sites; returns the names of new ones."""
+        self._refuse_foreign_addresses(sites, by_itself=by_itself)
+        probes = self._readdressing.probe(sites, new_broker=new_broker)
         with self._changes.placing:
-            known = self._records.sites().get(site.name)
-            if by_itself:
-                self._own_site.check(site, known, self._records.sites().values(), allowed)
-            self._refuse_foreign_addresses(site, by_itself=by_itself)
-            if known is not None and (known.spe != site.spe or known.broker != site.broker):
-                self._refuse_busy(site.name, "change the addresses of")
-                if known.spe != site.spe:  # another engine is as fast as it is
-                    self._records.write({self._records.calibrations.key(site.name): None})
-            self._write(site, f"site {site.name} {'changed' if known else 'registered'}", by)
-        return self._show(site, by_itself), known is None
+            before = self._records.sites()
+            self._refuse_foreign_addresses(sites, by_itself=by_itself)
+            for probe in probes:
+                if before.get(probe.site.name) != probe.known:
+                    raise ConflictError(
+                        f"cannot change site {probe.site.name!r}: it was changed meanwhile; try"
+                        " again"
+                    )
+                self._refuse_other_kinds(probe.site, probe.known)
+            identities = self._readdressing.check(
+                probes, new_broker=new_broker, by_itself=by_itself
+            )
+            documents = self._readdressing.put_documents(before, sites)
+            events = [self._describe_change(site, before.get(site.name), by) for site in sites]
+            stored = [self._records.put_site(site) for site in sites]
+            self._records.write(*stored, identities, documents, *events)
+            for site in sites:
+                self._polls.forget(site.name)
+                self._agents.doubt(site.name)
+        return {site.name for site in sites} - before.keys()
+
+    def _describe_change(self, site: Site, known: Site | None, by: str | None) -> Batch:
+        pairs = ((known.spe, site.spe), (known.broker, site.broker)) if known else ()
+        moves = [f"{a.address} -> {b.address}" for a, b in pairs if a.address != b.address]
+        outcome = "changed" if known else "registered"
+        message = f"site {site.name} {outcome}{': ' if moves else ''}{', '.join(moves)}"
+        return self._records.event("site", message, site=site.name, by=by)
+
+    def _refuse_other_kinds(self, site: Site, known: Site | None) -> None:
+        if known is None:
+            return
+        if (known.spe.kind, known.broker.kind) != (site.spe.kind, site.broker.kind):
+            self._refuse_busy(site.name, "change the kinds of")
 
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
@@ -113,6 +193,7 @@ class Sites:
                 {
                     self._records.heartbeats.key(name): None,
                     self._records.calibrations.key(name): None,
+                    self._records.broker_identities.key(name): None,
                 },
                 self._records.event("site", f"site {name} removed", site=name, by=by),
             )
@@ -168,15 +249,6 @@ class Sites:
     def _site(self, name: str) -> Site:
         return self._connections.site(name)
 
-    def _write(self, site: Site, message: str, by: str | None) -> None:
-        batches: list[Batch] = [
-            self._records.put_site(site),
-            self._records.event("site", message, site=site.name, by=by),
-        ]
-        self._records.write(*batches)
-        self._polls.forget(site.name)
-        self._agents.doubt(site.name)
-
     def _check(self, site: Site) -> None:
         problems = []
         for path, kind, group in (
@@ -195,18 +267,23 @@ class Sites:
         if problems:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 
-    def _refuse_foreign_addresses(self, site: Site, *, by_itself: bool) -> None:
-        for other in self._records.sites().values():
-            if other.name == site.name:
-                continue
-            for address in {site.spe.address, site.broker.address}:
-                if address in (other.spe.address, other.broker.address):
+    def _refuse_foreign_addresses(self, sites: Sequence[Site], *, by_itself: bool) -> None:
+        wanted = {**self._records.sites(), **{site.name: site for site in sites}}
+        owners: dict[str, list[str]] = {}
+        for each in wanted.values():
+            for address in {each.spe.address, each.broker.address}:
+                owners.setdefault(address, []).append(each.name)
+        for site in sites:
+            for address in (site.spe.address, site.broker.address):
+                others = [name for name in owners[address] if name != site.name]
+                if others:
                     raise ConflictError(
                         f"cannot register site {site.name!r}: {address} belongs to"
-                        f" {'another site' if by_itself else other.name}"
+                        f" {'another site' if by_itself else others[0]}"
                     )
 
-    def _refuse_busy(self, name: str, verb: str) -> None:
+    def _list_users(self, name: str) -> list[str]:
+        """The jobs and readers that use a site."""
         jobs = sorted(
             job_name
             for (_, job_name), incarnation in self._records.all_incarnations().items()
@@ -215,9 +292,11 @@ class Sites:
             in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
         uses = sorted(session.reader for _, session in self._records.sessions_on(name))
-        coming = self._changes.list_users_of_site(name)
-        if jobs or uses or coming:
-            held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))
+        return list(dict.fromkeys([*jobs, *uses, *self._changes.list_users_of_site(name)]))
+
+    def _refuse_busy(self, name: str, verb: str) -> None:
+        if users := self._list_users(name):
+            held = ", ".join(users)
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from speck import failpoints
@@ -98,6 +99,20 @@ class Connections:
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
             return failpoints.wrap(self._brokers[key])
+
+    @contextmanager
+    def visit(self, site: Site, timeout_s: float) -> Iterator[tuple[StreamEngine, MessageBroker]]:
+        """Binders of a site's engine and broker as they are described, registered or not; closed at
+        the end. Raises PermanentError, as `engine` and `broker` do."""
+        file = self._credentials_file(site.broker.credentials)
+        encrypted = site.spe.address.startswith("https:")
+        target = Target(site.spe.address, file if encrypted else None, timeout_s)
+        with ExitStack() as stack:
+            engine = open_engine(site.spe.kind, target)
+            stack.callback(engine.close)
+            broker = open_broker(site.broker.kind, Target(site.broker.address, file, timeout_s))
+            stack.callback(broker.close)
+            yield engine, broker
 
     def secrets(self, site: str, names: Collection[str]) -> dict[str, str]:
         """Read secrets for jobs from the credentials file of a site. Raises SpeckError, naming

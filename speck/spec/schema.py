@@ -23,6 +23,7 @@ from marshmallow import (
     pre_load,
     validates_schema,
 )
+from marshmallow.validate import Length
 
 from speck.errors import MOST_PROBLEMS, InvalidError, Problem
 from speck.model.bounded_cache import BoundedCache
@@ -325,6 +326,14 @@ class SiteSchema(StrictSchema):
         return Site(**data)
 
 
+class SitesSchema(StrictSchema):
+    """Several sites that are registered or changed together."""
+
+    sites = fields.List(
+        fields.Nested(SiteSchema), required=True, validate=Length(1, 1000, error="list 1 to 1000")
+    )
+
+
 # --- loading and dumping ----------------------------------------------------------------
 
 
@@ -351,6 +360,7 @@ def load_document(text: bytes, content_type: str | None, limits: Limits | None =
 
 # Created once: creating a schema takes ten times as long as loading a job with it.
 _COMPOSITION, _JOB, _SITE = CompositionSchema(), JobSchema(), SiteSchema()
+_SITES = SitesSchema()
 _REQUIRED = frozenset(name for name, field in _JOB.fields.items() if field.required)
 
 
@@ -401,6 +411,12 @@ def job_from_data(data: Any, line_of: LineOf | None = None) -> JobDescription:
     """The description of one job in parsed `data`. Raises InvalidError with every problem."""
     description: JobDescription = _load(_JOB, data, "job", line_of)
     return description
+
+
+def sites_from_data(data: Any, line_of: LineOf | None = None) -> list[Site]:
+    """The sites in parsed `data`, `{"sites": [...]}`. Raises InvalidError with every problem."""
+    sites: list[Site] = _load(_SITES, data, "list of sites", line_of)["sites"]
+    return sites
 
 
 def site_from_data(data: Any, line_of: LineOf | None = None) -> Site:

@@ -43,7 +43,7 @@ class DesiredJobs:
 
     def __init__(self, records: Records):
         self._records = records
-        self._parsed: dict[str, tuple[int, _Newest]] = {}
+        self._parsed: dict[str, tuple[object, _Newest]] = {}
 
     def is_removing(self, scope: str) -> bool:
         """Whether a user has requested the removal of a scope."""
@@ -87,8 +87,9 @@ class DesiredJobs:
             self._parsed.pop(scope, None)
             return _Newest()
         entry = self._parsed.get(scope)
-        if entry is None or entry[0] != head["revision"]:
-            entry = self._parsed[scope] = head["revision"], self._load(scope, head)
+        version = head["revision"], self._records.site_writes
+        if entry is None or entry[0] != version:
+            entry = self._parsed[scope] = version, self._load(scope, head)
         return entry[1]
 
     def _head(self, scope: str) -> JsonObject | None:

@@ -68,6 +68,8 @@ class Records(Tables):
         self.deployed = DeployedIndex()
         self._sinks: tuple[int, Mapping[Link, Sequence[str]]] = (-1, {})
         self._sites: dict[str, Site] = {}
+        self.site_writes = 0
+        """How many sites were written or read: addresses in stored documents follow them."""
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
         self.jar_writes: Counter[str] = Counter()
         """SHA-256 of a jar -> how many revisions that name it were written or read."""
@@ -176,6 +178,7 @@ class Records(Tables):
         sites = self._sites.copy()
         _keep(sites, name, from_json(record, Site) if record else None)
         self._sites = dict(sorted(sites.items()))
+        self.site_writes += 1
 
     def _note_session(self, identity: str, record: JsonObject | None) -> None:
         scope = identity.partition("/")[0]

@@ -150,6 +150,8 @@ class Tables:
         "place": where the store was served last; "audit": the seal of the audit log."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
+        self.broker_identities = KeptTable(store, "brokerid")
+        """<site>: `{id}`, by which its broker is known again at another address."""
         self.heads = KeptTable(store, "head")
         """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)

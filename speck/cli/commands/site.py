@@ -51,6 +51,10 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
         raise click.UsageError("give a NAME with --engine and --broker, or --file")
     bodies = [_build_body(name, **options)] if name is not None else _read_bodies(file or "")
     service = client()
+    if replace and file is not None:  # together: they may exchange their addresses
+        sites = service.put_sites(bodies)
+        output().show({"sites": sites}, tables.sites(sites))
+        return
     sites = []
     for body in bodies:
         with _name_options() if file is None else nullcontext():
@@ -62,6 +66,71 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
         say(f"site {record['name']} {outcome}")
         sites.append(record)
     output().show({"sites": sites}, tables.sites(sites))
+
+
+@site.command()
+@click.argument("name", required=False, shell_complete=names_of("sites"))
+@click.option("-f", "--file", help="File with a site or a list of sites (`-`: stdin).")
+@click.option("--engine", metavar="URL", help="The engine's new address.")
+@click.option("--broker", metavar="URL", help="The broker's new address.")
+@click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+@click.option("--uplink-mbps", type=float, help="Bandwidth to the other sites.")
+@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Added or replaced.")
+@click.option(
+    "--new-broker",
+    is_flag=True,
+    help="Accept a broker without the site's sessions: they are made anew, and what waits at the"
+    " old one is lost.",
+)
+@add_connection_options
+@add_output_option
+def update(name: str | None, file: str | None, new_broker: bool, **changes: Any) -> None:
+    """Change the site NAME, or all sites of a file together, while their jobs run.
+
+    Jobs that have the address of a broker in their arguments are restarted with their state; no
+    message is lost. Sites that exchange their addresses must stand in one file. What answers at a
+    new address must be the site's own broker and engine. An address is best a host name: then it
+    stays when the machine gets another IP address.
+    """
+    from speck.cli import tables
+    from speck.cli.messages import say
+
+    if (name is None) == (file is None):
+        raise click.UsageError("give a NAME with what changes, or --file")
+    service = client()
+    if file is not None:
+        bodies = _read_bodies(file)
+    else:
+        bodies = [_change_body(service.site(name or ""), **changes)]
+    with _name_options() if file is None else nullcontext():
+        sites = service.put_sites(bodies, new_broker=new_broker)
+    for record in sites:
+        say(f"site {record['name']} changed")
+    output().show({"sites": sites}, tables.sites(sites))
+
+
+def _change_body(
+    record: JsonObject,
+    engine: str | None,
+    broker: str | None,
+    credentials: str | None,
+    uplink_mbps: float | None,
+    labels: tuple[str, ...],
+) -> JsonObject:
+    """The body of a site as it is, with what the options change."""
+    kept = ("name", "tier", "spe", "broker", "uplink_mbps", "labels")
+    body: JsonObject = {field: record[field] for field in kept if record.get(field) is not None}
+    body["spe"] = {**body["spe"], **({"address": engine} if engine else {})}
+    changes = {"address": broker, "credentials": credentials}
+    body["broker"] = {
+        key: value
+        for key, value in {**body["broker"], **{k: v for k, v in changes.items() if v}}.items()
+        if value is not None
+    }
+    if uplink_mbps is not None:
+        body["uplink_mbps"] = uplink_mbps
+    body["labels"] = {**body.get("labels", {}), **_parse_labels(labels)}
+    return body
 
 
 _OPTIONS = {
@@ -86,7 +155,10 @@ def _name_options() -> Iterator[None]:
         yield
     except ClientError as error:
         problems = [
-            Problem(_OPTIONS.get(p.path, p.path.replace("labels", "--label")), p.message)
+            Problem(
+                _OPTIONS.get(p.path.removeprefix("sites[0]."), p.path.replace("labels", "--label")),
+                p.message,
+            )
             for p in error.problems
         ]
         if not problems:
@@ -107,21 +179,25 @@ def _build_body(
 ) -> JsonObject:
     if engine is None or broker is None:
         raise click.UsageError("give --engine and --broker")
-    pairs = [label.partition("=") for label in labels]
-    if not all(key and equals for key, equals, _ in pairs):
-        raise click.UsageError("write a --label as KEY=VALUE")
     body: JsonObject = {
         "name": name,
         "tier": tier,
         "spe": {"kind": engine_kind, "address": engine},
         "broker": {"kind": broker_kind, "address": broker},
-        "labels": {key: value for key, _, value in pairs},
+        "labels": _parse_labels(labels),
     }
     if credentials is not None:
         body["broker"]["credentials"] = credentials
     if uplink_mbps is not None:
         body["uplink_mbps"] = uplink_mbps
     return body
+
+
+def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
+    pairs = [label.partition("=") for label in labels]
+    if not all(key and equals for key, equals, _ in pairs):
+        raise click.UsageError("write a --label as KEY=VALUE")
+    return {key: value for key, _, value in pairs}
 
 
 def _read_bodies(file: str) -> list[JsonObject]:

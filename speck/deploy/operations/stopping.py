@@ -138,9 +138,14 @@ class Stopping:
         return None
 
     def _sink_answers(self) -> bool:
+        """Whether its sink can reach its broker. If the broker has another address than the one
+        that the incarnation was started with, it does not find it."""
         incarnation = self.context.find_incarnation(self.operation.job_name)
         try:
             if incarnation is not None:
+                broker = self.context.connections.site(incarnation.job.sink_site).broker
+                if broker.address != incarnation.job.sink_broker:
+                    return False
                 self.context.connections.broker(incarnation.job.sink_site).reach()
         except SpeckError:
             return False

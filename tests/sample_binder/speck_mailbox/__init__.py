@@ -27,6 +27,9 @@ class MailboxBroker:
         self._sessions()
         return "mailbox 1.0"
 
+    def identify(self, proposed: str | None = None) -> str | None:
+        return None  # it keeps nothing, so there is nothing to know it by
+
     def reserve(
         self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
     ) -> bool:

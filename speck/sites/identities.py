@@ -1,0 +1,76 @@
+"""Which broker and which engine answer at an address: they are known by what they hold.
+
+A broker has an identity of speck's (`MessageBroker.identify`), an engine has the jobs that it runs,
+whose ids speck has computed. So a site may change its addresses, and two names of one broker, or
+two sites whose addresses were exchanged, are noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from speck.clock import Clock
+from speck.errors import SpeckError
+from speck.model.site import Site
+from speck.sites.connections import Connections
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+_ANSWER_S = 3.0
+"""A site may be registered before its machines run: they are not waited for any longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFound:
+    """What answers at a broker's address: its identity, None if it has none. `error`: why nothing
+    is known of it."""
+
+    identity: str | None
+    error: SpeckError | None = None
+
+
+class Identities:
+    """Asks brokers and engines who they are, and remembers which broker a site has."""
+
+    def __init__(self, records: Records, connections: Connections, clock: Clock):
+        self._records = records
+        self._connections = connections
+        self._clock = clock
+
+    def recorded(self, site: str) -> str | None:
+        """The identity of a site's broker; None if it has never answered."""
+        record = self._records.broker_identities.get(site)
+        return str(record["id"]) if record else None
+
+    def find_holder(self, identity: str, others: Iterable[str]) -> str | None:
+        """Which of these sites has the broker of this identity."""
+        return next((name for name in others if self.recorded(name) == identity), None)
+
+    def put(self, site: str, identity: str | None) -> Batch:
+        """Remember a site's broker; with None, that nothing is known of it."""
+        record = {"id": identity} if identity is not None else None
+        return {self._records.broker_identities.key(site): record}
+
+    def ask_broker(self, site: Site, give: str | None = None) -> BrokerFound:
+        """Ask the broker at the address of `site`; it gets the identity `give` if it has none."""
+        try:
+            with self._connections.visit(site, _ANSWER_S) as (_, broker):
+                return BrokerFound(broker.identify(give))
+        except SpeckError as error:
+            return BrokerFound(None, error)
+
+    def make(self) -> str:
+        return self._clock.new_id()
+
+    def find_engine_owner(self, site: Site, sites: Mapping[str, Site]) -> str | None:
+        """Which other of the `sites` has its jobs at the engine at the address of `site`. None: no
+        other one, as far as the engine tells."""
+        with suppress(SpeckError), self._connections.visit(site, _ANSWER_S) as (engine, _):
+            running = {id for id, job in engine.jobs().items() if not job.state.terminal}
+            for other in sites:
+                own = self._records.incarnations_at(other).values()
+                if other != site.name and any(each.engine_job_id in running for each in own):
+                    return other
+        return None
