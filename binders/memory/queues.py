@@ -13,7 +13,7 @@ from speck.binding import BrokerCapability, Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken
 
-_SAVED = ("sessions", "announced", "readers", "taken", "sent", "identity")
+_SAVED = ("sessions", "announced", "readers", "taken", "sent")
 """What a broker keeps in its file."""
 
 
@@ -86,6 +86,7 @@ class Queues(Faults):
         """Write sessions, queues and retained messages to the file, all at the same moment."""
         with self.lock:
             self._file = {name: deepcopy(getattr(self, name)) for name in _SAVED}
+            self._file["identity"] = self.identity
 
     def kill(self) -> None:
         """Crash and restart: what came since the last autosave is lost, and all are cut off."""
@@ -95,6 +96,7 @@ class Queues(Faults):
             for name in _SAVED:
                 getattr(self, name).clear()
                 getattr(self, name).update(deepcopy(self._file.get(name, ())))
+            self.identity = self._file.get("identity")
             for session in self.sessions.values():
                 session.holder = None
 

@@ -652,3 +652,11 @@ def test_close_may_come_twice(bench: Bench) -> None:
     assert bench.open().reserve("one", "traffic/a"), "the session is gone"
     assert bench.readers("traffic/a") == "some"
     assert bench.drain("one") == [b"1"]
+
+
+def test_a_broker_keeps_the_first_identity_that_it_was_given(bench: Bench) -> None:
+    broker = bench.open()
+    first = broker.identify("1" * 32)
+    assert first is not None and broker.identify() == first
+    assert broker.identify("2" * 32) == first
+    assert bench.open().identify() == first

@@ -239,3 +239,11 @@ def test_what_is_announced_tells_which_sessions_a_killed_broker_has_lost(
     assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1"])
     assert not broker.reserve("speck-abc-make-1", TOPIC, lost=True)
     assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1", "speck-abc-make-1"])
+
+
+def test_a_broker_has_its_identity_after_a_kill_if_it_had_been_saved(server: MortalBroker) -> None:
+    broker = server.open()
+    identity = broker.identify("1" * 32)
+    server.save()
+    server.kill()
+    assert server.open().identify("2" * 32) == identity
