@@ -93,7 +93,7 @@ class LinkWatch:
     def _name_clients(self, incarnation: Incarnation) -> tuple[str, str]:
         job, installation = incarnation.job, self._records.installation
         return (
-            sink_client_id(installation, job.job_name, job.source),
+            sink_client_id(installation, job.job_name, job.source, job.sink),
             source_client_id(installation, job.job_name, job.source),
         )
 

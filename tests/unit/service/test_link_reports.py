@@ -40,7 +40,8 @@ def announce(watched: Watched, **what: Any) -> None:
     """What the sink of A announces at its broker."""
     deployed = watched.service.records.incarnation("c", "A")
     assert deployed is not None
-    client_id = sink_client_id(watched.service.records.installation, "A", deployed.job.source)
+    job, installation = deployed.job, watched.service.records.installation
+    client_id = sink_client_id(installation, "A", job.source, job.sink)
     broker("edge-a").sent[client_id] = Sent("p", 1, 7, topic="A-out", **what)
 
 
