@@ -39,9 +39,12 @@ class Readdressing:
         self._identities = identities
         self._list_users = list_users
 
-    def probe(self, sites: Sequence[Site], *, new_broker: bool = False) -> list[Probe]:
+    def probe(
+        self, sites: Sequence[Site], *, new_broker: bool = False, by_itself: bool = False
+    ) -> list[Probe]:
         """Ask what answers at the addresses that are new. A broker without an identity gets one
-        unless it ought to have one."""
+        unless it ought to have one. With `by_itself` no engine is asked: the answer would tell the
+        site open ports from closed ones."""
         before = self._records.sites()
         wanted = {**before, **{site.name: site for site in sites}}
         probes = []
@@ -51,7 +54,7 @@ class Readdressing:
                 is_expected = known is not None and self._list_users(site.name) and not new_broker
                 give = None if is_expected else self._identities.make()
                 found = self._identities.ask_broker(site, give)
-            if known is not None and known.spe.address != site.spe.address:
+            if known is not None and known.spe.address != site.spe.address and not by_itself:
                 owner = self._identities.find_engine_owner(site, wanted)
             probes.append(Probe(site, known, found, owner))
         return probes
