@@ -137,9 +137,7 @@ class Sites:
     ) -> set[str]:
         """Store sites; returns the names of new ones."""
         self._refuse_foreign_addresses(sites, by_itself=by_itself)
-        probes = self._readdressing.probe(
-            sites, new_broker=new_broker, by_itself=by_itself
-        )
+        probes = self._readdressing.probe(sites, new_broker=new_broker, by_itself=by_itself)
         with self._changes.placing:
             before = self._records.sites()
             self._refuse_foreign_addresses(sites, by_itself=by_itself)

@@ -17,6 +17,7 @@ from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
 from speck.service.sites import Sites
 from speck.service.tokens import Role
+from speck.sites.identities import Identities
 from speck.sites.networks import SiteNetworks
 from tests.unit.api.conftest import Bench, site
 from tests.waiting import wait_for
@@ -435,6 +436,7 @@ def test_what_exists_in_memory_only_is_registered_for_trials_only(bench: Bench) 
         service.agents,
         OwnSite(SiteNetworks((), ())),
         Legs(service.config, service.connections, service.agents, service.clock),
+        Identities(service.records, service.connections, service.clock),
         simulated=Config(home=service.config.home).simulated,
     )
     answer = bench.client.post("/sites", json=site("edge-a"))
