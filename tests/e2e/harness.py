@@ -236,11 +236,11 @@ class Speck:
             raise AssertionError("\n".join([f"the change is {answer['state']}", *faults]))
         return answer
 
-    def delete(self, name: str) -> None:
-        """Remove a composition and wait until it is gone."""
-        self.call(
-            "DELETE", f"/compositions/{name}", 204, params={"wait": 120, "drop_queues": "true"}
-        )
+    def delete(self, name: str, *, drop_queues: bool = True) -> None:
+        """Remove a composition and wait until it is gone. Without `drop_queues` its jobs take what
+        is queued between them; it must have no outputs then."""
+        params = {"wait": 120, **({"drop_queues": "true"} if drop_queues else {})}
+        self.call("DELETE", f"/compositions/{name}", 204, params=params)
         self.compositions.pop(name, None)
 
     def job(self, name: str) -> JsonObject:
@@ -323,9 +323,11 @@ class Speck:
         """Remove everything that the test made, and see that nothing is left of it."""
         self.stack.close()
         for name in list(self.compositions):
-            requests.delete(f"{self.url}/compositions/{name}?wait=120", timeout=180)
+            requests.delete(
+                f"{self.url}/compositions/{name}?wait=120&drop_queues=true", timeout=180
+            )
         for name in list(self.jobs_alone):
-            requests.delete(f"{self.url}/jobs/{name}?wait=120", timeout=180)
+            requests.delete(f"{self.url}/jobs/{name}?wait=120&drop_queues=true", timeout=180)
         leftovers = [
             *self.call("GET", "/compositions")["compositions"],
             *self.call("GET", "/jobs")["jobs"],

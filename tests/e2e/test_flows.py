@@ -73,7 +73,7 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
     source.count(range(1, 501))
     await_taken(speck, 500, "e-1", "e/in")
 
-    speck.delete("before")
+    speck.delete("before", drop_queues=False)
 
     await_each_once(500, out)
     assert speck.job("e-last")["engine_job_id"] == before
@@ -81,22 +81,23 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
 
 
 def test_what_a_removed_composition_still_has_to_say_reaches_its_output(speck: Speck) -> None:
-    speck.apply(
-        composition(
-            "farewell",
-            job("f-1", "edge-a", "f/in", "f/mid"),
-            job("f-slow", "edge-b", "f/mid", "f/out", source_site="edge-a", **SLOW),
-            inputs=[("edge-a", "f/in")],
-            outputs=[("edge-b", "f/out", "e2e-farewell")],
-        )
+    farewell = composition(
+        "farewell",
+        job("f-1", "edge-a", "f/in", "f/mid"),
+        job("f-slow", "edge-b", "f/mid", "f/out", source_site="edge-a", **SLOW),
+        inputs=[("edge-a", "f/in")],
+        outputs=[("edge-b", "f/out", "e2e-farewell")],
     )
+    speck.apply(farewell)
     speck.publisher("edge-a", "f/in").count(range(1, 501))
     out = speck.reader("edge-b", "f/out", "e2e-farewell")
     await_taken(speck, 500, "f-1", "f/in")
 
+    # the reader outside keeps its queue until the composition itself is removed
+    speck.apply({**farewell, "jobs": []}, force="true")
+    await_each_once(500, out)
     speck.delete("farewell")
 
-    await_each_once(500, out)
     # the release threw our reader out, and its client came back under the same id: not speck's
     speck.sessions.discard((speck.broker("edge-b"), "e2e-farewell"))
 
