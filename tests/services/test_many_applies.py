@@ -107,7 +107,15 @@ def settled(server: Server) -> list[dict[str, Any]]:
 
 
 def apply(server: Server, body: dict[str, Any], **headers: str) -> requests.Response:
-    return requests.post(f"{server.url}/compositions", json=body, headers=headers, timeout=120)
+    """The answer to an apply, asked again while as many are under way as may be (503)."""
+    url = f"{server.url}/compositions"
+
+    def ask() -> list[requests.Response]:
+        answer = requests.post(url, json=body, headers=headers, timeout=120)
+        return [] if answer.status_code == 503 else [answer]
+
+    (answer,) = wait_for(ask, "a place")
+    return answer
 
 
 def test_of_many_applies_with_the_same_if_match_one_wins(tmp_path: Path) -> None:

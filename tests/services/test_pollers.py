@@ -193,19 +193,17 @@ def test_they_end_with_a_service_that_is_killed() -> None:
 def test_the_service_starts_them_once_there_are_many_sites(tmp_path: Path) -> None:
     engines = [Engine(), Engine()]
     config = Config(tmp_path / "home", watch_s=0, collect_s=0, pollers=1, poller_sites=2)
-    with mosquitto(tmp_path / "broker") as broker:
+    with mosquitto(tmp_path / "broker") as one, mosquitto(tmp_path / "other") as other:
         service = Service(config)
         try:
-            for n, (engine, host) in enumerate(
-                zip(engines, ("127.0.0.1", "localhost"), strict=True)
-            ):
+            for n, (engine, broker) in enumerate(zip(engines, (one, other), strict=True)):
                 service.sites.add(
                     site_from_data(
                         {
                             "name": f"edge-{n}",
                             "tier": "edge",
                             "spe": {"kind": "flink", "address": engine.address},
-                            "broker": {"kind": "mqtt", "address": f"tcp://{host}:{broker.port}"},
+                            "broker": {"kind": "mqtt", "address": broker.address},
                         }
                     )
                 )

@@ -26,6 +26,7 @@ class Reader:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._env = {**clean, "PATH": path, "SPECK_PORT": str(port), "NO_COLOR": "1"}
         self._env["SPECK_ANALYZER_WARM"] = "0"
+        self._env["SPECK_LOG"] = "DEBUG"  # heartbeats are in the log only then
         self._exports = "umask 077"
 
     def paste(self, line: str) -> str:

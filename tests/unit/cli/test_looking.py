@@ -259,7 +259,7 @@ def test_a_site_by_its_addresses(speck: Run) -> None:
     (site,) = json.loads(result.stdout)["sites"]
     assert (site["tier"], site["uplink_mbps"], site["labels"]) == ("edge", 10, {"room": "4"})
     added = speck(*options, "--tier", "cloud")
-    assert "change it (speck site add --replace" in added.stderr
+    assert "change it (speck site update" in added.stderr
     assert speck(*options, "--tier", "cloud", "--replace").exit_code == 0
     wrong = speck("site", "add", "Edge y", "--engine", "foo", "--broker", "tcp://y")
     assert wrong.exit_code == 1
