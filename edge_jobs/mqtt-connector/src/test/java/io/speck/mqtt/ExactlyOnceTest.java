@@ -253,7 +253,7 @@ class ExactlyOnceTest extends JobTest {
         client.publishNumbered("in", 1, 101, 120);
         awaitDistinct(thereOut, 120);
         String savepoint = job.stop(folder.toUri().toString());
-        exactly(broker, "out").from(savepoint).start(); // its link has moved to another broker
+        exactly(broker, "out").with("sink-client-id", "elsewhere-out").from(savepoint).start(); // its link has moved to another broker
         client.publishNumbered("in", 1, 121, 140);
         awaitJoined(140, thereOut, out); // which fails when a stamp has come with other bytes
         assertTrue(thereOut.stamps().size() > before + 20, "some came once more");
@@ -264,7 +264,7 @@ class ExactlyOnceTest extends JobTest {
         String checkpoint = killedInTheCommit(100);
         there.thaw();
         there.stop();
-        exactly(broker, "out").from(checkpoint).start();
+        exactly(broker, "out").with("sink-client-id", "elsewhere-out").from(checkpoint).start();
         client.publishNumbered("in", 1, 101, 120);
         assertEquals(JobStatus.RUNNING, job.status());
         assertEquals(List.of(), distinctRecords(out), "the old link's broker is away");
@@ -292,7 +292,11 @@ class ExactlyOnceTest extends JobTest {
         String savepoint = job.stop(folder.toUri().toString());
         awaitDistinct(thereOut, 50);
         thereOut.close(); // the reader has everything, and leaves
-        exactly(broker, "out").with("sink-readers", "some").from(savepoint).start();
+        exactly(broker, "out")
+                .with("sink-client-id", "elsewhere-out")
+                .with("sink-readers", "some")
+                .from(savepoint)
+                .start();
         client.publishNumbered("in", 1, 51, 60);
         awaitDistinct(out, 10);
         assertEquals(records(51, 60), distinctRecords(out));

@@ -51,7 +51,7 @@ class LinkFlowTest extends JobTest {
         String[] stamp = last.split("/");
         assertEquals("0a1b2c3d-test", stamp[0]);
         assertEquals(out.payloads().size(), Integer.parseInt(stamp[2]));
-        assertEquals(1, Long.parseLong(stamp[1]) >> 32);
+        assertEquals(1, Long.parseLong(stamp[1]) >> 22);
         Wait.until(
                 "taken numbers are announced",
                 () -> books.lastByTopic().getOrDefault(TAKEN, "").contains("\"p\":{\"7\":500}"),
