@@ -193,16 +193,16 @@ class Store:
     def snapshot(self) -> Iterator[Callable[[str], Iterator[tuple[str, JsonObject]]]]:
         """The store at this moment: a function like `scan`, which gives the records as they are
         stored, with their version, one by one."""
-        snapshot = self._read(self._db.snapshot)
+        # in use until it is released: LevelDB would crash if it were closed during that
+        with self._using("read"), self._db.snapshot() as snapshot:
 
-        def scan(prefix: str) -> Iterator[tuple[str, JsonObject]]:
-            start = prefix.encode()
-            options = {"start": start, "stop": _successor(start), **_CHECKED}
-            rows = self._read(lambda: snapshot.iterator(**options))
-            while (row := self._read(lambda: next(rows, None))) is not None:
-                yield row[0].decode(), orjson.loads(row[1])
+            def scan(prefix: str) -> Iterator[tuple[str, JsonObject]]:
+                start = prefix.encode()
+                options = {"start": start, "stop": _successor(start), **_CHECKED}
+                rows = self._read(lambda: snapshot.iterator(**options))
+                while (row := self._read(lambda: next(rows, None))) is not None:
+                    yield row[0].decode(), orjson.loads(row[1])
 
-        with snapshot:
             yield scan
 
     def compact(self) -> None:
