@@ -75,7 +75,7 @@ test: setup check ## set up, check, and run the quick tests
 	$(need-java)
 	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE)
 
-test-long: setup check ## the tests that take long, too; and unit tests and demo with every Python and Java here
+test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
 	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench"
 	@tools/every_runtime.sh

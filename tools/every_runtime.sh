@@ -1,7 +1,7 @@
 #!/bin/bash
-# every_runtime.sh: unit tests and demo with every Python (3.11 to 3.13) and every Java (17 or later)
-# on this machine: those of PATH, pyenv and /usr/lib/jvm. Each Python gets an environment in .cache,
-# which stays for the next time.
+# every_runtime.sh: unit tests and demo with every Python (3.11 to 3.13), and the demo with every Java
+# (17 or later), on this machine: those of PATH, pyenv and /usr/lib/jvm. Each Python gets an
+# environment in .cache, which stays for the next time.
 set -u
 failed=()
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from speck.analyzer.rates import group
+from speck.analyzer.rates import MIN_BUSY_S, group
 from speck.analyzer.unknowns import add, divide, multiply, pick_least, pick_most, pick_newest
 from speck.model.values import JsonObject
 
 TRUSTED_AFTER_S = 60.0
 """After this long a new incarnation represents the job even without enough evidence of its cost."""
-MIN_BUSY_S = 1.0
-"""Minimum busy time of an incarnation with a cost."""
 
 MEAN_RATES = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate")
 COVERED = 0.9

@@ -254,8 +254,8 @@ def _run_at_once(*tasks: Callable[[], Any]) -> list[Any]:
 
 
 def configure_for_few_rows(spark: SparkSession) -> AbstractContextManager[None]:
-    """Configure Spark for frames of one row per job, whose plans take longer to compile than to
-    run."""
+    """Configure Spark as `analyse` does for few rows, whose plans take longer to compile than to
+    run: for tests of its parts."""
     return _configure(spark, _FEW)
 
 

@@ -12,7 +12,7 @@ from speck.model.values import JsonObject
 
 WHOLE = 0.99
 """CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
-MIN_BUSY_S = 0.1
+MIN_SLICE_BUSY_S = 0.1
 """Minimum busy time for which a slice is evidence of a job's cost."""
 
 
@@ -49,7 +49,7 @@ def _cost(rows: Sequence[JsonObject]) -> tuple[float | None, float | None]:
     """Seconds a record by CPU time and by busy time; None without evidence."""
     busy_s, cpu_s = (add(row[name] for row in rows) for name in ("busy_s", "cpu_s"))
     records = add(row["records_in"] for row in rows if row["is_source"])
-    if busy_s is None or busy_s < MIN_BUSY_S or records is None or records <= 0:
+    if busy_s is None or busy_s < MIN_SLICE_BUSY_S or records is None or records <= 0:
         return None, None
     busy_clock_s, cpu_clock_s = (
         add(row[name] for row in rows) or 0.0 for name in ("busy_clock_s", "cpu_clock_s")

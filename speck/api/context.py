@@ -17,14 +17,13 @@ from speck.service import Service
 from speck.service.tokens import Role
 
 EXTENSION = "speck"
-
-
 LOOK_PATIENCE_S = 2.0
 """How long a call that looks at sites waits for its place: most take a few milliseconds."""
 
 
 def count_looks(threads: int) -> int:
-    """How many calls may look at sites at once, in addition to the other `threads`."""
+    """How many calls may look at sites at once; as many may wait for their turn. They have threads
+    in addition to the other `threads`."""
     return max(1, threads // 4)
 
 

@@ -157,8 +157,8 @@ class Job(JobOptions):
         """The job with the addresses that its brokers have now; those of sites that are gone stay
         as they are."""
         source, sink = sites.get(self.source_site), sites.get(self.sink_site)
-        return replace(
-            self,
-            source_broker=source.broker.address if source else self.source_broker,
-            sink_broker=sink.broker.address if sink else self.sink_broker,
-        )
+        source_broker = source.broker.address if source else self.source_broker
+        sink_broker = sink.broker.address if sink else self.sink_broker
+        if (source_broker, sink_broker) == (self.source_broker, self.sink_broker):
+            return self  # the watch asks at each poll
+        return replace(self, source_broker=source_broker, sink_broker=sink_broker)

@@ -260,7 +260,7 @@ class CatchUp:
         return self.job.job_name
 
     def __str__(self) -> str:
-        return f"catch up {self.job.source_site}/{self.job.source.topic} of {self.job_name}"
+        return f"catch up {self.job.source_site}/{cut(self.job.source.topic)} of {self.job_name}"
 
 
 @dataclass(frozen=True, slots=True)

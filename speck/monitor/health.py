@@ -85,9 +85,8 @@ class Watched:
     """A job that should run: its newest incarnation. With `repair` false its health is only
     reported, for the reason given by `since`. A `busy` job is being changed, and is not judged.
     `repaired`: the incarnation was started by a repair; `unstarted`: it never ran, since it failed,
-    or was refused, and speck has cancelled it. One
-    that `may_restart` is restarted when its brokers' addresses have changed, whatever its
-    composition says of drift."""
+    or was refused, and speck has cancelled it. `may_restart`: it is restarted when its brokers'
+    addresses have changed, whatever its composition says of drift."""
 
     scope: str
     job_name: str

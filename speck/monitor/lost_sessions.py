@@ -102,6 +102,11 @@ class LostSessions:
         before."""
         reserved = self._find_reserved(now)
         self._restored = {key for key in self._restored & reserved.keys() if key[0] not in anew}
+        self._missing_since = {
+            key: at
+            for key, at in self._missing_since.items()
+            if key in reserved and key[0] not in anew
+        }
         by_site: dict[str, list[_Key]] = {}
         for key in reserved:
             by_site.setdefault(key[0], []).append(key)

@@ -31,7 +31,7 @@ class MovedBrokers:
             incarnation = self._records.incarnation(job.scope, job.job_name)
             if job.busy or not job.may_restart or incarnation is None:
                 continue
-            if incarnation.job.at_addresses_of(sites) != incarnation.job:
+            if incarnation.job.at_addresses_of(sites) is not incarnation.job:
                 moved.setdefault(job.scope, set()).add(job.job_name)
         self._begun = {scope: at for scope, at in self._begun.items() if scope in moved}
         due = {

@@ -68,7 +68,7 @@ class Sessions:
                     message,
                     site=item.site,
                     job_name=reader.job_name if reader else None,
-                    composition=_composition(reader.scope) if reader else None,
+                    composition=visible_name(reader.scope) if reader else None,
                 )
         if events:
             self._records.write(events)
@@ -118,10 +118,6 @@ class Sessions:
                 )
             case _:
                 return None
-
-
-def _composition(scope: str) -> str | None:
-    return visible_name(scope)
 
 
 def _parse_limit(label: str | None) -> int:

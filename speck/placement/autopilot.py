@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from speck.placement.names import DEFAULT_POLICY
+
 NO_RETURN_SETTLE_TIMES = 3
 """For this many settle times the autopilot does not return to a placement that it left."""
 SILENT_ONE_IN = 3
@@ -30,7 +32,7 @@ class Settings:
     on: bool = False
     every_s: float = 300.0
     min_gain: float = 0.2
-    policy: str = "milp"
+    policy: str = DEFAULT_POLICY
     settle_s: float = 600.0
     looks: int = 2
     scale: bool = False

@@ -37,7 +37,7 @@ def drop_moves(instance: Instance, sites: Mapping[str, str]) -> dict[str, str]:
 
 def _drop_worst(filling: Filling) -> bool:
     """Take back the groups that do not pay, the worst first; False if there is none."""
-    groups = {(compute_net(filling, group), group) for group in _list_groups(filling)}
+    groups = {(compute_net(filling, group), group) for group in set(_list_groups(filling))}
     dropped = False
     for net, group in sorted(groups):
         if net > 0:

@@ -15,7 +15,7 @@ LOW = "low"
 MANY = 8
 """More jobs than these are not all named."""
 MEDIUM_SPREAD = MEDIUM_OVERLOAD = 0.3
-"""Above these the analyzer's confidence is low (`speck.analyzer.features`)."""
+"""Above these the analyzer's confidence is low (`speck.analyzer.job_evidence.rate_confidence`)."""
 
 LEGEND = {
     "saves": "what would cross between sites in addition if this job alone were at the site of the"

@@ -98,7 +98,9 @@ def read_newest(folder: Path, count: int) -> list[JsonObject]:
         lines = file.read_bytes().splitlines()
         while lines and len(newest) < count:
             with suppress(ValueError, RecursionError):
-                newest.append(json.loads(lines.pop()))
+                line = json.loads(lines.pop())
+                if isinstance(line, dict):
+                    newest.append(line)
         if len(newest) >= count:
             break
     return newest[::-1]

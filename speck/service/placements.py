@@ -16,6 +16,7 @@ from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.model import Limits, Policy
+from speck.placement.names import DEFAULT_POLICY
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
 from speck.placement.proposal import Wish, propose
@@ -108,7 +109,7 @@ class Placements:
     def make(
         self,
         composition: str,
-        policy: str = "milp",
+        policy: str = DEFAULT_POLICY,
         analysis_id: str | None = None,
         limits: Mapping[str, float] | None = None,
         *,

@@ -24,13 +24,16 @@ def find_uses(records: Records) -> Mapping[str, list[JsonObject]]:
         if scope in live:
             for sha256 in jars:
                 uses[sha256].append(_use(scope, None, revision))
-    for (scope, job_name), incarnation in records.all_incarnations().items():
-        uses[incarnation.job.jar].append(_use(scope, job_name, None))
+    # in order, each once
+    deployed: dict[tuple[str, str, str | None], None] = {
+        (incarnation.job.jar, scope, job_name): None
+        for (scope, job_name), incarnation in records.all_incarnations().items()
+    }
     for scope, session in records.all_sessions():  # what waits there may be for another version
         if session.job is not None:
-            use = _use(scope, session.job_name, None)
-            if use not in uses[session.job.jar]:
-                uses[session.job.jar].append(use)
+            deployed.setdefault((session.job.jar, scope, session.job_name))
+    for jar, scope, job_name in deployed:
+        uses[jar].append(_use(scope, job_name, None))
     return uses
 
 

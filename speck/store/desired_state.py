@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from speck.model.change import Cause
@@ -31,11 +31,11 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """What is wanted of a scope's newest revision; `inputs` as its user declared them."""
+    """What is wanted of a scope's newest revision."""
 
     policies: Mapping[str, Policy | None] = field(default_factory=dict)
     marks: Mapping[str, Marks] = field(default_factory=dict)
-    inputs: tuple[JsonObject, ...] = ()
+    inputs: frozenset[Link] = frozenset()
 
 
 class DesiredJobs:
@@ -71,15 +71,7 @@ class DesiredJobs:
 
     def is_input(self, scope: str, link: Link) -> bool:
         """Whether a scope's newest revision declares the link as fed from outside."""
-        site = self._records.sites().get(link.site)
-        return any(
-            port["topic"] == link.topic
-            and (
-                port.get("site") == link.site
-                or (site is not None and _has_address(port, site.broker.address))
-            )
-            for port in self._newest(scope).inputs
-        )
+        return link in self._newest(scope).inputs
 
     def _newest(self, scope: str) -> _Newest:
         head = self._head(scope)
@@ -87,7 +79,7 @@ class DesiredJobs:
             self._parsed.pop(scope, None)
             return _Newest()
         entry = self._parsed.get(scope)
-        version = head["revision"], self._records.site_writes
+        version = head["revision"], self._records.site_writes  # inputs may name addresses
         if entry is None or entry[0] != version:
             entry = self._parsed[scope] = version, self._load(scope, head)
         return entry[1]
@@ -104,13 +96,18 @@ class DesiredJobs:
         return _Newest(
             {job["job_name"]: _policy(job, drift) for job in description["jobs"]},
             {job["job_name"]: _marks(job) for job in description["jobs"]},
-            tuple(description.get("inputs") or ()),
+            frozenset(self._list_inputs(description.get("inputs") or ())),
         )
 
-
-def _has_address(port: JsonObject, broker: str) -> bool:
-    address = port.get("broker")
-    return address is not None and normalise_address(address) == broker
+    def _list_inputs(self, ports: Iterable[JsonObject]) -> Iterator[Link]:
+        """The links that a description declares as fed from outside."""
+        names = {site.broker.address: site.name for site in self._records.sites().values()}
+        for port in ports:
+            name = port.get("site")
+            if name is None and port.get("broker") is not None:
+                name = names.get(normalise_address(port["broker"]))
+            if name is not None:
+                yield Link(name, port["topic"])
 
 
 def _policy(job: JsonObject, drift: str) -> Policy | None:

@@ -28,7 +28,11 @@ from speck.cli.subjects import add_composition
     show_default=True,
     help="How far a new analysis looks back.",
 )
-@click.option("--horizon", type=Duration(), help="Time in which a move has to pay for itself (1h).")
+@click.option(
+    "--horizon",
+    type=Duration(),
+    help="Time in which a move has to pay for itself (default: the service's, 1h).",
+)
 @click.option("--scale", is_flag=True, help="Choose the parallelism of jobs, too.")
 @click.option("--save", metavar="FILE", help="Write the proposed composition to FILE.")
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")

@@ -31,7 +31,11 @@ CHANGES = 2
     metavar="SHARE",
     help="Use at most this share of each site's capacity (0.7).",
 )
-@click.option("--horizon", type=Duration(), help="Time in which a move has to pay for itself (1h).")
+@click.option(
+    "--horizon",
+    type=Duration(),
+    help="Time in which a move has to pay for itself (default: the service's, 1h).",
+)
 @click.option(
     "--all-moves", is_flag=True, help="Propose moves that do not pay for themselves, too."
 )

@@ -16,7 +16,8 @@ from speck.cli.links import add_direct_options, open_direct, refuse_credentials_
 from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import cut
 
-_AT_ONCE = 500
+_AT_ONCE, _BYTES_AT_ONCE = 500, 512 * 1024
+"""Records and bytes of one request, which may have 1 MiB as JSON in base64."""
 _SLICE_S = 0.2
 
 Send = Callable[[list[bytes]], int]
@@ -83,12 +84,15 @@ def _make_sender(site: str, topic: str, credentials: Path | None, *, direct: boo
 
 
 def _in_groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The records in groups for one request each."""
     group: list[bytes] = []
+    size = 0
     for record in records:
-        group.append(record)
-        if len(group) == _AT_ONCE:
+        if group and (len(group) == _AT_ONCE or size + len(record) > _BYTES_AT_ONCE):
             yield group
-            group = []
+            group, size = [], 0
+        group.append(record)
+        size += len(record)
     if group:
         yield group
 
@@ -115,7 +119,7 @@ def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
                 ended = True
             else:
                 group.append(following)
-        yield group
+        yield from _in_groups(group)
         if ended:
             return
 

@@ -59,6 +59,8 @@ def sub(
         return
     if seconds is not None and seconds > _LONGEST_S:
         raise click.UsageError(f"--seconds is {_LONGEST_S:g} at most; use --direct to follow")
+    if most is not None and most > _MOST:
+        raise click.UsageError(f"--max is {_MOST} at most; use --direct for more")
     answer = client().tap(site, topic, most or _MOST, seconds or _SECONDS)
     output().show(answer, *(_line(record, stamps=stamps) for record in answer["records"]))
 

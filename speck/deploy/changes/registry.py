@@ -186,12 +186,6 @@ class Changes:
         )
 
     @contextmanager
-    def quiet(self, scope: str) -> Iterator[bool]:
-        """Whether no change of a scope is under way; none starts before the block ends."""
-        with self._starting[scope]:
-            yield self.under_way(scope) is None
-
-    @contextmanager
     def resting(self, scope: str) -> Iterator[bool]:
         """Whether nothing of a scope is being carried out; nothing begins before the block ends. A
         change that is still being planned again does not count."""

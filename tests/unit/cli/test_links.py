@@ -38,6 +38,15 @@ def test_each_line_is_a_record(speck: Run, tmp_path: Path) -> None:
     assert published("other") == [b"a", b"b"]
 
 
+def test_large_records_are_sent_in_several_requests(speck: Run, tmp_path: Path) -> None:
+    lines = [b"x" * 50_000 for _ in range(40)]  # as JSON in base64 2.7 MB
+    file = tmp_path / "lines"
+    file.write_bytes(b"\n".join(lines))
+    done = speck("pub", "edge-a", "in", "-f", str(file))
+    assert done.exit_code == 0, done.output
+    assert published("in") == lines
+
+
 def test_what_cannot_be_sent_is_said(speck: Run, tmp_path: Path) -> None:
     for arguments, says in (
         (("nowhere", "in", "x"), "cannot find site 'nowhere'"),
@@ -83,6 +92,8 @@ def test_a_quiet_link_shows_nothing(speck: Run) -> None:
     assert answer == {"site": "edge-a", "topic": "out", "complete": True, "records": []}
     refused = speck("sub", "edge-a", "out", "--seconds", "61")
     assert "use --direct to follow" in refused.stderr
+    refused = speck("sub", "edge-a", "out", "--max", "1001")
+    assert "use --direct for more" in refused.stderr
 
 
 def test_both_are_in_the_audit_log(speck: Run) -> None:
