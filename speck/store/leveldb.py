@@ -35,7 +35,7 @@ _BLOCK_BYTES = 16 * 1024
 # LevelDB compresses each block on its own, and our records are similar: 1000 jobs take a quarter
 # less space than with its default of 4 KiB. A read decompresses one block, in about 10 µs.
 
-VERSION = 2
+VERSION = 3
 """The version of the record shapes that this speck writes."""
 
 MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}

@@ -20,7 +20,7 @@ from speck.model.values import JsonObject
 from speck.store import backup as backup_module
 from speck.store import leveldb as store_module
 from speck.store.backup import HeaderReader, read_backup, restore_backup, write_backup
-from speck.store.leveldb import Store
+from speck.store.leveldb import VERSION, Store
 from speck.store.tables import INSTALLATION, RESTORED
 from tests.memory_fog import site_body
 
@@ -99,11 +99,11 @@ def test_a_backup_of_an_older_speck_is_lifted(
 ) -> None:
     store.write({"site/a": {"colour": "red"}})
     save(store, file)
-    monkeypatch.setattr(store_module, "VERSION", 3)
-    monkeypatch.setattr(backup_module, "VERSION", 3)
-    with pytest.raises(StoreError, match="it has version 2, which this speck cannot read"):
+    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
+    monkeypatch.setattr(backup_module, "VERSION", VERSION + 1)
+    with pytest.raises(StoreError, match=f"it has version {VERSION}, which this speck cannot read"):
         read_backup(file)
-    monkeypatch.setitem(store_module.MIGRATIONS, 2, lambda key, r: {**r, "lifted": True})
+    monkeypatch.setitem(store_module.MIGRATIONS, VERSION, lambda key, r: {**r, "lifted": True})
     restored = path.with_name("restored")
     restore_backup(restored, file, NOW)
     copy = Store.open(restored)
@@ -115,9 +115,9 @@ def test_a_backup_of_a_newer_speck_is_refused_and_leaves_nothing(
     store: Store, path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(backup_module, "VERSION", 3)
+        newer.setattr(backup_module, "VERSION", VERSION + 1)
         save(store, file)
-    with pytest.raises(StoreError, match="it has version 3, this speck knows 2; use a newer"):
+    with pytest.raises(StoreError, match=f"has version {VERSION + 1}, this speck knows {VERSION}"):
         restore_backup(path.with_name("restored"), file, NOW)
     assert set(path.parent.iterdir()) == {file, path}
 
@@ -169,7 +169,7 @@ def replace_in(line: int, old: bytes, new: bytes) -> Damage:
         (lambda lines: lines[:3] + lines[4:], "the tables hold"),
         (lambda lines: [lines[0], lines[1], lines[3], lines[2], *lines[4:]], "over all lines is"),
         (replace_in(0, b'"u"', b'"w"'), "over all lines is wrong"),
-        (replace_in(0, b'"version":2', b'"version":"2"'), "holds no version"),
+        (replace_in(0, b'"version":%d' % VERSION, b'"version":"%d"' % VERSION), "holds no version"),
         (replace_in(4, b'"n":1', b'"n":2'), "line 5, after the record n/0: the checksum of the"),
         (replace_in(4, b"}", b""), "line 5, after the record n/0: it is no JSON"),
         (replace_in(4, b'"key"', b'"kez"'), "it is no record"),

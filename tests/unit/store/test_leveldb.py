@@ -19,7 +19,7 @@ from speck.clock import SystemClock
 from speck.errors import StoreError, StoreFullError, StoreWriteError
 from speck.store import leveldb as store_module
 from speck.store.backup import write_backup
-from speck.store.leveldb import Store
+from speck.store.leveldb import VERSION, Store
 
 WRITER = """
 import sys
@@ -367,17 +367,25 @@ def test_a_store_of_a_newer_speck_is_refused(
     with pytest.raises(StoreError) as error:
         Store.open(path)
     assert str(error.value) == (
-        f"cannot use the store at {path}: it has version 7, this speck knows 2; use a newer speck"
+        f"cannot use the store at {path}: it has version 7, this speck knows {VERSION};"
+        " use a newer speck"
     )
     monkeypatch.setattr(store_module, "VERSION", 7)
     Store.open(path).close()
 
 
-def test_a_store_from_before_the_first_release_is_refused(store: Store, path: Path) -> None:
-    store.write({"meta/store": {"version": 1}})
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_from_before_the_first_release_is_refused(
+    store: Store, path: Path, version: int
+) -> None:
+    store.write({"meta/store": {"version": version}})
     store.close()
-    with pytest.raises(StoreError, match="it has version 1, from before the first release"):
+    with pytest.raises(StoreError) as error:
         Store.open(path)
+    assert str(error.value) == (
+        f"cannot use the store at {path}: it has version {version}, from before the first release,"
+        " which this speck cannot read; start with another SPECK_HOME"
+    )
 
 
 def test_an_older_store_is_lifted_step_by_step(
@@ -385,20 +393,20 @@ def test_an_older_store_is_lifted_step_by_step(
 ) -> None:
     store.write({"site/a": {"colour": "red"}, "old/thing": {}})
     store.close()
-    monkeypatch.setattr(store_module, "VERSION", 4)
+    monkeypatch.setattr(store_module, "VERSION", VERSION + 2)
     monkeypatch.setitem(
-        store_module.MIGRATIONS, 2, lambda key, r: None if key.startswith("old/") else r
+        store_module.MIGRATIONS, VERSION, lambda key, r: None if key.startswith("old/") else r
     )
     monkeypatch.setitem(
         store_module.MIGRATIONS,
-        3,
+        VERSION + 1,
         lambda key, r: {"color": r["colour"]} if key.startswith("site/") else r,
     )
     lifted = Store.open(path)
     assert lifted.get("site/a") == {"color": "red"}
     assert lifted.get("old/thing") is None
     assert lifted.get("meta/installation") == {"uuid": "u"}
-    assert lifted.get("meta/store") == {"version": 4}
+    assert lifted.get("meta/store") == {"version": VERSION + 2}
     lifted.close()
 
 
@@ -408,8 +416,8 @@ def test_a_lift_that_fails_leaves_the_store_as_it_was(
     store.write({"site/a": {"colour": "red"}})
     store.close()
     with monkeypatch.context() as newer:
-        newer.setattr(store_module, "VERSION", 3)
-        newer.setitem(store_module.MIGRATIONS, 2, lambda key, r: {"color": r["colour"]})
+        newer.setattr(store_module, "VERSION", VERSION + 1)
+        newer.setitem(store_module.MIGRATIONS, VERSION, lambda key, r: {"color": r["colour"]})
         with pytest.raises(KeyError):
             Store.open(path)
     opened = Store.open(path)
