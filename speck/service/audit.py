@@ -139,17 +139,19 @@ class Audit:
         if intent is not None:
             self._intents.rename(intent, about)
 
-    def record(self, entry: Entry, intent: int | None = None) -> None:
-        """Append a line. Never raises for a disk that does not take it: the line is then counted,
-        and the next one that can be written holds `missing`, the number of lines not written."""
+    def record(self, entry: Entry, intent: int | None = None) -> bool:
+        """Append a line. Never raises for a disk that does not take it, but returns False: the line
+        is then counted, and the next one that can be written holds `missing`, the number of lines
+        not written."""
         with self._lock:
             if self._closed:
-                return
+                return False
             self._report_floods()
             is_noted = not entry.refused or self._admit(entry)
             is_done = self._append(_fields(entry)) if is_noted else True
         if intent is not None and is_done:
             self._intents.remove(intent)
+        return is_done
 
     def verify(self, known_hash: str | None = None) -> Verdict:
         """See `speck.service.audit_log.verify`; lines may be added meanwhile. Raises InvalidError
@@ -158,21 +160,20 @@ class Audit:
         return verify(self._folder, known_hash, seal)
 
     def report_unfinished(self) -> None:
-        """Record what a process that was killed had begun: it may have happened or not."""
+        """Record what a process that was killed had begun: it may have happened or not. What no
+        disk takes a line of stays noted for the next start."""
         left = self._intents.read_left()
         lines = read_newest(self._folder, _RECENT) if left else []
+        unwritten = []
         for fields in left:
-            with suppress(*SPOILT):
+            with suppress(*SPOILT):  # of the slot: what it noted cannot be read any more
                 if any(_is_line_of(line, fields) for line in lines):
                     continue
-                detail: JsonObject = {
-                    key: fields[key] for key in ("request", "began") if key in fields
-                }
-                who = {"token": fields["token"], "address": fields["address"]}
-                self.record(
-                    Entry(fields["verb"], fields["object"], "unknown", **who, detail=detail)
-                )
+                if not self.record(_unknown(fields)):
+                    unwritten.append(fields)
         self._intents.clear()
+        for fields in unwritten:
+            self._intents.add(fields)
 
     def close(self) -> None:
         """Record what was only counted so far, and sync."""
@@ -351,7 +352,17 @@ def _fields(entry: Entry) -> JsonObject:
     }
 
 
+def _unknown(intent: JsonObject) -> Entry:
+    """The line of an act that was noted, and of which no more is known."""
+    detail: JsonObject = {key: intent[key] for key in ("request", "began") if key in intent}
+    who = {"token": intent["token"], "address": intent["address"]}
+    return Entry(intent["verb"], intent["object"], "unknown", **who, detail=detail)
+
+
 def _is_line_of(line: JsonObject, intent: JsonObject) -> bool:
-    """Whether a line is that of an act that was noted before."""
+    """Whether a line is that of an act that was noted before. One that somebody has spoilt is that
+    of none: an act is rather reported twice than not at all."""
     same = all(line.get(key) == intent.get(key) for key in ("token", "verb", "request"))
-    return bool(same and line["n"] > intent["n"])
+    with suppress(*SPOILT):
+        return bool(same and line["n"] > intent["n"])
+    return False

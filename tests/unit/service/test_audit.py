@@ -417,6 +417,47 @@ def test_a_process_that_is_killed_between_line_and_slot_reports_nothing_twice(
     assert [e["outcome"] for e in read_entries(tmp_path / "audit")] == [202, 202]
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        b'{"token":"ana","verb":"POST","request":"r1"}',
+        b'{"n":"7","token":"ana","verb":"POST","request":"r1"}',
+        b'{"n":null,"token":"ana","verb":"POST","request":"r1"}',
+    ],
+    ids=["no number", "a text", "null"],
+)
+def test_a_spoilt_line_hides_no_act_without_a_line(spoilt: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    log = Audit(folder, SystemClock())
+    log.record(CHANGED)
+    log.begin(replace(CHANGED, detail={"request": "r1"}))
+    with (folder / "00000001.jsonl").open("ab") as lines:
+        lines.write(spoilt + b"\n")
+    later = Audit(folder, SystemClock())
+    later.report_unfinished()
+    later.close()
+    assert [e["outcome"] for e in read_entries(folder) if e.get("outcome")] == [202, "unknown"]
+
+
+def test_an_act_that_no_disk_takes_the_line_of_is_reported_at_a_later_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "audit"
+    log = Audit(folder, SystemClock())
+    log.record(CHANGED)
+    log.begin(replace(CHANGED, detail={"request": "r1"}))
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 1))
+        second = Audit(folder, SystemClock())
+        second.report_unfinished()
+        second.close()
+    assert [e["outcome"] for e in read_entries(folder)] == [202]
+    third = Audit(folder, SystemClock())
+    third.report_unfinished()
+    third.close()
+    assert [e["outcome"] for e in read_entries(folder)] == [202, "unknown"]
+
+
 @pytest.mark.parametrize("content", [b"\xff" * 5000, b"[1]".ljust(1024) + b'{"n": 1}', b"{"])
 def test_spoilt_slots_stop_no_start(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "under-way").write_bytes(content)
