@@ -146,7 +146,7 @@ class Deployer:
             has_read=has_read,
         )
         changed = {
-            (composition_of_one(n) if n in adopted_jobs else scope, n): (stored.jobs[n], each)
+            (_present_scope(n, scope, adopted_jobs), n): (stored.jobs[n], each)
             for n, each in noticed.items()
         }
         return replace(
@@ -250,7 +250,11 @@ class Deployer:
             leave=leave,
             stopped=stopped,
             readers_stopped=readers_stopped,
-            stuck=frozenset(n for n, d in inventory.jobs.items() if self._is_stuck(scope, d)),
+            stuck=frozenset(
+                n
+                for n, each in inventory.jobs.items()
+                if self._is_stuck(_present_scope(n, scope, adopted_jobs), each)
+            ),
             has_read=has_read,
             cannot_try=find_sites_lacking(self._connections, EngineCapability.TRY_MAIN, engines),
             cannot_save=find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
@@ -320,6 +324,11 @@ class Deployer:
             for home in incarnation.homes
             if not self._keeper.shares_storage(home, job.site)
         )
+
+
+def _present_scope(job_name: str, scope: str, adopted_jobs: Sequence[str]) -> str:
+    """The scope of a job before the plan is carried out."""
+    return composition_of_one(job_name) if job_name in adopted_jobs else scope
 
 
 def _find_links(composition: Composition, inventory: Inventory) -> set[Link]:
