@@ -22,8 +22,9 @@ class FinishedJobs:
         self._records = records
         self._connections = connections
         self._changes = changes
-        self._others: set[str] = set()
-        """Engine job ids of those that were stopped at their engine: they are asked about once."""
+        self._ends: dict[str, bool] = {}
+        """Whether those that are over have finished, by engine job id; the others were stopped at
+        their engine. It is asked once, though a result may not be stored at once, or never."""
 
     def take_out(
         self, jobs: list[Watched], views: Mapping[str, EngineView | None]
@@ -31,23 +32,27 @@ class FinishedJobs:
         """The jobs that have not finished, of which those that may have are left out as well while
         their engine does not say."""
         ended = {job.engine_job_id: job for job in jobs if _is_over(job, views.get(job.site))}
-        self._others &= ended.keys()
-        asked = [job for engine_job_id, job in ended.items() if engine_job_id not in self._others]
-        kept = {job.engine_job_id for job in asked if self._still_counts(job, views[job.site])}
-        self._others |= kept
-        left_out = {job.engine_job_id for job in asked} - kept
+        self._ends = {each: self._ends[each] for each in ended.keys() & self._ends.keys()}
+        left_out = {
+            job.engine_job_id for job in ended.values() if not self._still_counts(job, views)
+        }
         return [job for job in jobs if job.engine_job_id not in left_out] if left_out else jobs
 
-    def _still_counts(self, job: Watched, view: EngineView | None) -> bool:
+    def _still_counts(self, job: Watched, views: Mapping[str, EngineView | None]) -> bool:
         """Whether a job that is over at its engine should run; stores it if it has finished."""
-        incarnation = self._records.incarnation(*job.key)
+        if self._ends.get(job.engine_job_id) is False:
+            return True
+        incarnation, view = self._records.incarnation(*job.key), views[job.site]
         if incarnation is None or incarnation.engine_job_id != job.engine_job_id or view is None:
             return False
-        try:
-            if not find_finished(self._connections, view, [incarnation]):
+        if job.engine_job_id not in self._ends:
+            try:
+                has_finished = bool(find_finished(self._connections, view, [incarnation]))
+            except TransientError:
+                return False
+            self._ends[job.engine_job_id] = has_finished
+            if not has_finished:
                 return True
-        except TransientError:
-            return False
         if self._records.restored is not None:  # then nothing is stored
             return False
         with self._changes.resting(job.scope) as resting:

@@ -20,7 +20,7 @@ from speck.service.compositions import Request
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place
 from tests.memory_fog import FAST, HASTY
-from tests.service_helpers import DONE, broker, composition, engine, job_body
+from tests.service_helpers import DONE, broker, composition, engine, job_body, look_anew
 
 
 class Lives:
@@ -94,6 +94,22 @@ def test_a_restored_service_starts_nothing(lives: Lives) -> None:
                 service.compositions.apply(composition(job_body("A", "cloud")), request)
     with pytest.raises(ConflictError, match="speck adopt"):
         service.compositions.delete("c", 1.0)
+
+
+def test_a_job_that_has_finished_since_is_asked_about_once(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    backup = lives.backup()
+    service = lives.restore(backup)
+    incarnation = service.records.incarnation("c", "A")
+    assert incarnation is not None
+    pool = engine("edge-a")
+    pool.finish(incarnation.engine_job_id)
+    asked = pool.count("has_finished")
+    for _ in range(5):
+        look_anew(service)
+        service.watch.poll()
+    assert pool.count("has_finished") == asked + 1
+    assert [e["message"] for e in service.records.events() if e["kind"] == "drift"] == []
 
 
 def test_what_runs_and_what_does_not_is_shown(lives: Lives) -> None:
