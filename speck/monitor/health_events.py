@@ -33,18 +33,18 @@ _AMISS = (
 
 
 NOTED_AGAIN_S = 10.0
-"""How often an engine is asked for the failures of a job that it keeps restarting."""
+"""How often an engine is asked for the failures of a job that it keeps restarting, and of one that
+has failed until it tells them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
     """The number of failures that the engine lists for an incarnation (it keeps a limited number),
-    and the newest reason, as read at `at`."""
+    and the newest reason."""
 
     engine_job_id: str
     failures: int
     reason: str
-    at: float
 
     def __str__(self) -> str:
         if not self.loops:
@@ -64,6 +64,8 @@ class HealthEvents:
         self._connections = connections
         self._clock = clock
         self._causes: dict[Key, _Cause] = {}
+        self._asked_at: dict[Key, float] = {}
+        """When an engine was asked last for the failures of a job, with an answer or without."""
         self._amiss_since: dict[Key, float] = {}
         self._shown: dict[Key, tuple[JobMemory, _Cause | None, JobHealth]] = {}
 
@@ -120,7 +122,8 @@ class HealthEvents:
             waits = [self._event("job", f"{job.job_name}: {new.waits}", job)] if begins else []
             if same and old is not None and old.health is new.health:
                 batches += waits
-                self._note_cause_again(job, new)
+                if self._is_cause_due(job, new):
+                    self._note_cause(job)
                 continue
             went_back = same and new.health is Health.STARTING  # its engine restarts it
             if went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
@@ -134,6 +137,7 @@ class HealthEvents:
             batches += waits
         memories = decision.memory.jobs
         self._causes = {key: cause for key, cause in self._causes.items() if key in memories}
+        self._asked_at = {key: at for key, at in self._asked_at.items() if key in memories}
         self._amiss_since = {
             key: since for key, since in self._amiss_since.items() if key in memories
         }
@@ -188,21 +192,24 @@ class HealthEvents:
         return message
 
     def _note_cause(self, job: Watched) -> None:
+        self._asked_at[job.key] = self._clock.monotonic()
         try:
             failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
         except SpeckError as error:
             LOG.info("cannot read the exceptions of %s: %s", job.job_name, error)
             return
         if failures:
-            reason, now = failures[0].reason or failures[0].name, self._clock.monotonic()
-            self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason, now)
+            reason = failures[0].reason or failures[0].name
+            self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason)
 
-    def _note_cause_again(self, job: Watched, new: JobMemory) -> None:
-        """Read the failures of a job that is still being restarted, but not at each poll."""
-        cause = self._causes.get(job.key)
-        is_due = cause is None or self._clock.monotonic() - cause.at >= NOTED_AGAIN_S
-        if new.health is Health.RESTARTING and is_due:
-            self._note_cause(job)
+    def _is_cause_due(self, job: Watched, new: JobMemory) -> bool:
+        """Whether to read the failures of a job once more: a job that is still being restarted
+        has further ones, and those of a failed one may not have been readable."""
+        is_unknown = new.health is Health.FAILED and job.key not in self._causes
+        if new.health is not Health.RESTARTING and not is_unknown:
+            return False
+        asked_at = self._asked_at.get(job.key, float("-inf"))
+        return self._clock.monotonic() - asked_at >= NOTED_AGAIN_S
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
         composition = visible_name(job.scope)

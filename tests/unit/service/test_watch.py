@@ -11,13 +11,14 @@ import pytest
 from binders.memory import World
 from binders.memory.slots import MemoryJob
 from speck.clock import SystemClock
+from speck.errors import UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
 from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
-from speck.monitor.health_events import CALM_S
+from speck.monitor.health_events import CALM_S, NOTED_AGAIN_S
 from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import Request
@@ -281,6 +282,29 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     first, second = watched.events("job")
     assert first == "A is being restarted by the engine of edge-a: no such sensor"
     assert second.startswith("A runs again at edge-a after ")
+
+
+@pytest.mark.parametrize("state", [RunState.RESTARTING, RunState.FAILED])
+def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_each_poll(
+    watched: Watched, state: RunState
+) -> None:
+    deploy(watched, job_body("A"), drift="report")
+    pool = engine("edge-a")
+    running = pool.jobs[incarnation(watched, "A")]
+    if state is RunState.FAILED:
+        pool.fail(running.id, "no such sensor")
+    else:
+        pool.crash(running.id, "no such sensor")
+    pool.refuse("exceptions", 2, UnreachableError("cannot reach edge-a"))
+
+    for _ in range(10):
+        watched.look(after=NOTED_AGAIN_S / 10)
+    assert pool.count("exceptions") == 1
+    watched.look(after=NOTED_AGAIN_S)
+    assert pool.count("exceptions") == 2
+    assert watched.job("A")["error"] is None
+    watched.look(after=NOTED_AGAIN_S)
+    assert watched.job("A")["error"] == "no such sensor"
 
 
 def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
