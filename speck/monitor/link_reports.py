@@ -48,9 +48,28 @@ class Counts:
             self.dropped + other.dropped,
         )
 
+    def minus(self, other: Counts) -> Counts:
+        """The differences."""
+        return Counts(
+            self.left_out - other.left_out,
+            self.lost - other.lost,
+            self.dropped - other.dropped,
+        )
+
+    def or_more(self, other: Counts) -> Counts:
+        """The larger one of each."""
+        return Counts(
+            max(self.left_out, other.left_out),
+            max(self.lost, other.lost),
+            max(self.dropped, other.dropped),
+        )
+
 
 def _grown(last: int, count: int) -> int:
     return count - last if count >= last else count
+
+
+NOTHING = Counts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,42 +102,59 @@ def make_report(measure: LinkMeasure | None, sent: Sent | None, taken: Taken | N
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A series of counts from one source: the last, and how much they have grown in all."""
+    """A series of counts from one source: the last, how much they have grown in all, and how much
+    of that is from before the service started. `began_before`: so are the next counts, since none
+    were read yet: a broker may not have answered."""
 
-    last: Counts = Counts()
-    total: Counts = Counts()
+    last: Counts = NOTHING
+    total: Counts = NOTHING
+    former: Counts = NOTHING
+    began_before: bool = False
 
-    def update(self, counts: Counts | None, *, anew: bool = False) -> _Series:
-        """With the newest counts; `anew`: they are those of another incarnation."""
-        if counts is None:
+    def update(self, counts: Counts | None, *, restarted: bool = False) -> _Series:
+        """With the newest counts; `restarted`: they are those of another incarnation."""
+        if not restarted and not self.began_before and (counts is None or counts == self.last):
             return self
-        grown = counts.grown_since(Counts() if anew else self.last)
-        return _Series(counts, self.total.plus(grown))
+        if counts is None:
+            return _Series(NOTHING, self.total, self.former) if restarted else self
+        total = self.total.plus(counts.grown_since(NOTHING if restarted else self.last))
+        former = total if self.began_before and not restarted else self.former
+        return _Series(counts, total, former)
 
 
 @dataclass(frozen=True, slots=True)
 class JobLinks:
     """What is known of a job's links: the present problem since `since`, and totals over all
-    incarnations since the service started. `reported` is what events have said."""
+    incarnations: `losses`, and `news`, those since the service started. `reported` is what events
+    have said."""
 
     engine_job_id: str
     problem: str | None = None
     since: float = 0.0
     measured: _Series = _Series()
     announced: _Series = _Series()
-    reported: Counts = Counts()
+    losses: Counts = NOTHING
+    news: Counts = NOTHING
+    reported: Counts = NOTHING
     reported_at: float = float("-inf")
     is_problem_reported: bool = False
 
-    @property
-    def losses(self) -> Counts:
-        """The totals: either source may have missed something."""
-        one, other = self.measured.total, self.announced.total
-        return Counts(
-            max(one.left_out, other.left_out),
-            max(one.lost, other.lost),
-            max(one.dropped, other.dropped),
+    def count(self, measured: _Series, announced: _Series) -> JobLinks:
+        """With the newest series; of each the larger total, since either source may have missed
+        something."""
+        if measured is self.measured and announced is self.announced:
+            return self
+        return replace(
+            self,
+            measured=measured,
+            announced=announced,
+            losses=measured.total.or_more(announced.total),
+            news=_list_new(measured).or_more(_list_new(announced)),
         )
+
+
+def _list_new(series: _Series) -> Counts:
+    return series.total.minus(series.former)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,49 +188,58 @@ def judge_reports(
     incarnation has ended.
 
     A job that is not in `reports` is forgotten. What was counted before the service started is part
-    of the totals, and not reported again.
+    of the totals, and not reported, also when it is read only later. For that a job whose
+    incarnation had ended by then is remembered, too: what it has announced is retained.
     """
     jobs: dict[Key, JobLinks] = {}
     news: list[LinkNews] = []
-    known = before.jobs or {}
     for key, (engine_job_id, report) in reports.items():
-        old = known.get(key)
-        if report is None:
-            if old is not None:  # its next incarnation goes on with the totals
-                jobs[key] = replace(old, problem=None, is_problem_reported=False)
-            continue
-        new = _update(now, engine_job_id, report, old)
-        if before.jobs is None:
-            new = replace(new, reported=new.losses)
-        jobs[key] = _report(now, key, new, news)
+        old = _begun_before(engine_job_id) if before.jobs is None else before.jobs.get(key)
+        if report is not None:
+            new = _update(now, engine_job_id, report, old or JobLinks(engine_job_id))
+            jobs[key] = _report(now, key, new, news)
+        elif old is not None:  # its next incarnation goes on with the totals
+            jobs[key] = _without_problem(old)
     return ReportMemory(jobs, tuple(news))
 
 
-def _update(now: float, engine_job_id: str, report: LinkReport, old: JobLinks | None) -> JobLinks:
-    known = old or JobLinks(engine_job_id)
-    another = known.engine_job_id != engine_job_id
-    begins = (report.problem is None) != (known.problem is None)
-    return replace(
-        known,
-        engine_job_id=engine_job_id,
-        problem=report.problem,
-        since=now if begins else known.since,
-        measured=known.measured.update(report.measured, anew=another),
-        announced=known.announced.update(report.announced),
+def _begun_before(engine_job_id: str) -> JobLinks:
+    """What is known of an incarnation that is older than the service's process."""
+    series = _Series(began_before=True)
+    return JobLinks(engine_job_id, measured=series, announced=series)
+
+
+def _without_problem(job: JobLinks) -> JobLinks:
+    if job.problem is None and not job.is_problem_reported:
+        return job
+    return replace(job, problem=None, is_problem_reported=False)
+
+
+def _update(now: float, engine_job_id: str, report: LinkReport, known: JobLinks) -> JobLinks:
+    """With the newest report. At nearly every poll nothing has changed, and nothing is made."""
+    restarted = known.engine_job_id != engine_job_id
+    job = known.count(
+        known.measured.update(report.measured, restarted=restarted),
+        known.announced.update(report.announced),
     )
+    if restarted or report.problem != known.problem:
+        begins = (report.problem is None) != (known.problem is None)
+        since = now if begins else known.since
+        job = replace(job, engine_job_id=engine_job_id, problem=report.problem, since=since)
+    return job
 
 
 def _report(now: float, key: Key, job: JobLinks, news: list[LinkNews]) -> JobLinks:
     scope, name = key
-    losses = job.losses
-    if losses != job.reported and now - job.reported_at >= REPORT_S:
+    if job.news != job.reported and now - job.reported_at >= REPORT_S:
+        grown = job.news.minus(job.reported)
         for kind, count in (
-            ("left_out", losses.left_out - job.reported.left_out),
-            ("lost", losses.lost - job.reported.lost),
-            ("dropped", losses.dropped - job.reported.dropped),
+            ("left_out", grown.left_out),
+            ("lost", grown.lost),
+            ("dropped", grown.dropped),
         ):
             news += [LinkNews(kind, name, scope, count)] if count else []
-        job = replace(job, reported=losses, reported_at=now)
+        job = replace(job, reported=job.news, reported_at=now)
     if job.problem is not None and not job.is_problem_reported and now - job.since >= LASTING_S:
         news.append(LinkNews("problem", name, scope, problem=job.problem))
         return replace(job, is_problem_reported=True)

@@ -15,7 +15,7 @@ from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
 from speck.monitor.health_board import HealthBoard, Losses
 from speck.monitor.health_events import HealthEvents
-from speck.monitor.link_reports import Counts
+from speck.monitor.link_reports import NOTHING
 from speck.monitor.link_watch import LinkWatch, Measured
 from speck.monitor.moved_brokers import MovedBrokers
 from speck.monitor.progress import ProgressPolls
@@ -33,6 +33,8 @@ from speck.store.records import Records
 _INTERVALS_OF_MANY = 2.0
 """With many sites jobs are asked for their checkpoints in every second interval: one request for
 each job is most of what the polls cost. Less than three must pass until a job is stalled."""
+
+_NO_LOSSES = Losses()
 
 
 class Watch:
@@ -170,15 +172,18 @@ class Watch:
     def _count_losses(self) -> dict[str, Losses]:
         """By the names of the jobs that have lost anything."""
         sessions, missing = self.sessions.lost_sessions.count_by_job(), self.sessions.missing
-        jobs = self.links.memory.jobs or {}
-        of_links = {name: links.losses for (_, name), links in jobs.items()}
+        of_links = {
+            name: links.losses
+            for (_, name), links in (self.links.memory.jobs or {}).items()
+            if links.losses is not NOTHING
+        }
         losses = {}
         for name in sessions.keys() | missing.keys() | of_links.keys():
-            links = of_links.get(name, Counts())
+            links = of_links.get(name, NOTHING)
             # what a source has dropped is missing, too, if its producer numbers messages
             lost = links.lost + max(links.dropped, missing.get(name, 0))
             each = Losses(links.left_out, lost, sessions.get(name, 0))
-            if each != Losses():
+            if each != _NO_LOSSES:
                 losses[name] = each
         return losses
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+import pytest
+
 from speck.model.measurement import LinkMeasure
 from speck.model.observation import Sent, Taken
 from speck.monitor.link_reports import (
     LASTING_S,
     REPORT_S,
     Counts,
+    Key,
     LinkReport,
     ReportMemory,
     judge_reports,
@@ -21,8 +26,10 @@ REFUSED = "cannot write to tcp://edge-a:1883 A-out: the broker refuses records: 
 class Reports:
     """A series of polls of one job."""
 
-    def __init__(self) -> None:
-        self.memory = judge_reports(0.0, {}, ReportMemory())
+    def __init__(self, first: Mapping[Key, tuple[str, LinkReport | None]] | None = None) -> None:
+        """`first`: what the first poll after the start of the service shows."""
+        self.memory = judge_reports(0.0, first or {}, ReportMemory())
+        assert not self.memory.news
 
     def poll(
         self, now: float, report: LinkReport | None, job_id: str = "1"
@@ -91,6 +98,49 @@ def test_what_was_lost_before_the_service_started_is_counted_and_not_reported() 
     assert memory.jobs[KEY].losses == Counts(5)
     later = judge_reports(99, {KEY: ("1", measured(6))}, memory)
     assert [news.count for news in later.news] == [1]
+
+
+@pytest.mark.parametrize("make", [measured, announced])
+def test_what_was_lost_before_the_start_is_not_reported_when_it_is_read_late(
+    make: Callable[[int], LinkReport],
+) -> None:
+    """As by a broker that does not answer at first, or an engine that was not measured yet."""
+    reports = Reports({KEY: ("1", LinkReport())})
+    assert reports.poll(5, make(7)) == []
+    assert reports.totals() == Counts(7)
+    assert reports.poll(6, make(8)) == [("left_out", 1)]
+
+
+def test_what_the_engine_has_said_is_not_taken_for_what_a_broker_says_late() -> None:
+    reports = Reports({KEY: ("1", measured(5))})
+    assert reports.poll(5, LinkReport(Counts(6), Counts(6))) == [("left_out", 1)]
+    assert reports.poll(99, LinkReport(Counts(8), Counts(8))) == [("left_out", 2)]
+    assert reports.totals() == Counts(8)
+
+
+def test_what_an_incarnation_that_had_ended_before_the_start_has_announced_is_not_reported() -> (
+    None
+):
+    reports = Reports({KEY: ("1", None)})
+    assert reports.poll(5, LinkReport(Counts(1), Counts(7)), "2") == [("left_out", 1)]
+    assert reports.totals() == Counts(7)
+
+
+def test_another_incarnation_counts_from_zero_though_nothing_was_read_before() -> None:
+    reports = Reports({KEY: ("1", LinkReport())})
+    assert reports.poll(5, measured(2), "2") == [("left_out", 2)]
+    assert reports.poll(99, LinkReport(), "3") == []
+    assert reports.poll(99, measured(2), "3") == [("left_out", 2)]
+
+
+def test_a_poll_that_shows_nothing_new_makes_nothing() -> None:
+    reports = Reports()
+    reports.poll(1, LinkReport(Counts(1), Counts(2), problem=REFUSED))
+    reports.poll(99, LinkReport(Counts(1), Counts(2), problem=REFUSED))
+    assert reports.memory.jobs is not None
+    before = reports.memory.jobs[KEY]
+    reports.poll(199, LinkReport(Counts(1), Counts(2), problem=REFUSED))
+    assert reports.memory.jobs[KEY] is before
 
 
 def test_a_problem_is_reported_once_it_lasts_and_once_it_is_solved() -> None:

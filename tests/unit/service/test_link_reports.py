@@ -28,6 +28,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     time = Time()
     with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
         watched = Watched(opened, time)
+        watched.look()  # what comes later was not counted before the service started
         yield watched
         watched.watch.close()
 
