@@ -6,7 +6,7 @@ the sums, before and after alike, and reported, and what carries it takes no mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from speck.model.site import Site
@@ -24,7 +24,8 @@ from speck.placement.wiring import At, Wiring
 class Question:
     """A placement problem in two forms: `problem` for policies, `whole` for evaluation.
 
-    In `problem` a link with a single reader is a flow; in `whole` every link is a load of its own.
+    In `problem` a link that can follow its single reader to any site is a flow; in `whole` every
+    link is a load of its own.
     `rates`: known records per second by link; `doubts`: by job, why its figures are no evidence;
     `unmeasured`: flows (`start -> end`) that no sum includes; `closed`: by site, why it takes no
     job or link that is not there already; `silences`: of jobs that move; `silent`: sites that do
@@ -86,7 +87,7 @@ def pose_question(
         moves_unmeasured,
     )
     closed = {place.name: place.closed for place in close_places(whole) if place.closed}
-    links = {load_name_of(link) for link in wiring.links if _has_single_reader(wiring, link)}
+    links = {load_name_of(link) for link in wiring.links if _can_follow(wiring, link, closed)}
     return Question(
         problem=_contract_links(whole, links - fixed_names),
         whole=whole,
@@ -143,8 +144,13 @@ def _keep_in_place(load: Load) -> Load:
     return replace(load, pinned=load.site)
 
 
-def _has_single_reader(wiring: Wiring, link: At) -> bool:
-    return wiring.is_movable(link) and len(wiring.readers[link]) == 1
+def _can_follow(wiring: Wiring, link: At, closed: Collection[str]) -> bool:
+    """Whether the link has a single reader, and can be wherever that is: a reader may be already at
+    a closed site, to which the link may not go."""
+    if not wiring.is_movable(link) or len(wiring.readers[link]) != 1:
+        return False
+    site = wiring.readers[link][0].site
+    return site == link.site or site not in closed
 
 
 def _contract_links(whole: Problem, names: set[str]) -> Problem:

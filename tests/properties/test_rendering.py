@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.evaluate import evaluate
+from speck.placement.instance import Instance
 from speck.placement.measurements import load_name_of
 from speck.placement.model import Limits
 from speck.placement.places import Condition
@@ -90,8 +91,10 @@ def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], d
     analysis_body = analysis(draw(st.permutations(jobs)))
     conditions = {name: Condition(free=9) for name in NAMES}
     question = pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
+    instance = Instance(question.problem)  # any policy's answer keeps to its sites
     placed = {
-        load.name: load.pinned or draw(SITE)
+        load.name: instance.fixed_sites.get(load.name)
+        or draw(st.sampled_from([site.name for site in instance.sites_for(load.name)]))
         for load in question.problem.loads
         if load.pinned or load.work is not None or draw(st.booleans())
     }

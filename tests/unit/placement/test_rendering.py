@@ -6,6 +6,7 @@ from typing import Any
 
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
+from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
 from speck.placement.move_costs import DEFAULT_SILENCES, Silence, Silences
 from speck.placement.places import Condition
@@ -13,7 +14,7 @@ from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
-from tests.analyses import analysis, describe_measured
+from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -132,6 +133,26 @@ def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
     assert "comments" in HEADING
     assert load_composition(text.encode(), None) == description
     assert "parallelism" not in text
+
+
+def test_a_link_that_may_not_go_to_its_reader_counts_where_it_is() -> None:
+    """Both jobs run at edge-a, their link is in the cloud. What another job uses of edge-a was not
+    measured, so the link stays, and all that it carries crosses twice, 20 kB/s in all."""
+    jobs = [
+        {**CLEAN, "site": "edge-a", "sink_site": "cloud"},
+        {**MERGE, "site": "edge-a", "source_site": "cloud"},
+        {**COUNT, "site": "edge-a", "source_topic": "raw"},
+    ]
+    description = composition_from_data({"name": "c", "jobs": jobs})
+    reports = [describe_measured(name, "edge-a") for name in ("clean", "merge")]
+    reports.append(describe_unmeasured("count", "edge-a"))
+    conditions = {name: Condition(free=9) for name in SITES}
+    wiring = wire(description, SITES)
+    question = pose_question(wiring, "c", analysis(reports), SITES, conditions, Limits())
+    here = {load.name: load.site or "" for load in question.problem.loads}
+    assert lay_out(question, here).links[At("cloud", "tidy")] == "cloud"
+    counted = evaluate(question.problem, here).wan_bytes_per_s
+    assert counted == evaluate(question.whole, question.today()).wan_bytes_per_s == 20_000
 
 
 def test_a_link_is_not_moved_for_less_than_the_restarts_of_its_jobs() -> None:
