@@ -28,6 +28,7 @@ rated as (
     arg_max_null(job_name, us) as job_name,
     arg_max_null(engine_site, us) as engine_site,
     sum(sent) filter (good) / nullif(sum(clock_s) filter (good), 0) as records_per_s,
+    sum(clock_s) filter (good) as counted_s,
     arg_max(one_lag, us) as lag,
     regr_slope(one_lag, s) as lag_per_s,
     regr_r2(one_lag, s) as lag_fit,

@@ -30,27 +30,65 @@ with located as (
   left join wires using (engine_job_id)
   window alike as (partition by composition, job_name, source_topic, sink_topic)
 ),
--- over all incarnations of the same topics; a pause counts as time without records
+summed as (
+  select *,
+    sum(in_rate * seconds) over alike as all_in,
+    sum(out_rate * seconds) over alike as all_out,
+    sum(bytes_in_rate * seconds) over alike as all_bytes_in,
+    sum(bytes_out_rate * seconds) over alike as all_bytes_out,
+    sum(seconds) filter (in_rate is not null) over alike as in_s,
+    sum(seconds) filter (out_rate is not null) over alike as out_s,
+    sum(seconds) filter (bytes_in_rate is not null) over alike as bytes_in_s,
+    sum(seconds) filter (bytes_out_rate is not null) over alike as bytes_out_s
+  from located
+  window alike as (partition by composition, job_name, source_topic, sink_topic)
+),
+-- the newest numbers of each end of a job
+numbers as (
+  select composition, job_name, role, broker_site as site, topic, records_per_s, counted_s
+  from ends
+  where job_name is not null and records_per_s is not null
+  qualify row_number() over (
+    partition by composition, job_name, role, broker_site, topic
+    order by last_us desc, counted_s desc) = 1
+),
+-- the time that records are of, where much was not measured: all time since the job was first seen,
+-- or less if by its numbers it ran on unseen
+timed as (
+  select summed.*,
+    case
+      when taken.counted_s >= 0.9 * present_s and all_in / nullif(taken.records_per_s, 0) is not null
+        and in_s is not null
+        then least(present_s, greatest(in_s, all_in / taken.records_per_s))
+      when sent.counted_s >= 0.9 * present_s and all_out / nullif(sent.records_per_s, 0) is not null
+        and out_s is not null
+        then least(present_s, greatest(out_s, all_out / sent.records_per_s))
+      else present_s
+    end as by_s
+  from summed
+  left join wires using (engine_job_id)
+  left join numbers as taken on taken.role = 'reader'
+    and taken.composition is not distinct from summed.composition
+    and taken.job_name = summed.job_name
+    and taken.site = wires.source_site and taken.topic = wires.source_topic
+  left join numbers as sent on sent.role = 'producer'
+    and sent.composition is not distinct from summed.composition
+    and sent.job_name = summed.job_name
+    and sent.site = wires.sink_site and sent.topic = wires.sink_topic
+),
 averaged as (
   select *,
     case when covered >= 0.9 and incarnations = 1 then in_rate
-      else sum(in_rate * seconds) over alike / case when covered >= 0.9
-        then sum(seconds) filter (in_rate is not null) over alike else present_s end
-      end as mean_in_rate,
+      else all_in / case when covered >= 0.9 then in_s else by_s end end as mean_in_rate,
     case when covered >= 0.9 and incarnations = 1 then out_rate
-      else sum(out_rate * seconds) over alike / case when covered >= 0.9
-        then sum(seconds) filter (out_rate is not null) over alike else present_s end
-      end as mean_out_rate,
+      else all_out / case when covered >= 0.9 then out_s else by_s end end as mean_out_rate,
     case when covered >= 0.9 and incarnations = 1 then bytes_in_rate
-      else sum(bytes_in_rate * seconds) over alike / case when covered >= 0.9
-        then sum(seconds) filter (bytes_in_rate is not null) over alike else present_s end
+      else all_bytes_in / case when covered >= 0.9 then bytes_in_s else by_s end
       end as mean_bytes_in_rate,
     case when covered >= 0.9 and incarnations = 1 then bytes_out_rate
-      else sum(bytes_out_rate * seconds) over alike / case when covered >= 0.9
-        then sum(seconds) filter (bytes_out_rate is not null) over alike else present_s end
+      else all_bytes_out / case when covered >= 0.9 then bytes_out_s else by_s end
       end as mean_bytes_out_rate
-  from located
-  window alike as (partition by composition, job_name, source_topic, sink_topic)
+  from timed
 )
 select * exclude (last_us, newest_us, source_topic, sink_topic), newest_us as last_us
 from averaged

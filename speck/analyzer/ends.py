@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 
@@ -80,6 +81,17 @@ def rate_ends(rows: DataFrame) -> DataFrame:
     )
 
 
+End = tuple[str | None, str | None, str, str | None, str | None]
+"""What identifies a job's end of a link: composition, job, role, site of the broker, topic."""
+
+
+class Numbers(NamedTuple):
+    """Messages per second by the numbers that an end published, and seconds that these cover."""
+
+    records_per_s: float
+    seconds: float
+
+
 def list_present(summed: Iterable[JsonObject]) -> list[JsonObject]:
     """Rows of ENDS that still exist, with their `records_per_s`. Each poll of a broker reports all
     its ends, so one that is missing exists no longer."""
@@ -102,3 +114,15 @@ def find_lags(ends: Iterable[JsonObject]) -> dict[tuple[str | None, str], int | 
         if end["role"] == "reader" and end["job_name"] is not None:
             lags[end["composition"], end["job_name"]] = end["lag"]
     return lags
+
+
+def find_numbers(ends: Iterable[JsonObject]) -> dict[End, Numbers]:
+    """Ends of `list_present` -> the newest numbers of each end of a job."""
+    numbers: dict[End, Numbers] = {}
+    for end in sorted(ends, key=lambda end: (end["last_at"], end["good_s"] or 0.0)):
+        if end["job_name"] is not None and end["records_per_s"] is not None:
+            place = (end["role"], end["broker_site"], end["topic"])
+            numbers[end["composition"], end["job_name"], *place] = Numbers(
+                end["records_per_s"], end["good_s"]
+            )
+    return numbers

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from speck.analyzer.rates import MIN_BUSY_S
 from speck.model.values import JsonObject
+from speck.placement.sentences import MEDIUM_OVERLOAD, MEDIUM_SPREAD
 
 MIN_PAIRS = 3
 LEAST_COVERED = 0.5
@@ -19,6 +20,9 @@ MIN_WORKED = 0.02
 """Minimum share of busy time in busy and back-pressured time. The busy time of a job that is
 back-pressured nearly always is within the error of the engine's clocks."""
 MAX_SPREAD = 1.0
+HIGH_SPREAD = 0.1
+HIGH_OVERLOAD = 0.05
+"""Up to these the confidence in a cost may be high; more overload is remarked."""
 
 
 def list_rate_objections(job: JsonObject) -> Iterator[str]:
@@ -57,7 +61,7 @@ def list_remarks(job: JsonObject) -> Iterator[str]:
     if job["lower_bound"]:
         yield "the true rate is a lower bound: busy time is not reported"
     contended = job["contended_share"] or 0.0
-    if contended > 0.05:
+    if contended > HIGH_OVERLOAD:
         share = "all the time" if contended >= 0.995 else f"{contended * 100:.0f} % of the time"
         yield f"the machine was overloaded {share}"
     if job["cpu_share"] < 0.95:
@@ -74,6 +78,7 @@ def rate_confidence(job: JsonObject) -> str:
         return "low"
     is_timed = job["cpu"] is not None or job["cpu_share"] >= 0.95
     is_known = is_timed and job["pace"] is not None and (job["busy_s"] or 0.0) >= 5
-    if slices >= 5 and spread <= 0.1 and contended <= 0.05 and is_known:
+    if slices >= 5 and spread <= HIGH_SPREAD and contended <= HIGH_OVERLOAD and is_known:
         return "high"
-    return "medium" if slices >= 3 and spread <= 0.3 and contended <= 0.3 else "low"
+    is_medium = slices >= 3 and spread <= MEDIUM_SPREAD and contended <= MEDIUM_OVERLOAD
+    return "medium" if is_medium else "low"

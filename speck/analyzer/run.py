@@ -26,7 +26,7 @@ from speck.analyzer import (
     units,
 )
 from speck.analyzer.data_origins import DataOrigins
-from speck.analyzer.ends import find_lags, list_present, rate_ends
+from speck.analyzer.ends import find_lags, find_numbers, list_present, rate_ends
 from speck.analyzer.reading import (
     SMALL_BYTES,
     Span,
@@ -183,7 +183,7 @@ def _analyse_sums(
     rated = rates.rate_jobs(sums.sliced, tasks)
     used = sites.add_use(sums.polled, rated)
     plans, ends = state.wire_plans(sums.plans), list_present(sums.ends)
-    chosen = incarnations.choose_incarnations(rated, plans)
+    chosen = incarnations.choose_incarnations(rated, plans, find_numbers(ends))
     jobs = features.describe_jobs(chosen, plans, used, find_lags(ends))
     report(RANKING)
     judged = _judge(jobs, used, ends, list(plans.values()), composition, seconds)

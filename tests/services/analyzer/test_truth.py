@@ -51,11 +51,6 @@ def analysis(spark: SparkSession, generated: tuple[Path, Truth]) -> JsonObject:
     return analysed(spark, generated[0])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the rate of a job is a mean since it was first seen, and so too low where samples of it"
-    " are missing: the truth is that of the time that was sampled",
-)
 def test_jobs_are_told_as_they_are(analysis: JsonObject, generated: tuple[Path, Truth]) -> None:
     truths = generated[1].jobs
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
