@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from speck.errors import PermanentError
-from speck.fog.process import Command, Process, spawn
+from speck.fog.process import Command, Process, find_by_token, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+from tests.waiting import wait_for
 
 SITE = SiteRecord("edge-a", "edge", "127.9.9.1", 1883, 8081, 8)
 OURSELVES = ProcessRecord("edge-a", "broker", "t", Process(1, 2))
@@ -64,7 +65,10 @@ def test_a_process_whose_pid_was_not_written_is_found(tmp_path: Path) -> None:
     try:
         lost = ProcessRecord("edge-a", "engine", f"lost-{os.getpid()}")
         never = ProcessRecord("edge-a", "broker", f"never-{os.getpid()}")
-        processes = state(lost, never).find_processes()
+        known = state(lost, never)
+        # for a moment after its start the kernel shows no environment yet
+        wait_for(lambda: find_by_token(lost.token) is not None)
+        processes = known.find_processes()
         assert processes.of("edge-a") == {"engine": process}
         assert processes.of("edge-b") == {}
     finally:

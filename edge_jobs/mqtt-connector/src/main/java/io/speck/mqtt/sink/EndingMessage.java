@@ -7,8 +7,10 @@ import io.speck.mqtt.connection.LinkProblem.Guilt;
  *
  * <p>A broker, or a proxy before it, may end the connection at one message: too large, malformed in
  * its eyes. Sent again over the next connection, that message would end it, too, and all behind it
- * would go out again and again. The message that was the first without an answer at two ends in a
- * row is sent alone; if that ends the connection, too, it is the one. A connection that is closed
+ * would go out again and again. Each message without a final answer at an end may be the one: after
+ * two ends they are sent one by one until so many have an answer, and the one that then ends the
+ * connection is found. (Which was the first without an answer at several ends says nothing: when
+ * the broker is slow, the first is each time the first that was sent.) A connection that is closed
  * without a reason may belong to a broker that is killed, so it is tried more often then. Not
  * thread-safe.
  */
@@ -16,8 +18,9 @@ final class EndingMessage {
     private static final int SUSPECT_ENDS = 2;
     private static final int CLOSED_ALONE = 3;
 
-    private SinkMessage first;
+    private long suspects; // how many answers it takes until none of them can be the one
     private int ends;
+    private SinkMessage alone; // that ended the last connection on which they went one by one
     private int endsAlone;
 
     /** Whether only one message may be under way. */
@@ -29,32 +32,34 @@ final class EndingMessage {
      * A connection has ended.
      *
      * @param unanswered the first message that was sent over it and has no answer
+     * @param sentAgain how many messages are sent over the next connection up to the last one that
+     *     was sent over this one
      * @return whether the connection ended because of this message
      */
-    boolean noteEnd(SinkMessage unanswered, Guilt guilt) {
+    boolean noteEnd(SinkMessage unanswered, long sentAgain, Guilt guilt) {
         if (guilt == Guilt.NONE) {
             return false;
         }
-        if (first == null || !isSame(first, unanswered)) {
-            first = unanswered;
-            ends = 0;
-            endsAlone = 0;
+        if (sendsAlone()) {
+            endsAlone = alone != null && isSame(alone, unanswered) ? endsAlone + 1 : 1;
+            alone = unanswered;
         }
-        endsAlone += sendsAlone() ? 1 : 0;
+        suspects = Math.max(suspects, sentAgain);
         ends++;
         return endsAlone >= (guilt == Guilt.CERTAIN ? 1 : CLOSED_ALONE);
     }
 
     /** A message has an answer. */
-    void noteAnswer(SinkMessage message) {
-        if (first != null && isSame(first, message)) {
+    void noteAnswer() {
+        if (suspects > 0 && --suspects == 0) {
             forget();
         }
     }
 
     void forget() {
-        first = null;
+        suspects = 0;
         ends = 0;
+        alone = null;
         endsAlone = 0;
     }
 

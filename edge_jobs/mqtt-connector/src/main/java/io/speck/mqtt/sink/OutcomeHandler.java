@@ -75,7 +75,7 @@ final class OutcomeHandler {
                     accept(message, connection, now);
                 }
             }
-            ending.noteAnswer(message);
+            ending.noteAnswer();
             queue.removeFirstSent();
             handled++;
         }

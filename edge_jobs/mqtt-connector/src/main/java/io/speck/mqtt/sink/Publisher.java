@@ -344,7 +344,8 @@ final class Publisher {
     /** Takes the message because of which the last connection ended; null: it is not known. */
     private SinkMessage findEnding() {
         SinkMessage first = queue.firstSent();
-        if (first == null || !ending.noteEnd(first, connection.guilt())) {
+        long sentAgain = (long) recent.size() + queue.sentCount();
+        if (first == null || !ending.noteEnd(first, sentAgain, connection.guilt())) {
             return null;
         }
         ending.forget();

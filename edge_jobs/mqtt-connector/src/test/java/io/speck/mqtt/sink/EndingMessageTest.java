@@ -1,5 +1,6 @@
 package io.speck.mqtt.sink;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -16,46 +17,82 @@ class EndingMessageTest {
                 ProducerEpoch.of("p", 1), number, Message.of(new byte[] {1}));
     }
 
+    private boolean endAt(long number, long sentAgain, Guilt guilt) {
+        return ending.noteEnd(message(number), sentAgain, guilt);
+    }
+
+    private void answer(int count) {
+        for (int i = 0; i < count; i++) {
+            ending.noteAnswer();
+        }
+    }
+
     @Test
-    void theFirstMessageOfTwoEndsGoesAloneAndThenIsTheOne() {
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
+    void afterTwoEndsMessagesGoAloneAndTheOneThatEndsTheConnectionIsFound() {
+        assertFalse(endAt(5, 3, Guilt.CERTAIN));
         assertFalse(ending.sendsAlone());
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
+        assertFalse(endAt(5, 3, Guilt.CERTAIN));
         assertTrue(ending.sendsAlone());
-        assertTrue(ending.noteEnd(message(5), Guilt.CERTAIN));
+        assertTrue(endAt(5, 3, Guilt.CERTAIN));
     }
 
     @Test
     void aBrokerThatIsKilledProvesLess() {
         for (int end = 0; end < 4; end++) {
-            assertFalse(ending.noteEnd(message(5), Guilt.POSSIBLE));
+            assertFalse(endAt(5, 1, Guilt.POSSIBLE));
         }
-        assertTrue(ending.noteEnd(message(5), Guilt.POSSIBLE));
+        assertTrue(endAt(5, 1, Guilt.POSSIBLE));
     }
 
     @Test
     void endsThatHaveAnotherReasonProveNothing() {
         for (int end = 0; end < 20; end++) {
-            assertFalse(ending.noteEnd(message(5), Guilt.NONE));
+            assertFalse(endAt(5, 1, Guilt.NONE));
         }
         assertFalse(ending.sendsAlone());
     }
 
+    /** Message 4 waits in the resend window, and is sent anew over each connection. */
     @Test
-    void anotherFirstMessageBeginsAnew() {
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
-        assertFalse(ending.noteEnd(message(6), Guilt.CERTAIN));
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
+    void whatIsSentAgainBeforeItHidesItNot() {
+        assertFalse(endAt(4, 3, Guilt.POSSIBLE));
+        assertFalse(endAt(4, 3, Guilt.POSSIBLE));
+        for (int end = 1; end <= 3; end++) {
+            answer(1);
+            assertTrue(ending.sendsAlone());
+            assertEquals(end == 3, endAt(5, 2, Guilt.POSSIBLE));
+        }
+    }
+
+    @Test
+    void anotherOneThatEndsTheConnectionAloneIsCountedAnew() {
+        assertFalse(endAt(4, 5, Guilt.POSSIBLE));
+        assertFalse(endAt(4, 5, Guilt.POSSIBLE));
+        assertFalse(endAt(4, 5, Guilt.POSSIBLE));
+        assertFalse(endAt(4, 5, Guilt.POSSIBLE));
+        assertFalse(endAt(5, 5, Guilt.POSSIBLE));
+        assertFalse(endAt(5, 5, Guilt.POSSIBLE));
+        assertTrue(endAt(5, 5, Guilt.POSSIBLE));
+    }
+
+    @Test
+    void answersToAllThatWereSuspectedClearThem() {
+        assertFalse(endAt(5, 2, Guilt.CERTAIN));
+        assertFalse(endAt(5, 2, Guilt.CERTAIN));
+        answer(1);
+        assertTrue(ending.sendsAlone());
+        answer(1);
+        assertFalse(ending.sendsAlone());
+        assertFalse(endAt(5, 2, Guilt.CERTAIN));
         assertFalse(ending.sendsAlone());
     }
 
     @Test
-    void anAnswerClearsTheSuspect() {
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
-        assertFalse(ending.noteEnd(message(5), Guilt.CERTAIN));
-        ending.noteAnswer(message(4));
-        assertTrue(ending.sendsAlone());
-        ending.noteAnswer(message(5));
+    void endsWithAnswersToAllBetweenThemProveNothing() {
+        for (int end = 0; end < 20; end++) {
+            assertFalse(endAt(end, 2, Guilt.POSSIBLE));
+            answer(2);
+        }
         assertFalse(ending.sendsAlone());
     }
 }
