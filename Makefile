@@ -77,7 +77,8 @@ test: setup check ## set up, check, and run the quick tests
 
 test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
-	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench"
+	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench" \
+		--hypothesis-profile=thorough
 	@tools/every_runtime.sh
 
 check-bench: setup ## the tests of the benchmarks and of their page

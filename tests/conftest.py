@@ -31,8 +31,11 @@ other, and share what is started once: a fog, an engine, Spark. A second fog cos
 saves: on two cores its engines take half of one even while they wait."""
 
 # how fast the machine is says nothing of what is tested
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", UNHURRIED, max_examples=50, derandomize=True)
+# other examples each time: `make test-long`, and --hypothesis-seed=N for what it found
+settings.register_profile("thorough", UNHURRIED, max_examples=300)
+settings.load_profile("quick")
 
 __all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
 
