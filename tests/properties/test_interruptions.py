@@ -28,6 +28,8 @@ THIRD_WIRINGS = [
     ("a:in>out", "a@cloud:in>out", "c:in>out"),
     # who is to follow reads behind a job that stays
     (CHAIN, "a:in>m1 x:m1>m2 b:m2>out", "a:in>m1 c:m1>m3 d:m3>out"),
+    # who is to follow runs as the reader of the link to which it is to write
+    ("a:in>m1 c:m1>m2 d:m2>out", "d:in>m2 b:m2>m3 a:m3>out", "c:in>m1 a:m1>m3 d:m3>out"),
 ]
 """What runs, what a change turns it into until it ends early, and what is wanted then."""
 

@@ -16,7 +16,6 @@ from speck.deploy.planner.decisions import has_silent_start, is_live, may_arrive
 from speck.deploy.planner.draft import Draft
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
-from speck.model.link import Link
 from speck.model.observation import RunState
 
 
@@ -118,7 +117,7 @@ def _find_completing_reader(
     for session in coming:
         if is_arriving(draft, session):
             return session
-        if session.job is not None and _has_running_reader(draft, session.job.sink):
+        if session.job is not None and _has_running_reader(draft, session.job):
             return session
     return None
 
@@ -138,11 +137,13 @@ def _runs_elsewhere(draft: Draft, session: Session) -> bool:
     return is_live(draft, incarnation)
 
 
-def _has_running_reader(draft: Draft, link: Link) -> bool:
-    jobs = draft.inventory.jobs.values()
+def _has_running_reader(draft: Draft, producer: Job) -> bool:
+    """Whether another job reads what `producer` will write; it would leave that link itself."""
     return any(
-        each.job.source == link and (is_live(draft, each) or may_arrive(draft, each))
-        for each in jobs
+        name != producer.job_name
+        and each.job.source == producer.sink
+        and (is_live(draft, each) or may_arrive(draft, each))
+        for name, each in draft.inventory.jobs.items()
     )
 
 
