@@ -151,7 +151,9 @@ class Measurements:
             source, sink = job.source, job.sink
             writers = self._wiring.writers.get(source, ())
             size = pick_known(
-                self._figure_of(job, "bytes_in_per_record"), self._mean_bytes_of(writers, "out")
+                self._mean_sent_bytes(source),
+                self._figure_of(job, "bytes_in_per_record"),
+                self._mean_bytes_of(writers, "out"),
             )
             yield load_name_of(source), job.name, self.rates.get(source), size
             readers = self._wiring.readers.get(sink, ())
@@ -160,6 +162,17 @@ class Measurements:
             )
             sent = None if sink in self._doubtful_links else self._outputs[job.name]
             yield job.name, load_name_of(sink), sent, size
+
+    def _mean_sent_bytes(self, link: At) -> float | None:
+        """The mean bytes per record of what a link's writers send together: each reader takes as
+        many bytes as they send. None if one was not measured, or if outsiders send as well."""
+        writers = [each for each in self._wiring.writers.get(link, ()) if not each.stopped]
+        rates = [self._outputs[each.name] for each in writers]
+        sizes = [self._figure_of(each, "bytes_out_per_record") for each in writers]
+        if link in self._fed_rates or None in rates or None in sizes or not any(rates):
+            return None
+        sent = sum((rate or 0.0) * (size or 0.0) for rate, size in zip(rates, sizes, strict=True))
+        return sent / sum(rate or 0.0 for rate in rates)
 
     def _mean_bytes_of(self, jobs: Iterable[WiredJob], side: str) -> float | None:
         """The mean bytes per record that these jobs measured at their end of a link."""

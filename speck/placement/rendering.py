@@ -77,13 +77,12 @@ def lay_out(
             if preferred in free_sites
             else min(free_sites, key=lambda site: (costs[site], site))
         )
+        why = "there is another link of that topic"
         if chosen != link.site and not _pays(instance, wiring, link, chosen, jobs):
-            chosen = preferred = link.site
+            chosen, why = link.site, "that would not save what the restarts of its jobs cost"
         if chosen != preferred:
             kept_away.append(link)
-            notes.append(
-                f"the topic {link} is not moved to {preferred}: there is another link of that topic"
-            )
+            notes.append(f"the topic {link} is not moved to {preferred}: {why}")
         links[link] = chosen
         used_links.add(At(chosen, link.topic))
     return Layout(jobs, links, tuple(notes), tuple(kept_away))

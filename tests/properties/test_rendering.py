@@ -25,8 +25,15 @@ NAMES = ("cloud", "edge-a", "edge-b")
 SITES = {name: site_from_data(site_body(name)) for name in NAMES}
 SITE = st.sampled_from(NAMES)
 LINKS = st.lists(
-    st.builds(At, SITE, st.sampled_from(("x", "y", "z"))), min_size=2, max_size=7, unique=True
+    st.builds(At, SITE, st.sampled_from(("x", "y", "z"))), min_size=3, max_size=7, unique=True
 )
+STATEFUL = st.sampled_from((False, True, None))
+SIZE = st.sampled_from((100.0, 90.0, 110.0))
+
+
+def few(draw: Any) -> bool:
+    """Whether this is one of a few cases, a quarter."""
+    return draw(st.integers(0, 3)) == 3
 
 
 def spelt(draw: Any, side: str, broker: str, site: str) -> JsonObject:
@@ -45,9 +52,14 @@ def compositions(draw: Any) -> CompositionDescription:
     """Jobs from earlier links to later ones, so that there is no cycle."""
     links = draw(LINKS)
     jobs = []
-    for number in range(draw(st.integers(1, 6))):
-        start = draw(st.integers(0, len(links) - 2))
-        source, sink = links[start], links[draw(st.integers(start + 1, len(links) - 1))]
+    written: set[At] = set()
+    for number in range(draw(st.integers(2, 6))):
+        starts = links[:-1]
+        if not few(draw):  # of a job before it, if there is one
+            starts = [link for link in starts if link in written] or starts
+        source = draw(st.sampled_from(starts))
+        sink = draw(st.sampled_from(links[links.index(source) + 1 :]))
+        written.add(sink)
         site = draw(SITE)
         engine = draw(
             st.sampled_from([{"site": site}, {"spe_address": f"http://{site}.test:8081/"}])
@@ -59,14 +71,14 @@ def compositions(draw: Any) -> CompositionDescription:
                 "sink_topic": sink.topic,
                 "entry_class": "package.ExampleJob",
                 "job_path": "test-1.jar",
-                "pinned": draw(st.booleans()),
-                "state": draw(st.sampled_from(["running", "running", "stopped"])),
+                "pinned": few(draw),
+                "state": "stopped" if few(draw) and few(draw) else "running",
                 **engine,
                 **spelt(draw, "source", source.site, site),
                 **spelt(draw, "sink", sink.site, site),
             }
         )
-    outputs = draw(st.lists(st.sampled_from(links), unique=True, max_size=2))
+    outputs = draw(st.lists(st.sampled_from(links), unique=True, max_size=2)) if few(draw) else []
     return composition_from_data(
         {
             "name": "c",
@@ -80,11 +92,19 @@ def compositions(draw: Any) -> CompositionDescription:
 def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], dict[str, str]]:
     """A composition, its measurements, links of others, and a policy's placement."""
     description = draw(compositions())
-    foreign = draw(st.frozensets(st.builds(At, SITE, st.sampled_from(("x", "y", "w"))), max_size=3))
+    links = st.builds(At, SITE, st.sampled_from(("x", "y", "w")))
+    foreign = draw(st.frozensets(links, max_size=3)) if few(draw) else frozenset()
     wiring = wire(description, SITES, foreign)
     jobs = [
-        describe_measured(job.name, job.site, float(draw(st.integers(1, 9))))
-        if draw(st.booleans())
+        describe_measured(
+            job.name,
+            job.site,
+            float(draw(st.integers(1, 9))),
+            stateful=draw(STATEFUL),
+            bytes_in_per_record=draw(SIZE),
+            bytes_out_per_record=draw(SIZE),
+        )
+        if not few(draw)
         else describe_unmeasured(job.name, job.site)
         for job in wiring.jobs
     ]

@@ -155,6 +155,21 @@ def test_a_link_that_may_not_go_to_its_reader_counts_where_it_is() -> None:
     assert counted == evaluate(question.whole, question.today()).wan_bytes_per_s == 20_000
 
 
+def test_a_link_carries_as_many_bytes_to_its_reader_as_its_writers_send() -> None:
+    """Its ends measured 100 and 110 bytes a record: where its broker is changes no sum."""
+    jobs = {**CLEAN, "site": "edge-a", "sink_site": "edge-a"}, {**MERGE, "source_site": "edge-a"}
+    reports = [
+        describe_measured("clean", "edge-a", bytes_out_per_record=100.0),
+        describe_measured("merge", "cloud", bytes_in_per_record=110.0),
+    ]
+    conditions = {name: Condition(free=9) for name in SITES}
+    wiring = wire(composition_from_data({"name": "c", "jobs": list(jobs)}), SITES)
+    question = pose_question(wiring, "c", analysis(reports), SITES, conditions, Limits())
+    here = {load.name: load.site or "" for load in question.problem.loads}
+    counted = evaluate(question.problem, here).wan_bytes_per_s
+    assert counted == evaluate(question.whole, question.today()).wan_bytes_per_s == 10_000
+
+
 def test_a_link_is_not_moved_for_less_than_the_restarts_of_its_jobs() -> None:
     """Both jobs run at edge-a, their link is in the cloud: all crosses twice, 20 kB/s in all."""
     jobs = (
@@ -164,7 +179,13 @@ def test_a_link_is_not_moved_for_less_than_the_restarts_of_its_jobs() -> None:
     tidy = At("cloud", "tidy")
     for seconds, expected in ((10.0, "edge-a"), (8000.0, "cloud")):
         _, question = pose(*jobs, silences=Silences(Silence(seconds), Silence(seconds)))
-        assert lay_out(question, {}).links[tidy] == expected
+        layout = lay_out(question, {})
+        assert layout.links[tidy] == expected
+    assert layout.kept_away == (tidy,)  # the policy counted on it
+    assert layout.notes == (
+        "the topic tidy at cloud is not moved to edge-a: that would not save what the restarts of"
+        " its jobs cost",
+    )
 
 
 def test_a_link_that_moves_with_its_jobs_costs_nothing_more() -> None:
