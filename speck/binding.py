@@ -105,6 +105,15 @@ class JobException:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineEnd:
+    """How an engine's process, or that of a worker, ended last, as a sentence, and when it was
+    started again (Unix ms of the engine)."""
+
+    at_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointInfo:
     """The newest complete state of an incarnation."""
 
@@ -118,11 +127,13 @@ class CheckpointInfo:
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
     """How a running job takes checkpoints: its interval (None: it takes none) and the newest
-    completed one (None: none yet), which ended at `completed_ms` of the engine's clock."""
+    completed one (None: none yet), which ended at `completed_ms` of the engine's clock. `folder` is
+    the URI of the folder that holds it, as the engine reports it: a job may have set its own."""
 
     interval_s: float | None
     completed_id: int | None = None
     completed_ms: int | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +254,10 @@ class StreamEngine(Protocol):
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Return the failures of the incarnation, newest first."""
+
+    def last_end(self) -> EngineEnd | None:
+        """Return how the engine's process, or that of a worker, ended before it was started again;
+        None: that is not known. Asked when jobs were lost, or failed since a worker was."""
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
         """Return its plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
@@ -383,9 +398,12 @@ class StateKeeper(Protocol):
     def shares_storage(self, one: str, other: str) -> bool:
         """Whether two sites read the same storage, so that no state needs to be copied."""
 
-    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
+    def newest(
+        self, site: str, engine_job_id: str, folder: str | None = None
+    ) -> CheckpointInfo | None:
         """Find the newest complete checkpoint or savepoint of an incarnation by listing the site's
-        folders, for an engine that no longer knows the job. None: there is none."""
+        folders, and the `folder` of its checkpoints if it has one of its own, for an engine that no
+        longer knows the job. None: there is none."""
 
     def carry(self, transfer: Transfer) -> TransferProgress:
         """Begin the transfer, or continue it, and return its progress without waiting for it."""

@@ -63,14 +63,18 @@ class MemoryKeeper:
     def shares_storage(self, one: str, other: str) -> bool:
         return self.folder(one) == self.folder(other)
 
-    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
+    def newest(
+        self, site: str, engine_job_id: str, folder: str | None = None
+    ) -> CheckpointInfo | None:
         self._ask("newest", site)
         world = World.current()
         with world.lock:
             states = [
                 CheckpointInfo(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
                 for path, saved in world.saved.items()
-                if saved.storage == _engine(site).storage and f"/{engine_job_id}/" in path
+                if saved.storage == _engine(site).storage
+                and f"/{engine_job_id}/" in path
+                and path.startswith((f"{saved.storage}/", f"{folder or saved.storage}/"))
             ]
         return max(states, key=lambda each: each.checkpoint_id, default=None)
 

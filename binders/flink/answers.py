@@ -215,7 +215,9 @@ def checkpointing(interval_s: float, answer: Json) -> Checkpointing:
     latest = answer["latest"].get("completed")
     if latest is None:
         return Checkpointing(interval_s)
-    return Checkpointing(interval_s, int(latest["id"]), int(latest["latest_ack_timestamp"]))
+    path = latest.get("external_path")
+    folder = str(path).rpartition("/")[0] if _is_path(path) else None
+    return Checkpointing(interval_s, int(latest["id"]), int(latest["latest_ack_timestamp"]), folder)
 
 
 def _usable(state: Json) -> bool:

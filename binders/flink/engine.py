@@ -12,6 +12,7 @@ from typing import Any
 
 from binders.flink import answers
 from binders.flink import check as checks
+from binders.flink.ends import read_last_end
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
 from binders.flink.jvm import Jvm, metaspace_finding
@@ -22,6 +23,7 @@ from speck.binding import (
     CheckpointInfo,
     Checkpointing,
     EngineCapability,
+    EngineEnd,
     Finding,
     JobException,
     SavepointProgress,
@@ -285,6 +287,12 @@ class FlinkEngine:
         with self._translate_errors(f"read exceptions of job {engine_job_id}"):
             answer = self._unless_unknown(f"/jobs/{engine_job_id}/exceptions")
             return answers.job_exceptions(answer) if answer is not None else []
+
+    def last_end(self) -> EngineEnd | None:
+        """Return what stands in `<role>.out` among the engine's logs, see `binders.flink.ends`."""
+        within = self._rest.within(self._timeout_s)
+        with within, self._translate_errors("read how the engine ended"):
+            return read_last_end(self._rest)
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
         """Return Flink's plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException
 from itertools import accumulate
 from pathlib import Path
@@ -46,13 +47,14 @@ class Bounds:
 
 
 OF_SETTINGS = Bounds(256 * 1024, 10_000)
-"""Versions, slots, settings: Flink's own have some kB."""
+"""Versions, slots, settings, and small logs: Flink's own have some kB."""
 OF_LISTS = Bounds(4 * 1024 * 1024, 400_000)
 """Jobs, workers and metrics: ten thousand jobs have 380 000 values."""
 USUAL = Bounds(4 * 1024 * 1024, 50_000)
 """One job, with its checkpoints or failures: stack traces are long."""
 _KINDS = (
     (re.compile(r"/overview|/jobmanager/config|/jobs/\w+/checkpoints/config"), OF_SETTINGS),
+    (re.compile(r"/(jobmanager|taskmanagers/[^/]+)/logs(/[^/]+)?"), OF_SETTINGS),
     (re.compile(r"/jobs/overview|/jars|/taskmanagers|/jobs/.*/metrics(\?.*)?"), OF_LISTS),
 )
 LONGEST_ERROR = 64 * 1024
@@ -116,6 +118,18 @@ class FlinkRest:
     def get(self, path: str) -> Any:
         """JSON of a GET; `path` may have a query. Raises RefusedAnswer or UnreachableError."""
         return self._call("GET", path)
+
+    def get_text(self, path: str) -> str:
+        """The text of a file. Raises RefusedAnswer or UnreachableError."""
+        with self._deadline.within(self._timeout_s), self._explaining():
+            most = bounds_of(path).bytes
+            status, content = self._connections.exchange(
+                "GET", self._prefix + path, None, {}, self._timeout_s, most
+            )
+        text = content.decode(errors="replace")
+        if status != HTTPStatus.OK:
+            raise RefusedAnswer(Refusal(status, cut_middle(text, LONGEST_ERROR)))
+        return text
 
     def get_both(self, first: str, second: str) -> tuple[Any, Any]:
         """JSON of two GETs that are both sent before either is answered. Raises RefusedAnswer or

@@ -15,6 +15,7 @@ from speck.binding import (
     CheckpointInfo,
     Checkpointing,
     EngineCapability,
+    EngineEnd,
     Finding,
     JobException,
     SavepointProgress,
@@ -206,7 +207,10 @@ class MemoryEngine:
             newest = job.newest
             if newest is None or not newest.checkpoint_id:
                 return Checkpointing(self._engine.interval_s)
-            return Checkpointing(self._engine.interval_s, newest.checkpoint_id, newest.at_ms)
+            folder = None if newest.is_savepoint else newest.path.rpartition("/")[0]
+            return Checkpointing(
+                self._engine.interval_s, newest.checkpoint_id, newest.at_ms, folder
+            )
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Return the failures that `SlotPool.fail` and `crash` have recorded."""
@@ -218,6 +222,11 @@ class MemoryEngine:
             if message is not None and job.state is RunState.RESTARTING:
                 self._engine.crash(job.id, message)
             return list(job.exceptions)
+
+    def last_end(self) -> EngineEnd | None:
+        """Return the slot pool's `last_end`, which a test sets."""
+        with self._call("last_end"):
+            return self._engine.last_end
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
         """Return a plan with one node."""

@@ -13,6 +13,7 @@ from binders.memory.messages import Ledger, Message
 from speck.binding import (
     CheckpointInfo,
     EngineCapability,
+    EngineEnd,
     Finding,
     JobException,
     SavepointProgress,
@@ -155,8 +156,10 @@ class MemoryJob:
         self.checkpoint_id += 1
         self.unacked.clear()
         now = self.engine.world.now_ms()
-        where = path or f"{self.engine.storage}/{self.id}/chk-{self.checkpoint_id}"
-        storage = self.engine.storage if where.startswith(self.engine.storage + "/") else None
+        own = dict(pairwise(self.submission.args)).get("--checkpoints", self.engine.storage)
+        where = path or f"{own}/{self.id}/chk-{self.checkpoint_id}"
+        is_here = path is None or where.startswith(self.engine.storage + "/")
+        storage = self.engine.storage if is_here else None
         self.engine.world.saved[where] = Saved(
             deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id
         )
@@ -257,6 +260,7 @@ class SlotPool(Faults):
     bounded: set[str] = field(default_factory=set)
     trial: Trial = field(default_factory=Trial)
     late_failure: str | None = None
+    last_end: EngineEnd | None = None
 
     def parallelism_of(self, submission: Submission) -> int:
         """The parallelism that a job is given, or sets itself by `--parallelism`."""

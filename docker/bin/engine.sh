@@ -102,6 +102,22 @@ if [ -n "${SPECK_TLS_NAME:-}" ]; then
     set -- $options "$@"
 fi
 mkdir -p "$log"
+
+# What the JVM says as it dies (of which memory it ran out) goes to $role.out, too: Flink shows that file,
+# and so speck learns from it why the former process ended.
+out=$log/$role.out
+if [ -f "$out" ] && [ "$(wc -c <"$out")" -gt 100000 ]; then
+    tail -c 20000 "$out" >"$out.new"
+    mv "$out.new" "$out"
+fi
+pipe=$log/.$role.pipe
+rm -f "$pipe"
+if echo "speck: $role started $(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$out" && mkfifo "$pipe"; then
+    tee -a "$out" <"$pipe" &
+    exec >"$pipe"
+    rm "$pipe"
+fi
+
 # shellcheck disable=SC2086  # the lists of options hold no spaces inside an option
 case $role in
 edge)

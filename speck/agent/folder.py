@@ -3,6 +3,9 @@
 The layout is Flink's: `checkpoints/<engine job id>/chk-<n>`, and folders of any depth below
 `savepoints` and `carried`. A state is complete once it has its `_metadata`: Flink writes that file
 last, under another name, and renames it.
+
+A job whose `main` sets a checkpoint folder of its own writes to `<folder>/<engine job id>/chk-<n>`
+there, as its engine reports. Such checkpoints are listed and sent, but never deleted.
 """
 
 from __future__ import annotations
@@ -45,20 +48,24 @@ class State:
 
 
 class StateFolder:
-    """The folder in which the site's engine keeps state; the agent touches nothing outside it."""
+    """The folder in which the site's engine keeps state. Outside it the agent reads only
+    checkpoints in folders that have an engine job's id as their name, and changes nothing."""
 
     def __init__(self, root: Path):
         self.root = root.resolve()
 
-    def locate(self, name: str) -> Path:
+    def locate(self, name: str, engine_job_id: str | None = None) -> Path:
         """The folder for a path or `file:` URI of the engine, with symbolic links resolved.
 
-        Raises PermanentError when it is not a state below this folder.
+        Raises PermanentError when it is not a state below this folder, nor a checkpoint of the job
+        `engine_job_id` in a folder of its own.
         """
         candidate = self.root / _path_of(name)
         path = candidate.resolve()
         if not path.exists():
             path = (self.root / unquote(_path_of(name))).resolve()
+        if engine_job_id is not None and _is_checkpoint(path, engine_job_id):
+            return path
         parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
         if len(parts) < 2 or parts[0] not in _STATE_FOLDERS or "\0" in name:
             raise PermanentError(
@@ -67,21 +74,25 @@ class StateFolder:
             )
         return path
 
-    def state(self, name: str) -> State:
-        """The complete state at a path. Raises StateMissingError."""
-        folder = self.locate(name)
+    def state(self, name: str, engine_job_id: str | None = None) -> State:
+        """The complete state at a path, see `locate`. Raises StateMissingError."""
+        folder = self.locate(name, engine_job_id)
         state = _read_state(folder, is_savepoint=not folder.name.startswith("chk-"))
         if state is None:
             raise StateMissingError(f"cannot find a complete state at {name}")
         return state
 
-    def states(self, engine_job_id: str) -> list[State]:
-        """Every complete state of one incarnation, newest first."""
+    def states(self, engine_job_id: str, own: str | None = None) -> list[State]:
+        """Every complete state of one incarnation, newest first; also in the folder `own` (a path
+        or URI) of its checkpoints. Raises PermanentError if that cannot be listed."""
         states = []
-        for folder in _folders(self.root / "checkpoints" / engine_job_id):
+        checkpoints = _folders(self.root / "checkpoints" / engine_job_id)
+        if own is not None:
+            checkpoints += _list_own(own, engine_job_id)
+        for folder in checkpoints:
             states.append(_read_state(folder, is_savepoint=False))
-        for own in self._savepoint_folders(engine_job_id):
-            for folder in (own, *_folders(own)):
+        for savepoints in self._savepoint_folders(engine_job_id):
+            for folder in (savepoints, *_folders(savepoints)):
                 states.append(_read_state(folder, is_savepoint=True))
         complete = [state for state in states if state is not None]
         return sorted(complete, key=lambda s: (s.checkpoint_id, s.at_ms), reverse=True)
@@ -161,6 +172,26 @@ def _folders(folder: Path) -> list[Path]:
         return sorted(f for f in folder.iterdir() if f.is_dir() and not f.is_symlink())
     except OSError:
         return []
+
+
+def _list_own(uri: str, engine_job_id: str) -> list[Path]:
+    """The checkpoints in a job's own folder. Raises PermanentError unless it can be listed: an
+    empty list would mean that there is none."""
+    folder = Path(_path_of(uri)).resolve()
+    if not folder.exists():
+        folder = Path(unquote(_path_of(uri))).resolve()
+    try:
+        if ":" in uri.removeprefix("file:").partition("/")[0] or folder.name != engine_job_id:
+            raise ValueError("it is no folder on this machine's disk that bears the job's id")
+        inner = [each.resolve() for each in folder.iterdir()]
+    except (OSError, ValueError) as error:
+        raise PermanentError(f"cannot list the checkpoints in {uri}: {error}") from error
+    return sorted(each for each in inner if _is_checkpoint(each, engine_job_id))
+
+
+def _is_checkpoint(path: Path, engine_job_id: str) -> bool:
+    """Whether a resolved path is the folder of one of a job's checkpoints."""
+    return path.parent.name == engine_job_id and re.fullmatch(r"chk-\d+", path.name) is not None
 
 
 def _path_of(name: str) -> str:

@@ -75,9 +75,8 @@ class Work:
         engine_job_id = command["engine_job_id"]
         if not engine_job_id.isalnum():
             raise PermanentError(f"cannot list {engine_job_id!r}: it is not an engine job id")
-        return {
-            "states": [_state_to_json(state) for state in self._folder.states(engine_job_id)[:5]]
-        }
+        states = self._folder.states(engine_job_id, command.get("folder"))
+        return {"states": [_state_to_json(state) for state in states[:5]]}
 
     def _drop(self, command: Mapping[str, Any], _: Report, __: threading.Event) -> Json:
         self._folder.drop(command["path"])
@@ -135,7 +134,7 @@ class Work:
     def _send(
         self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
     ) -> Json:
-        state = self._folder.state(command["path"])
+        state = self._folder.state(command["path"], command.get("engine_job_id"))
         stream = Stream(files_of(state))
         last_report = [0.0]
 

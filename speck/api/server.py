@@ -30,6 +30,7 @@ from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 from speck import failpoints
 from speck.api.app import create_app
 from speck.api.context import EXTENSION, Context
+from speck.api.memory import IdleMemory, limit_idle_memory
 from speck.api.tls import check_settings
 from speck.api.unavailable_app import UnavailableApp
 from speck.api.worker import ConnectionWorker
@@ -50,11 +51,7 @@ IN_FLIGHT_S = 5.0
 STOP_S = 60.0
 """How long the worker may take to stop before it is killed. A running operation may take 30 s."""
 
-ARENAS = 2
-"""Heaps that the threads share: one thread at a time holds the interpreter anyway."""
-
 _PR_SET_PDEATHSIG = 1
-_M_ARENA_MAX = -8
 
 _log = logging.getLogger("speck.api.server")
 
@@ -207,6 +204,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         service.autopilots.start()
         service.sampler.start()
         service.collector.start()
+        IdleMemory(SystemClock()).start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 
@@ -239,15 +237,6 @@ def _prepare_worker(server: Any, worker: Any) -> None:
     if os.getppid() != worker.ppid:
         os._exit(1)  # the master ended before prctl took effect
     worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
-
-
-def limit_idle_memory() -> None:
-    """Let this process and those that it forks give memory back that they no longer use. By default
-    glibc keeps eight arenas for each core, one for every few threads: after half a minute of
-    exports by eight clients they held 60 MB that nothing used, and 100 MB with the pools of pyarrow
-    (`speck.metrics.dataset`)."""
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def end_with_parent(number: signal.Signals) -> None:

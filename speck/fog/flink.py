@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from speck.clock import SystemClock, rfc3339
 from speck.errors import PermanentError
 from speck.fog import flink_conf
 from speck.fog.paths import edge_jar, flink_folder
@@ -133,6 +134,7 @@ def start(
         while True:
             for command in commands:
                 if command.what not in processes:
+                    _mark_start(command)
                     processes[command.what] = started[command.what] = launch(command)
             earlier = {what: p for what, p in processes.items() if what not in started}
             _wait_ready(engine, commands, settings.slots, timeout_s, started, earlier)
@@ -177,6 +179,14 @@ def flink_jars(flink: Path) -> list[Path]:
     """The jars that a job without SQL needs: flink-dist and log4j."""
     lib = flink / "lib"
     return [*sorted(lib.glob("flink-dist*.jar")), *sorted(lib.glob("log4j-*.jar"))]
+
+
+def _mark_start(command: Command) -> None:
+    """Write when a process was started, behind the last words of the former one: that is how the
+    binder tells how it ended (`binders.flink.ends`)."""
+    command.log.parent.mkdir(parents=True, exist_ok=True)
+    with command.log.open("a") as log:
+        log.write(f"speck: {command.what} started {rfc3339(SystemClock().now())}\n")
 
 
 def _wait_ready(

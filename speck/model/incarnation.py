@@ -100,6 +100,9 @@ class Incarnation:
     until a checkpoint completes. `carried` is a copy of its state at a site that cannot read
     the original. `left` are the states that it and earlier incarnations were started from.
 
+    `checkpoints` is the folder in which it writes its checkpoints if that is not the site's, since
+    its `main` has set one; as the engine reports it.
+
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.plan.CatchUp`). `switched`: it has not been started yet, but what waits for it is
     for its own links, not for those of its base (see `speck.model.plan.Switch`).
@@ -119,6 +122,7 @@ class Incarnation:
     stale: tuple[StaleSink, ...] = ()
     ends_early: bool = False
     switched: bool = False
+    checkpoints: str | None = None
 
     @property
     def accepted(self) -> bool:

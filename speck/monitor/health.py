@@ -109,13 +109,14 @@ class Watched:
 class Progress:
     """The progress of a running job. `completed` is the id of its newest checkpoint; `taken` counts
     the messages that it has acknowledged, `sent` those that its producers sent, `lag` those sent
-    but not taken. None: unknown."""
+    but not taken. `folder` is that of its checkpoints. None: unknown."""
 
     interval_s: float | None
     completed: int | None = None
     taken: int | None = None
     sent: int | None = None
     lag: int | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

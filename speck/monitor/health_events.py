@@ -13,6 +13,7 @@ from speck.model.observation import EngineView
 from speck.monitor.health import Decision, Health, JobMemory, Key, Memory, Watched
 from speck.monitor.health_board import JobHealth
 from speck.sites.connections import Connections
+from speck.sites.engine_ends import EngineEnds
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -111,6 +112,7 @@ class HealthEvents:
     def report_jobs(self, jobs: list[Watched], before: Memory, decision: Decision) -> None:
         """Write an event for each job whose health has changed."""
         batches: list[Batch] = []
+        ends = EngineEnds(self._connections)
         for job in jobs:
             new, old = decision.memory.jobs.get(job.key), before.jobs.get(job.key)
             if new is None or job.busy or (new is old and job.key not in self._causes):
@@ -123,11 +125,13 @@ class HealthEvents:
             if same and old is not None and old.health is new.health:
                 batches += waits
                 if self._is_cause_due(job, new):
-                    self._note_cause(job)
+                    self._note_cause(job, ends)
                 continue
             went_back = same and new.health is Health.STARTING  # its engine restarts it
-            if went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
-                self._note_cause(job)
+            if new.health is Health.LOST:
+                self._note_end(job, ends)
+            elif went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
+                self._note_cause(job, ends)
             is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
             left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
             message = self._describe_health(job, new, left_s)
@@ -173,6 +177,7 @@ class HealthEvents:
         match new.health:
             case Health.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
+                message += because
             case Health.FAILED:
                 message = f"{name} has failed at {job.site}{because}"
             case Health.ENDED:
@@ -191,7 +196,12 @@ class HealthEvents:
             return f"{message}; repaired {new.repairs} times so far, next repair in {left_s:.0f} s"
         return message
 
-    def _note_cause(self, job: Watched) -> None:
+    def _note_end(self, job: Watched, ends: EngineEnds) -> None:
+        """Why the engine has forgotten a job: how its process ended."""
+        if (reason := ends.explain(job.site)) is not None:
+            self._causes[job.key] = _Cause(job.engine_job_id, 1, reason)
+
+    def _note_cause(self, job: Watched, ends: EngineEnds) -> None:
         self._asked_at[job.key] = self._clock.monotonic()
         try:
             failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
@@ -200,6 +210,8 @@ class HealthEvents:
             return
         if failures:
             reason = failures[0].reason or failures[0].name
+            if failures[0].passing and (end := ends.explain(job.site, failures[0].at_ms)):
+                reason = f"{reason}; {end}"
             self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason)
 
     def _is_cause_due(self, job: Watched, new: JobMemory) -> bool:

@@ -101,7 +101,11 @@ class ProgressPolls:
     ) -> Progress:
         view = views.get(job.source_site)
         if view is None:
-            return Progress(checkpointing.interval_s, checkpointing.completed_id)
+            return Progress(
+                checkpointing.interval_s,
+                checkpointing.completed_id,
+                folder=checkpointing.folder,
+            )
         reader = source_client_id(self._records.installation, job.job_name, job.source)
         reporting = view.sinks_of(job.source.topic, sinks)
         taken = view.taken.get(reader)
@@ -111,6 +115,7 @@ class ProgressPolls:
             taken.messages if taken else None,
             sum(view.sent[sink].number for sink in reporting) if reporting else None,
             view.lag(reader, reporting),
+            checkpointing.folder,
         )
 
     def _select_new(self, kind: str, polls: Mapping[str, Poll[T]]) -> dict[str, Poll[T]]:

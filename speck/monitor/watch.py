@@ -6,11 +6,12 @@ their own (`speck.sites.poll_cache`): a slow or unreachable site delays no other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.model.observation import BrokerView, EngineView
+from speck.monitor.checkpoint_folders import CheckpointFolders
 from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
 from speck.monitor.health_board import HealthBoard, Losses
@@ -52,8 +53,10 @@ class Watch:
         repairer: Repairer,
         every_s: float,
         measured: Measured = lambda _: None,
+        state_folder: Callable[[str], str | None] = lambda _: None,
     ):
-        """`measured`: returns what engines reported last of an incarnation's connector."""
+        """`measured`: returns what engines reported last of an incarnation's connector.
+        `state_folder`: the URI below which a site's engine keeps state, if it is known."""
         self._records = records
         self._changes = changes
         self._polls = polls
@@ -71,6 +74,7 @@ class Watch:
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
         self._finished = FinishedJobs(records, connections, changes)
         self._moved_brokers = MovedBrokers(records)
+        self._folders = CheckpointFolders(records, changes, state_folder)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
         caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
@@ -132,6 +136,7 @@ class Watch:
         if self._records.restored is not None:  # nothing is done until its state is adopted
             self._publish(now)
             return decision.due
+        self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
         self.sessions.poll(now, numbers)
         self.links.poll(now, numbers)
         self._publish(now)

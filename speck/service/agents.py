@@ -153,13 +153,17 @@ class Agents:
         uris = [sites[name].state_uri if name in sites else None for name in (one, other)]
         return uris[0] is not None and uris[0] == uris[1]
 
-    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest checkpoint, by listing the folder. Raises UnreachableError; PermanentError
-        without an agent, or with one whose folder is not the engine's: it would find none."""
+    def newest(
+        self, site: str, engine_job_id: str, folder: str | None = None
+    ) -> CheckpointInfo | None:
+        """The newest checkpoint, by listing the folder, and the job's own `folder`. Raises
+        UnreachableError; PermanentError without an agent, or with one whose folder is not the
+        engine's: it would find none."""
         lister = self._lister(site)
         self._refuse_silent(lister)
         self._refuse_elsewhere(site, lister)
-        answer = self._ask(lister, "list", {"engine_job_id": engine_job_id})
+        body = {"engine_job_id": engine_job_id, **({"folder": folder} if folder else {})}
+        answer = self._ask(lister, "list", body)
         try:
             states = answer["states"]
             return _checkpoint(states[0]) if states else None
@@ -264,6 +268,7 @@ class Agents:
         body = {
             "transfer": carriage.transfer.id,
             "path": carriage.transfer.path,
+            "engine_job_id": carriage.transfer.engine_job_id,
             "secret": carriage.secret,
             "to": listen,
         }

@@ -243,6 +243,7 @@ class Service:
             self.compositions,
             self.config.watch_s,
             self.sampler.latest.link,
+            self.keeper.folder,
         )
         return recovery
 

@@ -31,7 +31,8 @@ import org.apache.flink.util.Collector;
  * With a value: {@code --hold-main} (a file: main waits as long as it exists), {@code --job-name}, {@code --records} (then it
  * finishes), {@code --count-uid}, {@code --parallelism}, {@code --checkpoints} (a folder),
  * {@code --hold-snapshot} (a file: snapshots last as long as it exists), {@code --hold-open} (a
- * file: operators open when it is gone).
+ * file: operators open when it is gone), {@code --fill} (an operator fills the {@code heap}, the
+ * {@code metaspace} or the {@code direct} memory).
  */
 public final class TrialJob {
     private TrialJob() {}
@@ -119,6 +120,27 @@ public final class TrialJob {
         return number;
     }
 
+    private static void fill(String what) throws Exception {
+        List<Object> held = new ArrayList<>();
+        while (!what.isEmpty()) {
+            switch (what) {
+                case "heap" -> held.add(new byte[1 << 20]);
+                case "direct" -> held.add(java.nio.ByteBuffer.allocateDirect(1 << 20));
+                default -> held.add(new Copy().define());
+            }
+        }
+    }
+
+    /** Defines the job's own class again and again. */
+    private static final class Copy extends ClassLoader {
+        Class<?> define() throws java.io.IOException {
+            try (var in = TrialJob.class.getResourceAsStream("TrialJob.class")) {
+                byte[] bytes = in.readAllBytes();
+                return defineClass("TrialJob", bytes, 0, bytes.length);
+            }
+        }
+    }
+
     /** Counts by key; fails, or waits at snapshots, when told to. */
     private static final class Count extends KeyedProcessFunction<Long, Long, Long>
             implements CheckpointedFunction {
@@ -129,6 +151,7 @@ public final class TrialJob {
         private final boolean failOpen;
         private final String holdSnapshot;
         private final String holdOpen;
+        private final String fill;
         private transient ValueState<Long> count;
         private transient long opened;
 
@@ -140,6 +163,7 @@ public final class TrialJob {
             failOpen = args.contains("--fail-open");
             holdSnapshot = value(args, "--hold-snapshot", "");
             holdOpen = value(args, "--hold-open", "");
+            fill = value(args, "--fill", "");
         }
 
         @Override
@@ -148,6 +172,7 @@ public final class TrialJob {
             if (failOpen) {
                 throw new NoClassDefFoundError("lib/Gone");
             }
+            fill(fill);
             opened = System.nanoTime();
             count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Long.class));
         }

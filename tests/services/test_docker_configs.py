@@ -330,6 +330,10 @@ def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
         assert config["rest.bind-address"] == HOST
         engine.wait_for("its line", lambda: "speck-runtime ready" in engine.log.read_text())
         assert (site.root / "var/lib/speck/log/edge.log").stat().st_size > 0
+        assert "edge.out" in [file["name"] for file in get(port, "/jobmanager/logs")["logs"]]
+        output = (site.root / "var/lib/speck/log/edge.out").read_text()
+        assert re.match(r"speck: edge started \S+Z\n", output)
+        assert "speck-runtime ready " in output
         assert engine.stop() == 0
     finally:
         engine.end()

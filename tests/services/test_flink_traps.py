@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from binders.flink.engine import FlinkEngine
+from speck.agent.folder import StateFolder
 from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
 from speck.errors import (
     DuplicateJobError,
@@ -23,6 +24,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.fog.flink import Runtime
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of
 from tests.waiting import wait_for
@@ -481,13 +483,46 @@ def test_after_kill_9_jobs_are_unknown_jars_are_there_and_state_is_good(
         site = Site(server, trial_jar)
         job = site.run()
         wait_for(lambda: site.engine.newest_state(job), "a checkpoint")
+        assert site.engine.last_end() is None
         server.restart("engine")
         assert site.engine.status(job) is None
+        end = site.engine.last_end()
+        assert end is not None
+        assert "it was stopped, or killed (by the kernel if memory ran out" in end.reason
         state = server.state_dir / "checkpoints" / job / f"chk-{site.newest_folder(job)}"
         new = site.run(savepoint=f"file://{state}")
         assert len(site.jar_ids()) == 1
         restored = server.get(f"/jobs/{new}/checkpoints").json()["latest"]["restored"]
         assert restored["external_path"] == f"file:{state}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "what", "expected"),
+    [
+        ("single", "heap", "OutOfMemoryError: Java heap space (a job holds too much"),
+        ("single", "metaspace", "OutOfMemoryError: Metaspace (use thin jars"),
+        ("cluster", "metaspace", "the taskmanager was restarted: its JVM ran out of memory"),
+    ],
+)
+def test_an_engine_that_ran_out_of_memory_says_of_which(
+    kind: Runtime, what: str, expected: str, tmp_path: Path, trial_jar: Path
+) -> None:
+    with flink_cluster(tmp_path, slots=2, kind=kind) as server:
+        site = Site(server, trial_jar)
+        role = "engine" if kind == "single" else "taskmanager"
+        site.start("--fill", what)
+        wait_for(lambda: not server.processes[role].running, "its end", 120.0)
+        server.restart(role)
+        wait_for(lambda: expected in str(site.engine.last_end()), "the reason")
+
+
+@pytest.mark.long
+def test_a_job_that_fills_the_direct_memory_fails_with_that_reason(site: Site) -> None:
+    job = site.start("--fill", "direct")
+    failures = wait_for(lambda: site.engine.exceptions(job), "its failure", 120.0)
+    assert "OutOfMemoryError: " in failures[0].reason
+    assert "direct" in failures[0].reason.lower()
 
 
 @pytest.mark.long
@@ -592,3 +627,34 @@ def test_what_main_decides_is_found_out(site: Site) -> None:
     """A main that catches what ends its trial, or sets its parallelism."""
     assert not site.engine.try_main(site.submission("--catch")).has_built
     assert site.engine.try_main(site.submission("--parallelism", "40")).parallelism == 40
+
+
+def test_a_second_pipeline_of_main_is_reported_and_does_not_run(site: Site) -> None:
+    desired = site.submission("--second")
+    assert site.engine.try_main(desired).has_built  # a trial ends main at its first execute()
+    failure = site.engine.submit(desired)
+    assert failure is not None
+    assert "Cannot have more than 1 streaming jobs" in failure
+    site.becomes(desired.engine_job_id, RunState.RUNNING)
+    (job,) = (job for job in site.engine.view().jobs.values() if not job.state.terminal)
+    assert job.engine_job_id == desired.engine_job_id
+
+
+def test_a_job_s_own_checkpoint_folder_is_reported_and_listed(site: Site, tmp_path: Path) -> None:
+    job = site.run("--checkpoints", f"file://{tmp_path}/own")
+
+    def folder() -> str | None:
+        checkpointing = site.engine.checkpointing(job)
+        return checkpointing.folder if checkpointing is not None else None
+
+    own = wait_for(folder, "a checkpoint")
+    assert own == f"file:{tmp_path}/own/{job}"
+    site.engine.cancel(job)
+    site.becomes(job, RunState.CANCELED)
+    newest = site.engine.newest_state(job)
+    assert newest is not None
+    states = StateFolder(site.server.state_dir).states(job, own)
+    assert f"file:{states[0].folder}" == newest.path
+    new = site.run("--checkpoints", f"file://{tmp_path}/own", savepoint=newest.path)
+    restored = site.server.get(f"/jobs/{new}/checkpoints").json()["latest"]["restored"]
+    assert restored["external_path"] == newest.path

@@ -6,6 +6,7 @@ tests/services/test_docker_configs.py runs the same scripts and configs for real
 import configparser
 import json
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from binders.flink.ends import find_last_end
 from speck.cli.commands.agent import agent
 from speck.config import Config
 from speck.spec.schema import site_from_data
@@ -260,6 +262,19 @@ def test_the_units_start_what_the_images_start() -> None:
     assert broker["Service"]["User"] == "mosquitto"
     for command in ("engine.sh", "broker.sh"):
         assert (DOCKER / "bin" / command).stat().st_mode & stat.S_IXUSR
+
+
+def test_the_unit_notes_how_the_engine_ended(tmp_path: Path) -> None:
+    command = unit(DOCKER / "systemd" / "speck-edge.service")["Service"]["ExecStopPost"]
+    assert command.startswith("-/bin/sh -c ")
+    (tmp_path / "log").mkdir()
+    words = command.removeprefix("-").replace("$$", "$").replace("/var/lib/speck", str(tmp_path))
+    result = {"SERVICE_RESULT": "oom-kill", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
+    subprocess.run(shlex.split(words), env=result, check=True)
+    text = (tmp_path / "log" / "edge.out").read_text() + "speck: edge started 2026-11-26T10:00Z\n"
+    end = find_last_end(text)
+    assert end is not None
+    assert "ended (oom-kill, killed KILL): it was killed, by the kernel" in end.reason
 
 
 def _agents_options() -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from speck.errors import PermanentError, SpeckError
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
+from speck.sites.engine_ends import EngineEnds
 
 
 @dataclass(slots=True)
@@ -202,11 +203,15 @@ def note_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
 
 def explain_end(context: Context, operation: Start, state: RunState | None) -> str:
     """Why an incarnation does not run, though its engine accepted it."""
+    ends = EngineEnds(context.connections)
     if state is None:
-        return f"{operation.site} does not know it any more"
+        end = ends.explain(operation.site)
+        return f"{operation.site} does not know it any more" + (f": {end}" if end else "")
     failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)
     if failures:
-        return f"it is {state}: {failures[0].reason or failures[0].name}"
+        end = ends.explain(operation.site, failures[0].at_ms) if failures[0].passing else None
+        reason = failures[0].reason or failures[0].name
+        return f"it is {state}: {reason}" + (f"; {end}" if end else "")
     return f"it is {state}; see the engine's log at {operation.site}"
 
 

@@ -56,7 +56,9 @@ def _fence(context: Context, newest: Incarnation) -> None:
     is fenced: afterwards the engine knows the id, and reports no checkpoints for it.
     """
     site = newest.job.site
-    state = context.keeper.newest(site, newest.engine_job_id) if newest.accepted else None
+    state = None
+    if newest.accepted:
+        state = context.keeper.newest(site, newest.engine_job_id, newest.checkpoints)
     incarnation = replace(newest, savepoint=state.path) if state else newest
     if state is not None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))

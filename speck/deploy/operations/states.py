@@ -48,10 +48,14 @@ def _find_in_folders(
     context: Context, incarnation: Incarnation, refusal: EngineRefusedError | None
 ) -> tuple[Incarnation | None, str | None]:
     """Find the newest state of an incarnation that the engine does not know (any more)."""
-    name, site = incarnation.job.job_name, incarnation.job.site
+    name, site, own = incarnation.job.job_name, incarnation.job.site, incarnation.checkpoints
     cannot = f"cannot start {name} from its newest state:"
     try:
-        state = context.keeper.newest(site, incarnation.engine_job_id)
+        state = context.keeper.newest(site, incarnation.engine_job_id, own)
+        if state is None and own is not None:
+            raise PermanentError(
+                f"its main has set {own} for its checkpoints, and none is found there now"
+            )
     except PermanentError as error:
         if refusal is None:
             raise PermanentError(
@@ -74,7 +78,8 @@ def _find_in_folders(
         raise PermanentError(
             f"{cannot} {site} does not know its attempt {incarnation.attempt} any more, and no"
             f" checkpoint of it lies there though it ran: its state is gone, unless its main sets"
-            f" a checkpoint folder of its own; {STATELESS}"
+            " a checkpoint folder of its own, and the engine ended before it reported that;"
+            f" {STATELESS}"
         ) from refusal
     return incarnation, None
 

@@ -111,3 +111,40 @@ def test_what_is_dropped_is_gone_and_may_be_dropped_again(folder: StateFolder) -
     assert not state.exists()
     folder.drop(f"file://{state}")
     assert folder.root.exists()
+
+
+def test_checkpoints_in_a_job_s_own_folder_are_listed_and_sent(
+    folder: StateFolder, tmp_path: Path
+) -> None:
+    write_state(folder.root / "checkpoints" / JOB / "chk-2", 2)
+    own = tmp_path / "my own" / JOB
+    newest = write_state(own / "chk-5", 5)
+    write_state(own / "other", 9)
+    for uri in (f"file:{own}", f"file://{own}", str(own), f"file:{str(own).replace(' ', '%20')}"):
+        assert folder.states(JOB, uri)[0].folder == newest
+    assert len(folder.states(JOB, str(own))) == 2
+    assert folder.state(f"file:{newest}", JOB).checkpoint_id == 5
+    with pytest.raises(PermanentError, match="not a state below"):
+        folder.drop(f"file:{newest}")
+
+
+@pytest.mark.parametrize("own", ["{tmp}/away/{job}", "{tmp}/shared", "s3://b/{job}", "{tmp}/{job}"])
+def test_a_folder_that_cannot_be_listed_is_not_empty(
+    own: str, folder: StateFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / JOB).write_text("a file")
+    with pytest.raises(PermanentError, match=r"^cannot list the checkpoints in "):
+        folder.states(JOB, own.format(tmp=tmp_path, job=JOB))
+
+
+@pytest.mark.parametrize("name", ["{own}/chk-5/../../secret", "{own}/link", "{own}/chk-x", "{own}"])
+def test_nothing_else_of_such_a_folder_is_read(
+    name: str, folder: StateFolder, tmp_path: Path
+) -> None:
+    own = tmp_path / JOB
+    write_state(own / "chk-5", 5)
+    write_state(own / "chk-x", 5)
+    (own / "link").symlink_to(write_state(tmp_path / "secret", 6))
+    with pytest.raises(PermanentError, match=r"^cannot use "):
+        folder.state(name.format(own=own), JOB)

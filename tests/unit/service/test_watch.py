@@ -10,8 +10,9 @@ import pytest
 
 from binders.memory import World
 from binders.memory.slots import MemoryJob
+from speck.binding import EngineEnd, JobException
 from speck.clock import SystemClock
-from speck.errors import UnreachableError
+from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
 from speck.model.measurement import LinkMeasure
@@ -38,6 +39,9 @@ class Time(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + self.passed
+
+    def now_ms(self) -> int:
+        return int(self.now().timestamp() * 1000)
 
 
 @dataclass
@@ -121,6 +125,59 @@ def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched)
     assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
     assert watched.job("A")["state"] == "failed"
     assert watched.job("A")["error"] == "no such sensor"
+
+
+METASPACE = "the engine was restarted: its JVM ran out of memory: OutOfMemoryError: Metaspace"
+
+
+def test_a_job_that_its_engine_has_lost_says_how_that_ended(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B"))
+    engine("edge-a").forget_jobs()
+    engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
+
+    watched.look()
+
+    lost = "is lost: the engine of edge-a answers and does not know it"
+    wanted = [f"{name} {lost}: {METASPACE}" for name in ("A", "B")]
+    assert watched.events("job") == wanted
+    assert watched.job("A")["state"] == "lost"
+    assert watched.job("A")["error"] == METASPACE
+    assert engine("edge-a").count("last_end") == 1
+
+
+def test_a_job_that_lost_its_worker_says_how_that_ended(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    failure = JobException(
+        watched.time.now_ms(), "Lost", "", reason="Lost: the worker has gone", passing=True
+    )
+    running = engine("edge-a").running()[0]
+    running.state = RunState.RESTARTING
+    running.exceptions.insert(0, failure)
+    before = EngineEnd(failure.at_ms - 1_000_000, "an older end")
+    for end, expected in (
+        (before, failure.reason),
+        (EngineEnd(failure.at_ms - 2000, METASPACE), f"{failure.reason}; {METASPACE}"),
+    ):
+        engine("edge-a").last_end = end
+        watched.look(20.0)
+        assert watched.job("A")["error"] == expected
+
+
+def test_a_failure_of_the_job_s_own_is_not_blamed_on_its_worker(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
+    engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
+    watched.look()
+    assert watched.job("A")["error"] == "no such sensor"
+
+
+def test_an_engine_that_does_not_say_how_it_ended_is_lost_all_the_same(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    engine("edge-a").forget_jobs()
+    engine("edge-a").refuse("last_end", 1, EngineRefusedError("cannot read it"))
+    watched.look()
+    lost = "A is lost: the engine of edge-a answers and does not know it"
+    assert watched.events("job") == [lost]
 
 
 def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -> None:

@@ -15,7 +15,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine
+from tests.service_helpers import DONE, broker, composition, engine, look_anew
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
@@ -192,6 +192,64 @@ def test_a_job_whose_state_is_gone_is_never_started_without(service: Service) ->
     change = apply(service, at("edge-a"), state="failed")
     assert "its state is gone, unless its main sets a checkpoint folder" in change["error"]
     assert not engine("edge-a").running()
+
+
+OWN = ["--checkpoints", "memory:/own"]
+
+
+def look(service: Service) -> None:
+    """Let the watch ask the engines for checkpoints."""
+    look_anew(service)
+    service.watch.poll()
+
+
+def test_checkpoints_in_a_folder_of_the_job_s_own_are_found_at_a_restarted_engine(
+    service: Service,
+) -> None:
+    apply(service, at("edge-a", args=OWN))
+    feed(b"1", b"2")
+    look(service)
+    feed(b"3")  # newer than what was reported last
+    engine("edge-a").forget_jobs()
+    apply(service, at("edge-a", args=OWN))
+    assert running()["edge-a"].ledger.messages == 3
+
+
+def test_a_restored_job_with_a_folder_of_its_own_does_not_go_back_to_what_it_began_with(
+    service: Service,
+) -> None:
+    apply(service, at("edge-a", args=OWN))
+    feed(b"1", b"2")
+    apply(service, at("cloud", args=OWN))
+    feed(b"3")
+    look(service)
+    engine("cloud").forget_jobs()
+    apply(service, at("cloud", args=OWN))
+    assert running()["cloud"].ledger.messages == 3
+
+
+def test_state_that_is_gone_from_a_folder_of_the_job_s_own_is_named(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    apply(service, at("cloud", args=OWN))
+    feed(b"2")
+    look(service)
+    job_id = running()["cloud"].id
+    engine("cloud").forget_jobs()
+    saved = World.current().saved
+    for path in [path for path in saved if path.startswith("memory:/own")]:
+        del saved[path]
+    change = apply(service, at("cloud", args=OWN), state="failed")
+    assert f"its main has set memory:/own/{job_id} for its checkpoints, and none" in change["error"]
+    assert not engine("cloud").running()
+
+
+def test_a_job_in_the_site_s_folder_is_not_written_again(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    before = deployed(service)
+    look(service)
+    assert deployed(service) is before
 
 
 def test_a_silent_agent_blocks_a_start(service: Service, keeper: MemoryKeeper) -> None:

@@ -1,0 +1,85 @@
+"""How an engine ended is read from what its JVM wrote at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from binders.flink.ends import explain, find_last_end, list_outputs
+
+FIRST = "speck: engine started 2026-11-26T10:00:00Z\nspeck-runtime ready http://127.0.0.1:1\n"
+SECOND = "speck: engine started 2026-11-26T11:00:00.5Z\nspeck-runtime ready http://127.0.0.1:1\n"
+METASPACE = "Terminating due to java.lang.OutOfMemoryError: Metaspace\n"
+
+
+def reason(words: str) -> str:
+    end = find_last_end(FIRST + words + SECOND)
+    assert end is not None
+    assert end.at_ms == 1795690800500
+    return end.reason.removeprefix("the engine was restarted: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (METASPACE, "ran out of memory: OutOfMemoryError: Metaspace (use thin jars, or"),
+        (
+            "Terminating due to java.lang.OutOfMemoryError: Java heap space\n",
+            "OutOfMemoryError: Java heap space (a job holds too much: give the engine more heap",
+        ),
+        (
+            'Exception in thread "netty" java.lang.OutOfMemoryError: Cannot reserve 65536 bytes of'
+            " direct buffer memory (allocated: 1, limit: 2)\n",
+            "(give it more: taskmanager.memory.task.off-heap.size",
+        ),
+        (
+            "Terminating due to java.lang.OutOfMemoryError: unable to create native thread\n",
+            "(jobs leave threads behind",
+        ),
+        ("Terminating due to java.lang.OutOfMemoryError: Requested array size\n", "Requested"),
+        ("java.lang.OutOfMemoryError\n", "its JVM ran out of memory: OutOfMemoryError"),
+        (
+            "# There is insufficient memory for the Java Runtime Environment to continue.\n",
+            "the machine had no memory left",
+        ),
+        (
+            "# A fatal error has been detected by the Java Runtime Environment:\n#\n"
+            "#  SIGSEGV (0xb) at pc=0x00007f, pid=1, tid=2\n",
+            "its JVM crashed: SIGSEGV (0xb) at pc",
+        ),
+        ("speck: edge ended: oom-kill, KILL\n", "(oom-kill, KILL): it was killed, by the kernel"),
+        ("speck: edge ended: exit code 137\n", "(exit code 137): it was killed"),
+        ("speck: edge ended: success, 0\n", "its process ended (success, 0)"),
+        ("speck-runtime: cannot go on: no slots are left; see log\n", "no slots are left"),
+        ("", "without a word: it was stopped, or killed (by the kernel"),
+    ],
+)
+def test_last_words(words: str, expected: str) -> None:
+    assert expected in reason(words)
+
+
+def test_only_the_last_end_counts() -> None:
+    assert "without a word" in str(find_last_end(FIRST + METASPACE + SECOND + SECOND))
+
+
+def test_a_first_start_has_no_end_before_it() -> None:
+    assert find_last_end(FIRST) is None
+    assert find_last_end("speck-runtime ready x\n") is None
+    assert find_last_end("") is None
+    assert find_last_end(FIRST + "speck: engine started soon\n") is None
+
+
+def test_a_file_that_was_cut_still_tells_its_last_end() -> None:
+    assert "Metaspace" in str(find_last_end(METASPACE + SECOND))
+
+
+def test_words_are_short_and_plain() -> None:
+    words = explain("java.lang.OutOfMemoryError: \x1b[2J" + "x" * 10_000)
+    assert "\x1b" not in words
+    assert len(words) < 300
+
+
+def test_few_and_small_files_are_read() -> None:
+    sizes = {"engine.out": 300, "engine.log": 300, "large.out": 10**9, "empty.out": 0}
+    logs = [{"name": name, "size": size, "mtime": 1} for name, size in sizes.items()]
+    assert list_outputs(logs) == ["engine.out"]
+    assert len(list_outputs([{"name": f"{n}.out", "size": 1} for n in range(1000)])) == 4
