@@ -292,7 +292,9 @@ class Agent:
         call finds that outlives the stop is no news."""
         if message != self._last_message and not self._stopping.is_set():
             self._last_message = message
-            print(time.strftime("%H:%M:%S"), message, file=sys.stderr, flush=True)
+            # it holds words of the service and of other agents
+            plain = message if message.isprintable() else ascii(message)[1:-1]
+            print(time.strftime("%H:%M:%S"), plain, file=sys.stderr, flush=True)
 
 
 def _version() -> str | None:

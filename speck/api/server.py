@@ -37,6 +37,7 @@ from speck.api.worker import ConnectionWorker
 from speck.clock import SystemClock
 from speck.config import Config
 from speck.errors import PermanentError, SpeckError, StoreFullError, StoreHeldError, StoreWriteError
+from speck.model.plain_text import PlainFormatter
 from speck.service import Service
 from speck.service.tokens import Tokens
 from speck.store.leveldb import Store
@@ -276,7 +277,7 @@ class _Master(Arbiter):  # type: ignore[misc]
 
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("speck")
     log.handlers[:] = [handler]
     log.setLevel(os.environ.get("SPECK_LOG", "INFO").upper())

@@ -29,7 +29,7 @@ from speck.metrics.dataset.parsing import (
     parse_value,
 )
 from speck.metrics.dataset.schema import ALONE, TASKS
-from speck.model.values import is_name
+from speck.model.values import cut, is_name
 
 GAUGES = {
     "busyTimeMsPerSecond": "busy_ms",
@@ -46,6 +46,8 @@ GAP_S = 60.0
 """There is a gap between two rows at least this far apart, and over three usual intervals."""
 
 _TEXTS = ("site", "composition")
+MOST_IGNORED = 100
+"""The most names of columns that are told not to be imported."""
 
 
 def is_foreign(header: Sequence[str]) -> bool:
@@ -54,8 +56,10 @@ def is_foreign(header: Sequence[str]) -> bool:
 
 
 def list_ignored(header: Sequence[str]) -> list[str]:
-    """The columns that are not imported."""
-    return sorted(set(header) - {*KEY, *GAUGES, *OLD_NAMES, *_TEXTS})
+    """The columns that are not imported; of many, the first ones and how many more."""
+    names = sorted(set(header) - {*KEY, *GAUGES, *OLD_NAMES, *_TEXTS})
+    more = [f"and {len(names) - MOST_IGNORED} more"] if len(names) > MOST_IGNORED else []
+    return [*map(cut, names[:MOST_IGNORED]), *more]
 
 
 @dataclass(frozen=True, slots=True)

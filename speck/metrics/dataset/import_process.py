@@ -29,6 +29,9 @@ MEMORY_BYTES = 256 << 20
 CPU_S = 600
 LIMIT_S = 1800.0
 
+LONGEST_TRACE = 4000
+"""The most bytes of a failed import's last words that are logged."""
+
 _REFUSED, _FAILED, _TOO_LARGE = 3, 4, 5
 """Exit statuses: the file is at fault, or the disk, or it takes too much memory."""
 
@@ -70,7 +73,7 @@ def import_in_process(
         raise TransientError(answer["error"])
     if process.returncode == _TOO_LARGE or process.returncode < 0:  # or killed by the kernel
         raise _make_limit_error(name)
-    text = process.stderr.decode(errors="replace")
+    text = process.stderr[-LONGEST_TRACE:].decode(errors="replace")
     _log.error("the import of %s ended with status %s: %s", name, process.returncode, text)
     raise TransientError(
         f"cannot import {name}: its process ended with status {process.returncode}; nothing was"

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speck.errors import InvalidError, Problem
+from speck.model.values import cut
 
 FORMULA = r"^([=+\-@\t\r\n'])"
 """How a text of a CSV file begins that a spreadsheet would compute or cut, or that an export has
@@ -28,6 +29,7 @@ FORMATS = ("parquet", "csv", "jsonl")
 MOST_FAULTS = 20
 
 _TIME = "an RFC 3339 time with its zone, like 2026-03-01T12:00:00Z, or milliseconds since 1970"
+LONGEST_MESSAGE = 500
 BATCH = 20_000
 """Rows that are held in memory at once."""
 
@@ -51,7 +53,7 @@ class Source:
     def make_error(self, reason: str) -> InvalidError:
         """The error for a file that does not have its format."""
         return InvalidError(
-            f"cannot read {self.name} as {self.format}: {reason};"
+            f"cannot read {self.name} as {self.format}: {reason[:LONGEST_MESSAGE]};"
             " check that the file is complete and has that format"
         )
 
@@ -81,8 +83,9 @@ class Source:
                     yield number, values
 
     def note_fault(self, line: int, column: str, message: str) -> None:
-        """Note a fault. Raises InvalidError if there are too many."""
-        self.problems.append(Problem(column, message, line))
+        """Note a fault; names of columns may have megabytes. Raises InvalidError if there are too
+        many."""
+        self.problems.append(Problem(cut(column), message[:LONGEST_MESSAGE], line))
         if len(self.problems) >= MOST_FAULTS:
             self.check()
 
@@ -120,7 +123,7 @@ class Source:
     def _parse_object(self, line: str, number: int) -> dict[str, Any] | None:
         try:
             parsed = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.note_fault(number, "", f"is not valid JSON: {error}")
             return None
         if not isinstance(parsed, dict):
@@ -227,7 +230,7 @@ def parse_number(raw: Any) -> float:
         if isinstance(raw, bool) or math.isinf(float(raw)):
             raise ValueError
         return float(raw)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError("write a number") from None
 
 
@@ -242,7 +245,7 @@ def parse_bool(raw: Any) -> bool:
 
 def parse_text(raw: Any) -> str:
     """Check a string."""
-    if isinstance(raw, str):
+    if isinstance(raw, str) and _is_unicode(raw):
         return raw
     raise ValueError("write a text")
 
@@ -251,8 +254,18 @@ def parse_list(raw: Any) -> Sequence[str]:
     """Parse a list of strings; in CSV it is JSON."""
     try:
         parsed = json.loads(raw) if isinstance(raw, str) else raw
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
-    if isinstance(parsed, list) and all(isinstance(one, str) for one in parsed):
+    if isinstance(parsed, list) and all(
+        isinstance(one, str) and _is_unicode(one) for one in parsed
+    ):
         return parsed
     raise ValueError('write a list of texts, like ["HASH"]')
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written: JSON may hold halves of surrogate pairs."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

@@ -30,6 +30,7 @@ from speck.binding import (
     poll_engine,
 )
 from speck.errors import SpeckError
+from speck.model.plain_text import PlainFormatter
 from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
 
 LOG = logging.getLogger(__name__)
@@ -143,7 +144,9 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     Poller(socket.socket(fileno=int(sys.argv[1]))).run()
     os._exit(0)  # nobody waits for the polls under way
 

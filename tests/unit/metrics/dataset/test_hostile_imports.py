@@ -150,3 +150,44 @@ def test_an_import_that_takes_too_long_is_ended(
         import_in_process(
             LocalStorage(tmp_path), tmp_path / "rows.parquet", "rows", "parquet", None
         )
+
+
+HEAD = '{"at":"2026-03-01T12:00:00Z","engine_job_id":"a","vertex":"v","subtask":0,"job_name":"j"'
+
+
+@pytest.mark.parametrize(
+    ("more", "column", "message"),
+    [
+        (f',"busy_ms":1{"0" * 400}', "busy_ms", "write a number"),
+        (',"site":"\\ud800"', "site", "write a text"),
+        (',"composition":"\\udfff"', "composition", "write a text"),
+        (f',"site":{"[" * 100_000}', "", "is not valid JSON"),
+        (f',"subtasks":1{"0" * 5000}', "", "is not valid JSON"),
+    ],
+)
+def test_values_that_no_column_can_hold_are_named(
+    more: str, column: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows").write_text(HEAD + "}\n" + HEAD + more + "}\n")
+    with pytest.raises(InvalidError) as error:
+        import_file(LocalStorage(tmp_path / "m"), tmp_path / "rows", "rows", "jsonl", TASKS)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.line) == (column, 2)
+    assert message in problem.message
+
+
+def test_the_names_of_columns_are_shortened_in_an_answer(tmp_path: Path) -> None:
+    keys = [f"{number}{'k' * 1_000_000}" for number in range(20)]
+    (tmp_path / "rows").write_text("".join(f'{HEAD},"{key}":1}}\n' for key in keys))
+    with pytest.raises(InvalidError) as error:
+        import_file(LocalStorage(tmp_path / "m"), tmp_path / "rows", "rows", "jsonl", TASKS)
+    assert len(str(error.value)) + sum(len(str(each)) for each in error.value.problems) < 20_000
+
+
+def test_columns_that_are_ignored_are_counted(tmp_path: Path) -> None:
+    names = [f"c{number:06}" for number in range(10_000)] + ["x" * 100_000]
+    (tmp_path / "rows").write_text(f"job,timestamp,vertex,subtask,{','.join(names)}\n")
+    ignored = import_file(LocalStorage(tmp_path / "m"), tmp_path / "rows", "rows", "csv").ignored
+    assert ignored[0] == "c000000"
+    assert ignored[-1] == "and 9901 more"
+    assert sum(map(len, ignored)) < 2_000
