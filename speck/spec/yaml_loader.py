@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -28,6 +29,9 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
 MAX_NODES = 200_000
 MAX_KEY = 255
+MAX_DIRECTIVES = 20
+"""Lines that begin with %: libyaml compares each %TAG with all before it, and a megabyte of them
+takes some seconds, in which no other thread runs."""
 _MAX_PROBLEMS = 50
 
 
@@ -53,6 +57,7 @@ _USUAL = Limits()
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_DIRECTIVE = re.compile(r"(?:^|[\n\r\x85\u2028\u2029])%")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -125,6 +130,8 @@ def _problem_of(error: Exception, source: str) -> Problem:
 
 
 def _build(source: str, limits: Limits) -> _Builder:
+    if sum(1 for _ in islice(_DIRECTIVE.finditer(source), MAX_DIRECTIVES + 1)) > MAX_DIRECTIVES:
+        raise ValueError(f"more than {MAX_DIRECTIVES} lines begin with %, as directives do")
     builder = _Builder(limits.nodes_in(len(source)))
     try:
         for event in yaml.parse(source, Loader=_Loader):

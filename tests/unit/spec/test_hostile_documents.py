@@ -57,6 +57,8 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     ),
     "values": lambda: "[" + "1," * 190_000 + "1]",
     "short values": lambda: "[" + "a," * 520_000 + "a]",
+    "tag directives": lambda: fill("", lambda i: f"%TAG !{i}! a\n", "---\njobs: []\n"),
+    "directives of other lines": lambda: fill("", lambda i: f"%TAG !{i}! a\r", "---\njobs: []\n"),
     "empty lists": lambda: "jobs: [" + "[]," * 340_000 + "[]]",
     "empty texts": lambda: "jobs: [" + '"",' * 340_000 + '""]',
     "values in a block": lambda: "- a\n" * 260_000,

@@ -286,3 +286,10 @@ def test_a_json_syntax_error_has_its_line() -> None:
 def test_json_refuses_numbers_of_endless_digits() -> None:
     (problem,) = load_refused("[" + "9" * 10_000 + "]", load_json)
     assert problem.message.startswith("not valid JSON: ")
+
+
+def test_directives_are_few_and_percent_signs_are_not() -> None:
+    assert load("%YAML 1.1\n---\na: '% b'\nc: |\n" + " %d\n" * 100).data["c"] == "%d\n" * 100
+    assert load('{"a": "' + "%" * 100 + '"}').data == {"a": "%" * 100}
+    with pytest.raises(InvalidError, match="more than 20 lines begin with %"):
+        load("%A b\n" * 21 + "---\na: b\n")
