@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from binders.flink.failures import may_pass, reason_of
+from binders.flink.numbers import count, unix_ms, whole
 from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
@@ -19,6 +20,11 @@ Json = Mapping[str, Any]
 
 LONGEST_TRACE = 20_000
 """The most characters kept of a failure's stack trace: its reason and the frames around it."""
+
+LONGEST_NAME = 500
+"""The most characters kept of a version and of the names of jobs, tasks and exceptions."""
+
+LONGEST_PATH = 4096
 
 MOST_EXCEPTIONS = 100
 """Flink keeps 16 (`web.exception-history-size`)."""
@@ -57,8 +63,8 @@ def run_state(state: str, running: int, finished: int, total: int) -> RunState:
 def engine_view(overview: Json, jobs: Json) -> EngineView:
     """From `/overview` and `/jobs/overview`."""
     return EngineView(
-        version=str(overview["flink-version"]),
-        slots=Slots(int(overview["slots-total"]), int(overview["slots-available"])),
+        version=str(overview["flink-version"])[:LONGEST_NAME],
+        slots=Slots(count(overview["slots-total"]), count(overview["slots-available"])),
         jobs=engine_jobs(jobs),
     )
 
@@ -71,28 +77,28 @@ def engine_jobs(jobs: Json) -> dict[str, EngineJob]:
 
 def _engine_job(job: Json) -> EngineJob:
     tasks = job["tasks"]
-    running, total = int(tasks["running"]), int(tasks["total"])
-    state = run_state(job["state"], running, int(tasks["finished"]), total)
-    return EngineJob(str(job["jid"]), str(job["name"]), state, running, total)
+    running, total = count(tasks["running"]), count(tasks["total"])
+    state = run_state(job["state"], running, count(tasks["finished"]), total)
+    return EngineJob(str(job["jid"]), str(job["name"])[:LONGEST_NAME], state, running, total)
 
 
 def job_state(job: Json) -> RunState:
     """From `/jobs/:id`, whose `status-counts` count operator chains, not tasks."""
     counts = [vertex["tasks"] for vertex in job["vertices"]]
-    running = sum(int(tasks["RUNNING"]) for tasks in counts)
-    finished = sum(int(tasks["FINISHED"]) for tasks in counts)
-    total = sum(int(vertex["parallelism"]) for vertex in job["vertices"])
+    running = sum(count(tasks["RUNNING"]) for tasks in counts)
+    finished = sum(count(tasks["FINISHED"]) for tasks in counts)
+    total = sum(count(vertex["parallelism"]) for vertex in job["vertices"])
     return run_state(job["state"], running, finished, total)
 
 
 def engine_clock_ms(job: Json) -> int:
     """The engine's clock when it answered `/jobs/:id`, Unix ms (not taken from its cache)."""
-    return int(job["now"])
+    return unix_ms(job["now"])
 
 
 def end_ms(jobs: Json, engine_job_id: str) -> int | None:
     """When the job in `/jobs/overview` ended, Unix ms of the engine; None: it has not ended."""
-    ends = [int(job["end-time"]) for job in jobs["jobs"] if job["jid"] == engine_job_id]
+    ends = [whole(job["end-time"]) for job in jobs["jobs"] if job["jid"] == engine_job_id]
     return ends[0] if ends and ends[0] >= 0 else None
 
 
@@ -133,11 +139,11 @@ def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgres
     ]
     if not under_way:
         return progress
-    newest = max(under_way, key=lambda each: int(each["id"]))
+    newest = max(under_way, key=lambda each: count(each["id"]))
     return replace(
         progress,
-        acknowledged=int(newest["num_acknowledged_subtasks"]),
-        total=int(newest["num_subtasks"]),
+        acknowledged=count(newest["num_acknowledged_subtasks"]),
+        total=count(newest["num_subtasks"]),
     )
 
 
@@ -154,17 +160,17 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
     complete = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
     usable = [state for state in complete if state is not None and _usable(state)]
     if usable:
-        newest = max(usable, key=lambda state: int(state["id"]))
+        newest = max(usable, key=lambda state: count(state["id"]))
         return CheckpointInfo(
-            checkpoint_id=int(newest["id"]),
+            checkpoint_id=count(newest["id"]),
             path=str(newest["external_path"]),
-            at_ms=int(newest["trigger_timestamp"]),
-            bytes=int(newest["state_size"]),
+            at_ms=unix_ms(newest["trigger_timestamp"]),
+            bytes=count(newest["state_size"]),
             is_savepoint=bool(newest["is_savepoint"]),
         )
     restored = latest.get("restored")
     # once a checkpoint was completed, its input was acknowledged: the restored state is too old
-    if int(answer["counts"]["completed"]) > 0:
+    if count(answer["counts"]["completed"]) > 0:
         raise EngineRefusedError(
             "cannot find its newest state: every checkpoint that it completed was discarded"
         )
@@ -176,9 +182,9 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
             " it was restored from"
         )
     return CheckpointInfo(
-        checkpoint_id=int(restored["id"]),
+        checkpoint_id=count(restored["id"]),
         path=str(restored["external_path"]),
-        at_ms=int(restored["restore_timestamp"]),
+        at_ms=unix_ms(restored["restore_timestamp"]),
         bytes=0,
         is_savepoint=bool(restored["is_savepoint"]),
     )
@@ -186,7 +192,7 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
 
 def highest_parallelism(plan: Json) -> int | None:
     """The highest parallelism of a plan's nodes, which are chains of operators."""
-    return max((int(node["parallelism"]) for node in plan["nodes"]), default=None)
+    return max((count(node["parallelism"]) for node in plan["nodes"]), default=None)
 
 
 def was_stopped(answer: Json) -> bool:
@@ -217,7 +223,9 @@ def checkpointing(interval_s: float, answer: Json) -> Checkpointing:
         return Checkpointing(interval_s)
     path = latest.get("external_path")
     folder = str(path).rpartition("/")[0] if _is_path(path) else None
-    return Checkpointing(interval_s, int(latest["id"]), int(latest["latest_ack_timestamp"]), folder)
+    return Checkpointing(
+        interval_s, count(latest["id"]), unix_ms(latest["latest_ack_timestamp"]), folder
+    )
 
 
 def _usable(state: Json) -> bool:
@@ -227,7 +235,7 @@ def _usable(state: Json) -> bool:
 
 def _is_path(path: object) -> bool:
     """Flink writes `<checkpoint-not-externally-addressable>` for state kept in its memory."""
-    return isinstance(path, str) and path != "" and not path.startswith("<")
+    return isinstance(path, str) and 0 < len(path) <= LONGEST_PATH and not path.startswith("<")
 
 
 def job_exceptions(answer: Json) -> list[JobException]:
@@ -235,10 +243,10 @@ def job_exceptions(answer: Json) -> list[JobException]:
     entries = (answer.get("exceptionHistory") or {}).get("entries") or []
     exceptions = [
         JobException(
-            at_ms=int(entry["timestamp"]),
-            name=str(entry["exceptionName"]),
+            at_ms=unix_ms(entry["timestamp"]),
+            name=str(entry["exceptionName"])[:LONGEST_NAME],
             trace=str(entry["stacktrace"])[:LONGEST_TRACE],
-            task=entry.get("taskName"),
+            task=None if (task := entry.get("taskName")) is None else str(task)[:LONGEST_NAME],
             reason=reason_of(str(entry["stacktrace"])),
             passing=may_pass(str(entry["stacktrace"])),
         )
@@ -258,9 +266,9 @@ class Jar:
 
 def jars(answer: Json) -> list[Jar]:
     """The jars in `/jars` that speck has uploaded, oldest first."""
-    files = sorted(answer["files"], key=lambda jar: int(jar["uploaded"]))
+    files = sorted(answer["files"], key=lambda jar: unix_ms(jar["uploaded"]))
     return [
-        Jar(str(jar["id"]), str(jar["name"]).removesuffix(".jar"), int(jar["uploaded"]))
+        Jar(str(jar["id"]), str(jar["name"]).removesuffix(".jar"), unix_ms(jar["uploaded"]))
         for jar in files
         if re.fullmatch(r"[0-9a-f]{64}\.jar", str(jar["name"]))
     ]

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
+from binders.flink.numbers import MOST, count, finite, whole, whole_or_none
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.errors import SpeckError
 from speck.model.measurement import (
@@ -144,8 +145,8 @@ class Measuring:
         measures = dict(zip(running_ids, self._jobs(running_ids, began), strict=True))
         return EngineMeasures(
             jobs={job_id: job for job_id, job in measures.items() if job is not None},
-            slots_total=int(overview["slots-total"]),
-            slots_free=int(overview["slots-available"]),
+            slots_total=count(overview["slots-total"]),
+            slots_free=count(overview["slots-available"]),
             **worker,
         )
 
@@ -164,7 +165,7 @@ class Measuring:
             for name, unit in _WORKER.items():
                 value = metrics.get(name, math.nan)
                 total[name] = total.get(name, 0.0) + (value * unit if value >= 0 else math.nan)
-            cores[_host(str(worker["path"]))] = float(worker["hardware"]["cpuCores"])
+            cores[_host(str(worker["path"]))] = finite(worker["hardware"]["cpuCores"])
         values = {
             name.removeprefix("Status.JVM."): None if math.isnan(value) else value
             for name, value in total.items()
@@ -176,13 +177,13 @@ class Measuring:
         if all(cores):  # a JobManager in a JVM of its own: it runs the jobs' main
             jvms.append(self._job_manager())
         used, limit = fullest_metaspace(jvms)
-        whole = [int(part) for part in parts if part is not None]
+        known = [part for part in parts if part is not None]
         return {
             "cores": sum(cores.values()) if cores else None,
             "cpu_ms": values.get("CPU.Time"),
-            "memory_bytes": sum(whole) if len(whole) == len(parts) else None,
-            "heap_used_bytes": _whole(values.get("Memory.Heap.Used")),
-            "heap_max_bytes": _whole(values.get("Memory.Heap.Max")),
+            "memory_bytes": whole_or_none(sum(known)) if len(known) == len(parts) else None,
+            "heap_used_bytes": whole_or_none(values.get("Memory.Heap.Used")),
+            "heap_max_bytes": whole_or_none(values.get("Memory.Heap.Max")),
             "metaspace_used_bytes": used,
             "metaspace_max_bytes": limit,
         }
@@ -210,7 +211,7 @@ class Measuring:
 
     def _job(self, job_id: str) -> JobMeasure:
         metrics = _numbers(self.rest.get(f"/jobs/{job_id}/metrics{_JOB_QUERY}"))
-        values = {to: _whole(metrics.get(name)) for name, to in _JOB.items()}
+        values = {to: whole_or_none(metrics.get(name)) for name, to in _JOB.items()}
         values = {to: None if v is not None and v < 0 else v for to, v in values.items()}
         incarnation = self._incarnation(job_id, values["restarts"])
         answers = [(v, self._vertex(job_id, v)) for v in incarnation.vertices]
@@ -227,7 +228,7 @@ class Measuring:
             if len(vertices) > MOST_VERTICES:
                 raise ValueError(f"it has {len(vertices)} vertices")
             incarnation = _Incarnation(
-                [_Vertex(str(v["id"]), str(v["name"]), int(v["parallelism"])) for v in vertices]
+                [_Vertex(str(v["id"]), str(v["name"]), count(v["parallelism"])) for v in vertices]
             )
             if incarnation.vertices:
                 with self._lock:
@@ -297,7 +298,7 @@ def _tasks(vertex: _Vertex, answer: Iterable[Mapping[str, Any]]) -> list[TaskMea
     by_subtask: dict[int, dict[str, float]] = {}
     for name, value in _numbers(answer).items():
         subtask, _, metric = name.partition(".")
-        by_subtask.setdefault(int(subtask), {})[metric] = value
+        by_subtask.setdefault(whole(subtask), {})[metric] = value
     return [_task(vertex, subtask, values) for subtask, values in sorted(by_subtask.items())]
 
 
@@ -314,7 +315,8 @@ def measure_link(answer: Iterable[Mapping[str, Any]]) -> LinkMeasure | None:
             is_ours = True
             problem = problem or cut_problem(str(each.get("value") or ""))
         else:
-            counts[match[1]] += sum(map(int, _numbers([each]).values()))
+            added = counts[match[1]] + sum(map(int, _numbers([each]).values()))
+            counts[match[1]] = min(added, MOST)
     left_out, unread = counts["recordsUndeliverable"], counts["recordsUnread"]
     failed = counts["numRecordsSendErrors"] + counts["recordsFailed"]
     lost = max(0, failed - left_out) + unread
@@ -356,7 +358,7 @@ def _task(vertex: _Vertex, subtask: int, metrics: Mapping[str, float]) -> TaskMe
         idle,
         back_pressured,
         cpu_ms=cpu,
-        **{to: _whole(value) for to, value in counts.items()},
+        **{to: whole_or_none(value) for to, value in counts.items()},
     )
 
 
@@ -371,14 +373,15 @@ def _sum(metrics: Mapping[str, float], names: re.Pattern[str], metric: str) -> f
 
 
 def _numbers(answer: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The finite numbers by name; NaN (busy time of old sources) means "not reported"."""
+    """The numbers by name, without those that no counter reaches; NaN (busy time of old sources)
+    means "not reported"."""
     numbers = {}
     for each in answer:
         try:
             value = float(each["value"])
         except (KeyError, TypeError, ValueError):
             continue
-        if math.isfinite(value):
+        if abs(value) <= MOST:
             numbers[str(each["id"])] = value
     return numbers
 
@@ -391,10 +394,6 @@ def fullest_metaspace(
     pairs = [tuple(int(jvm.get(name, -1.0)) for name in _METASPACE) for jvm in jvms]
     limited = [(used, limit) for used, limit in pairs if used >= 0 and limit > 0]
     return max(limited, key=lambda pair: pair[0] / pair[1], default=(None, None))
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _host(path: str) -> str:

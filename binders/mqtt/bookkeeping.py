@@ -61,7 +61,7 @@ class Totals:
 
     def add(self, topic: str, payload: bytes) -> None:
         """Add one message. Raises ValueError if it holds no number."""
-        self._received[topic] = int(payload.split()[0])
+        self._received[topic] = _count(payload)
 
     def values(self) -> dict[str, int]:
         """The current values by topic."""
@@ -106,9 +106,9 @@ class Retained:
                 self._readers, topic.removeprefix(READERS), payload == b"some" if payload else None
             )
         elif topic == UPTIME:
-            self._uptime_s = int(payload.split()[0])
+            self._uptime_s = _count(payload)
         elif topic == DROPPED:
-            self._dropped = int(payload)
+            self._dropped = _count(payload)
 
     def view(self) -> BrokerView:
         """The collected numbers."""
@@ -184,6 +184,18 @@ def _object(payload: bytes) -> dict[str, Any]:
 
 _LARGEST = 1 << 53
 """The largest number: sums of some are exact everywhere."""
+_MOST_DIGITS = 16
+
+
+def _count(text: bytes | str) -> int:
+    """The number that a text begins with (`1234 seconds`). Raises ValueError if that is none, or
+    more than what is added up."""
+    word = text.split(maxsplit=1)[0] if text.strip() else text
+    if not (word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS):
+        raise ValueError("no number")
+    if (number := int(word)) > _LARGEST:
+        raise ValueError("a number beyond 2^53")
+    return number
 
 
 def _whole(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -207,7 +219,7 @@ def _numbers(data: object) -> dict[str, dict[int, int]]:
     for producer, epochs in data.items():
         if not isinstance(epochs, dict):
             raise ValueError(f"numbers of {producer} are no object")
-        numbers[producer] = {int(epoch): _whole(epochs, epoch) for epoch in epochs}
+        numbers[producer] = {_count(epoch): _whole(epochs, epoch) for epoch in epochs}
     return numbers
 
 
@@ -218,7 +230,7 @@ def _ranges(data: object) -> dict[str, dict[int, Ranges]]:
     for producer, epochs in data.items():
         if not isinstance(epochs, dict):
             raise ValueError(f"ranges of {producer} are no object")
-        ranges[producer] = {int(epoch): _pairs(producer, epochs[epoch]) for epoch in epochs}
+        ranges[producer] = {_count(epoch): _pairs(producer, epochs[epoch]) for epoch in epochs}
     return ranges
 
 

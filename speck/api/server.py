@@ -280,6 +280,7 @@ def _log_to_stderr() -> None:
     handler.setFormatter(PlainFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("speck")
     log.handlers[:] = [handler]
+    logging.getLogger().handlers[:] = [handler]  # binders and libraries
     log.setLevel(os.environ.get("SPECK_LOG", "INFO").upper())
     log.propagate = False
 

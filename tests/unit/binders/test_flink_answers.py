@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from binders.flink import answers
+from binders.flink.numbers import unix_ms
 from speck.binding import CheckpointInfo, SavepointProgress
 from speck.errors import EngineRefusedError
 from speck.model.observation import RunState, Slots
@@ -232,3 +233,42 @@ def test_counters_are_summed_over_subtasks_and_what_is_no_number_is_left_out() -
         "a.numRecordsOut": 5.0,
         "v1.accumulateBusyTimeMs": 7.5,
     }
+
+
+LARGE = [10**300, -1, 1e308, float("inf"), "9" * 400, 2**63]
+
+
+@pytest.mark.parametrize("number", LARGE)
+def test_numbers_that_no_engine_has_are_refused(number: object) -> None:
+    """They would not fit into the store, into JSON or into a calendar."""
+    overview = {"flink-version": "2.3.0", "slots-total": 4, "slots-available": 4}
+    tasks = {"running": 1, "total": 1, "finished": 0}
+    job = {"jid": "a", "name": "b", "state": "RUNNING", "tasks": tasks}
+    for name in ("slots-total", "slots-available"):
+        with pytest.raises((ValueError, OverflowError)):
+            answers.engine_view({**overview, name: number}, {"jobs": []})
+    for name in tasks:
+        with pytest.raises((ValueError, OverflowError)):
+            answers.engine_jobs({"jobs": [{**job, "tasks": {**tasks, name: number}}]})
+    entry = {"timestamp": number, "exceptionName": "E", "stacktrace": "E: e"}
+    with pytest.raises((ValueError, OverflowError)):
+        answers.job_exceptions({"exceptionHistory": {"entries": [entry]}})
+
+
+@pytest.mark.parametrize("year", [10_000, 280_000])
+def test_moments_after_the_calendar_are_refused(year: int) -> None:
+    with pytest.raises(ValueError, match="no moment"):
+        unix_ms(year * 366 * 86_400_000)
+
+
+def test_texts_of_an_engine_are_shortened() -> None:
+    overview = {"flink-version": "2" * 10**6, "slots-total": 4, "slots-available": 4}
+    assert len(answers.engine_view(overview, {"jobs": []}).version or "") == 500
+    entry = {
+        "timestamp": 1,
+        "exceptionName": "E" * 10**6,
+        "stacktrace": "",
+        "taskName": "t" * 10**6,
+    }
+    (exception,) = answers.job_exceptions({"exceptionHistory": {"entries": [entry]}})
+    assert len(exception.name + str(exception.task)) == 1000

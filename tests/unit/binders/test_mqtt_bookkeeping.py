@@ -1,7 +1,7 @@
 import pytest
 
 from binders.mqtt import bookkeeping
-from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
+from binders.mqtt.bookkeeping import DROPPED, UPTIME, Retained, Totals, parse_sent, parse_taken
 from speck.model.measurement import MOST_OF_PROBLEM, BrokerMeasures
 from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
 
@@ -42,7 +42,7 @@ def test_the_mark_of_a_reader_is_read(payload: bytes, mark: str | None) -> None:
         (b'"above":[]', "ranges by producer are no object"),
         (b'"above":{"p":[[1,2]]}', "ranges of p are no object"),
         (b'"above":{"p":{"1":{}}}', "ranges of p are no list"),
-        (b'"above":{"p":{"x":[[1,2]]}}', "invalid literal"),
+        (b'"above":{"p":{"x":[[1,2]]}}', "no number"),
         (b'"above":{"p":{"1":[3]}}', "a range of p is no pair of rising numbers"),
         (b'"above":{"p":{"1":[[3]]}}', "a range of p is no pair of rising numbers"),
         (b'"above":{"p":{"1":[[1,2,3]]}}', "a range of p is no pair of rising numbers"),
@@ -98,7 +98,7 @@ def test_what_a_sink_and_a_reader_say_of_losses_is_read() -> None:
         (b'{"v":1,"checkpoint":1,"mark":"\\ud800"}', "surrogate"),
         (b'{"v":1,"checkpoint":1,"taken":[]}', "no object"),
         (b'{"v":1,"checkpoint":1,"taken":{"p":3}}', "numbers of p are no object"),
-        (b'{"v":1,"checkpoint":1,"taken":{"p":{"x":3}}}', "invalid literal"),
+        (b'{"v":1,"checkpoint":1,"taken":{"p":{"x":3}}}', "no number"),
         (b'{"v":1,"checkpoint":1,"taken":{"p":{"1":"3"}}}', "1 is no whole number"),
     ],
 )
@@ -185,3 +185,21 @@ def test_a_broker_that_began_anew_long_ago_is_not_what_it_was_either() -> None:
     assert again.measures().dropped is None
     went_on = make_totals(first.values(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
     assert went_on.measures().dropped == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"9" * 400, b"9" * 5000, b"9" * 16, b"-1", b"1_000", "\u0663".encode(), b"", b" ", b"1e9"],
+)
+def test_numbers_that_nobody_can_add_up_are_none(text: bytes) -> None:
+    retained, totals = Retained(), Totals({})
+    for topic in (DROPPED, UPTIME):
+        with pytest.raises(ValueError, match="number"):
+            retained.add(topic, text)
+        with pytest.raises(ValueError, match="number"):
+            totals.add(topic, text)
+    for field in ('"taken":{"p":{"%s":1}}', '"above":{"p":{"%s":[[1,2]]}}'):
+        with pytest.raises(ValueError, match="number"):
+            parse_taken(b'{"v":1,"checkpoint":1,' + field.encode() % text + b"}")
+    totals.add(UPTIME, b"1234 seconds")
+    assert totals.values() == {UPTIME: 1234}
