@@ -127,6 +127,8 @@ class MemoryBroker:
                 dropped=len(self._broker.dropped),
                 readers={topic: some == "some" for topic, some in self._broker.readers.items()},
                 sessions=frozenset(self._broker.announced),
+                identity=self._broker.identity,
+                bridges=frozenset(self._broker.bridges),
             )
 
     def forget(self, *client_ids: str) -> None:

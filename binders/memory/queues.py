@@ -45,6 +45,7 @@ class Queues(Faults):
     capabilities: frozenset[BrokerCapability] = frozenset(BrokerCapability)
     queue_limit: int | None = None
     identity: str | None = None
+    bridges: set[str] = field(default_factory=set)
     uptime_s: int = 1000
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)

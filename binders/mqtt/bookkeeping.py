@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -22,9 +23,12 @@ COMPLETE = b"complete"
 MARKER = "speck/marker/"
 BROKER = "speck/broker"
 """The broker's identity. It is saved with the sessions."""
+_IDENTITY = re.compile("[0-9a-f]{32}")
 PROBE = "speck/probe/"
 RETAINED = (TAKEN, SENT, READERS, SESSIONS)
 UPTIME = "$SYS/broker/uptime"
+BRIDGES = "$SYS/broker/connection/+/state"
+_BRIDGE, _STATE = BRIDGES.split("+")
 DROPPED = "$SYS/broker/publish/messages/dropped"
 
 _BROKER = "$SYS/broker/"
@@ -91,6 +95,8 @@ class Retained:
         self._sessions: dict[tuple[str, str], bool] = {}
         self._uptime_s: int | None = None
         self._dropped: int | None = None
+        self._identity: str | None = None
+        self._bridges: set[str] = set()
 
     def add(self, topic: str, payload: bytes) -> None:
         """Add one message; an empty one clears. Raises ValueError if it cannot be parsed."""
@@ -105,6 +111,10 @@ class Retained:
             _put(
                 self._readers, topic.removeprefix(READERS), payload == b"some" if payload else None
             )
+        elif topic == BROKER:
+            self._identity = read_identity(payload)
+        elif (bridge := read_bridge(topic)) is not None:
+            self._bridges.add(bridge)
         elif topic == UPTIME:
             self._uptime_s = _count(payload)
         elif topic == DROPPED:
@@ -119,11 +129,26 @@ class Retained:
             self._dropped,
             self._readers,
             frozenset(self._sessions),
+            self._identity,
+            frozenset(self._bridges),
         )
 
 
 K = TypeVar("K")
 T = TypeVar("T")
+
+
+def read_identity(payload: bytes) -> str | None:
+    """The identity in a message on `BROKER`; None if it is not one of speck's."""
+    identity = payload.decode(errors="replace")
+    return identity if _IDENTITY.fullmatch(identity) else None
+
+
+def read_bridge(topic: str) -> str | None:
+    """The name of the bridge whose state is published on `topic`; None if it is another topic."""
+    if not (topic.startswith(_BRIDGE) and topic.endswith(_STATE)):
+        return None
+    return topic.removeprefix(_BRIDGE).removesuffix(_STATE)
 
 
 def session_topic(topic: str, client_id: str) -> str:

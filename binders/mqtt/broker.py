@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +46,6 @@ _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
 millions of them with each poll."""
 _TAP_S = 0.2
-_IDENTITY = re.compile("[0-9a-f]{32}")
 
 
 class MqttBroker:
@@ -67,8 +65,6 @@ class MqttBroker:
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
-        self._hangs_up = False
-        """Whether the broker speaks MQTT 3.1.1 only, and does not say so."""
         self._is_confirmed = False
         """Whether the broker has accepted a connection of this version: later ones are eager."""
         self._totals: dict[str, int] = {}
@@ -104,8 +100,7 @@ class MqttBroker:
             connection.subscribe(bookkeeping.BROKER, marker)
             connection.publish(marker, b"")
             connection.wait(lambda: marker in found, "read the broker's identity")
-        identity = found.get(bookkeeping.BROKER, b"").decode(errors="replace")
-        return identity if _IDENTITY.fullmatch(identity) else None
+        return bookkeeping.read_identity(found.get(bookkeeping.BROKER, b""))
 
     def reserve(
         self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
@@ -299,8 +294,7 @@ class MqttBroker:
         """Find settings that would lose data or starve jobs, as far as a client can see them, and
         list those that a client cannot see. Each finding has its line for mosquitto.conf."""
         open_ = partial(self._open, eager=False)
-        findings = check.check(self._target, self._credentials(), open_)
-        return [check.hangs_up(), *findings] if self._hangs_up else findings
+        return check.check(self._target, self._credentials(), open_)
 
     def close(self) -> None:
         """Close the connection between polls, if there is one."""
@@ -379,7 +373,7 @@ class MqttBroker:
                     on_request,
                     eager=eager and self._is_confirmed,
                 )
-                self._is_confirmed, self._hangs_up = True, False
+                self._is_confirmed = True
                 self.capabilities = _capabilities(V5)
                 return connection
             except UnsupportedVersionError as error:
@@ -387,7 +381,6 @@ class MqttBroker:
             except LostError as error:
                 if self._is_confirmed or not self._speaks_only_v311(credentials, deadline):
                     raise
-                self._hangs_up = True
                 log.info("broker at %s hangs up on MQTT 5, falling back to 3.1.1", address)
                 log.debug("%s", error)
         connection = Connection(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from paho.mqtt.client import MQTTMessage
 
-from binders.mqtt.bookkeeping import DROPPED, MARKER, PROBE
+from binders.mqtt.bookkeeping import BRIDGES, DROPPED, MARKER, PROBE, read_bridge
 from binders.mqtt.connection import V5, Connection, LostError, NoAnswerError, Session
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
@@ -35,8 +35,6 @@ _HEADERS = 200
 _BOTH = 2
 _UNSEEN = "cannot be seen from outside"
 _VERSION = "$SYS/broker/version"
-_BRIDGE, _STATE = "$SYS/broker/connection/", "/state"
-_BRIDGES = f"{_BRIDGE}+{_STATE}"
 _FEW_BRIDGES = 5
 
 OnMessage = Callable[[MQTTMessage], None]
@@ -186,8 +184,8 @@ def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
 
 def _system_findings(open_: Open) -> Iterator[Finding]:
     """Findings from the broker's counters below `$SYS`, which are retained messages."""
-    values = _read_retained(open_, (_VERSION, DROPPED, _BRIDGES))
-    if bridges := sorted(filter(_is_bridge, values)):
+    values = _read_retained(open_, (_VERSION, DROPPED, BRIDGES))
+    if bridges := sorted(name for topic in values if (name := read_bridge(topic)) is not None):
         yield _bridged(bridges)
     if _VERSION not in values:
         yield Finding(
@@ -210,12 +208,8 @@ def _system_findings(open_: Open) -> Iterator[Finding]:
         )
 
 
-def _is_bridge(topic: str) -> bool:
-    return topic.startswith(_BRIDGE) and topic.endswith(_STATE)
-
-
-def _bridged(topics: Iterable[str]) -> Finding:
-    names = [cut(topic.removeprefix(_BRIDGE).removesuffix(_STATE)) for topic in topics]
+def _bridged(bridges: Iterable[str]) -> Finding:
+    names = list(map(cut, bridges))
     return Finding(
         "warning",
         "connection",
@@ -353,18 +347,6 @@ def _no_numbers() -> Finding:
         "protocol",
         "MQTT 3.1.1 only",
         "messages carry no numbers: repeats and losses go unnoticed, and exactly_once is refused",
-        "# use a broker that speaks MQTT 5, such as Mosquitto 2",
-    )
-
-
-def hangs_up() -> Finding:
-    """What a broker should do that does not answer clients of MQTT 5."""
-    return Finding(
-        "error",
-        "protocol",
-        "hangs up on clients of MQTT 5",
-        "jobs go on with MQTT 3.1.1 only if the broker answers that it refuses MQTT 5; here they"
-        " wait for ever, and cannot tell the broker from one that is restarting",
         "# use a broker that speaks MQTT 5, such as Mosquitto 2",
     )
 

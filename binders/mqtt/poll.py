@@ -57,9 +57,10 @@ class Poll:
         self._values = 0
         self._marker = bookkeeping.MARKER + secrets.token_hex(8)
         self._is_complete = False
-        self._own = (*(topic + "#" for topic in bookkeeping.RETAINED), self._marker)
+        below = (topic + "#" for topic in bookkeeping.RETAINED)
+        self._own = (*below, bookkeeping.BROKER, self._marker)
         system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
-        self._topics = (*self._own, *system)
+        self._topics = (*self._own, *system, bookkeeping.BRIDGES)
         self._publication = 0
 
     def begin(self, connection: Connection) -> None:

@@ -155,7 +155,8 @@ class BrokerView:
     in that time because a queue was full. The broker publishes both every 10 s by default; None:
     not published. `readers` holds for each announced topic whether it has readers. `sessions` are
     those that were made for readers, as (client id, topic): a broker that was killed has lost those
-    that are missing.
+    that are missing. `identity` is the one that speck gave it (`MessageBroker.identify`). `bridges`
+    are the names of its bridges to other brokers, as both ends publish them.
     """
 
     taken: Mapping[str, Taken]
@@ -164,6 +165,8 @@ class BrokerView:
     dropped: int | None = None
     readers: Mapping[str, bool] = field(default_factory=dict)
     sessions: frozenset[tuple[str, str]] = frozenset()
+    identity: str | None = None
+    bridges: frozenset[str] = frozenset()
 
     def find_sent(self, topic: str, sink: str) -> Sent | None:
         """The last number that `sink` delivered to `topic`; None unless it reports one."""

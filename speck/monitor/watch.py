@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.model.observation import BrokerView, EngineView
+from speck.monitor.broker_identities import BrokerIdentities
 from speck.monitor.checkpoint_folders import CheckpointFolders
 from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
@@ -71,6 +72,7 @@ class Watch:
         self.repairs = Repairs(records, desired, repairer)
         self.sessions = Sessions(records, connections, changes)
         self.links = LinkWatch(records, measured)
+        self.identities = BrokerIdentities(records, connections, clock)
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
         self._finished = FinishedJobs(records, connections, changes)
         self._moved_brokers = MovedBrokers(records)
@@ -101,6 +103,7 @@ class Watch:
         self._progress.end()
         self.repairs.close()
         self.sessions.close()
+        self.identities.close()
 
     @property
     def polls(self) -> dict[str, int]:
@@ -137,8 +140,10 @@ class Watch:
             self._publish(now)
             return decision.due
         self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
-        self.sessions.poll(now, numbers)
-        self.links.poll(now, numbers)
+        self.identities.poll(numbers)
+        own = {s: poll for s, poll in numbers.items() if s not in self.identities.strangers}
+        self.sessions.poll(now, own)
+        self.links.poll(now, own)
         self._publish(now)
         moved = self._moved_brokers.find(now, jobs)
         for scope in moved.keys() | decision.repair.keys():

@@ -144,8 +144,6 @@ class Forgetting:
             ended = self._end_changes(scopes)
             with self._changes.placing:
                 batch: Batch = self._records.drop_site(name)
-                batch |= {self._records.heartbeats.key(name): None}
-                batch |= {self._records.calibrations.key(name): None}
                 for scope in scopes:
                     batch |= self._drop_at_site(scope, name)
                 record = self._write("site", name, batch, ended, leftovers, by, site=name)

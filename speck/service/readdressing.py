@@ -42,7 +42,8 @@ class Readdressing:
     def probe(
         self, sites: Sequence[Site], *, new_broker: bool = False, by_itself: bool = False
     ) -> list[Probe]:
-        """Ask what answers at the addresses that are new. A broker without an identity gets one
+        """Ask what answers at the addresses that are new, and where a `new_broker` is accepted at an
+        old one. A broker without an identity gets one
         unless it ought to have one. With `by_itself` no engine is asked: the answer would tell the
         site open ports from closed ones."""
         before = self._records.sites()
@@ -50,7 +51,7 @@ class Readdressing:
         probes = []
         for site in sites:
             known, found, owner = before.get(site.name), None, None
-            if known is None or known.broker != site.broker:
+            if known is None or known.broker != site.broker or new_broker:
                 is_expected = known is not None and self._list_users(site.name) and not new_broker
                 give = None if is_expected else self._identities.make()
                 found = self._identities.ask_broker(site, give)
@@ -139,7 +140,10 @@ _EXCHANGED = (
 def _explain_holder(probe: Probe, holder: str, *, by_itself: bool) -> str:
     owner = "another site" if by_itself else f"site {holder}"
     verb = "register" if probe.known is None else "change the addresses of"
-    advice = "a broker belongs to one site, by whatever name it is reached"
+    advice = (
+        "a broker belongs to one site, by whatever name it is reached (and a bridge between two must"
+        " carry nothing below speck/)"
+    )
     if probe.known is not None:
         advice = _EXCHANGED
     return (

@@ -55,6 +55,7 @@ class Sites:
         self._agents = agents
         self._own_site = own_site
         self._legs = legs
+        self._identities = identities
         self._readdressing = Readdressing(records, identities, self._list_users)
         self._simulated = simulated
 
@@ -190,11 +191,6 @@ class Sites:
             self._refuse_busy(name, "remove")
             self._records.write(
                 self._records.drop_site(name),
-                {
-                    self._records.heartbeats.key(name): None,
-                    self._records.calibrations.key(name): None,
-                    self._records.broker_identities.key(name): None,
-                },
                 self._records.event("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
@@ -211,7 +207,7 @@ class Sites:
 
     def check(self, name: str) -> JsonObject:
         """`{name, ok, findings}`: settings that would lose data or starve jobs."""
-        self._site(name)
+        site = self._site(name)
         findings: list[JsonObject] = []
         folder = None
         for part in ("engine", "broker"):
@@ -220,6 +216,8 @@ class Sites:
                 findings += [{"part": part, **asdict(finding)} for finding in binder.check()]
                 if part == "engine":
                     folder = self._connections.engine(name).checkpoint_folder()
+                elif self._identities.finds_stranger(site):
+                    findings.append({"part": part, **asdict(_describe_stranger(site))})
             except SpeckError as error:
                 findings.append({"part": part, **asdict(_explain_failure(part, name, error))})
         findings += self._agents.findings(name, folder)
@@ -298,6 +296,17 @@ class Sites:
         if users := self._list_users(name):
             held = ", ".join(users)
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")
+
+
+def _describe_stranger(site: Site) -> Finding:
+    return Finding(
+        "error",
+        "address",
+        f"another broker answers at {site.broker.address}",
+        "the sessions of the site, and what waits in them, are not there",
+        f"speck site update {site.name} --broker URL  # the new address of its own broker\n"
+        f"speck site update {site.name} --new-broker  # or accept this one",
+    )
 
 
 def _explain_failure(part: str, site: str, error: SpeckError) -> Finding:

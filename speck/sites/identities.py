@@ -61,6 +61,14 @@ class Identities:
         except SpeckError as error:
             return BrokerFound(None, error)
 
+    def finds_stranger(self, site: Site) -> bool:
+        """Whether another broker than the one that the site had answers at its address."""
+        recorded = self.recorded(site.name)
+        if recorded is None:
+            return False
+        found = self.ask_broker(site)
+        return found.error is None and found.identity != recorded
+
     def make(self) -> str:
         return self._clock.new_id()
 

@@ -213,7 +213,9 @@ class Records(Tables):
         return self.site_records.put(to_json(site), site.name)
 
     def drop_site(self, name: str) -> Batch:
-        return self.site_records.drop(name)
+        """Remove a site with all that was reported of it."""
+        reports = (self.heartbeats, self.calibrations, self.broker_identities)
+        return self.site_records.drop(name) | {table.key(name): None for table in reports}
 
     # -- inventory ------------------------------------------------------------------------
 

@@ -660,3 +660,4 @@ def test_a_broker_keeps_the_first_identity_that_it_was_given(bench: Bench) -> No
     assert first is not None and broker.identify() == first
     assert broker.identify("2" * 32) == first
     assert bench.open().identify() == first
+    assert broker.view().identity == first

@@ -207,3 +207,110 @@ def test_a_change_that_waits_for_a_lost_address_goes_on_at_the_new_one(service: 
     wait_for(lambda: service.changes.get(body["change"])["state"] == "done")
     feed("edge-2", 5, 9)
     assert collect("cloud") == numbers(9)
+
+
+# -- brokers whose identity comes late, or is another one ------------------------------------
+
+
+def poll_brokers(service: Service) -> None:
+    """Let the watch see the brokers anew, and wait for what it does about them."""
+    look_anew(service)
+    for site in service.records.sites():
+        service.polls.forget(site)
+    service.watch.poll()
+    wait_for(lambda: service.watch.identities.idle and service.watch.sessions.idle)
+
+
+def recorded(service: Service, site: str) -> str | None:
+    record = service.records.broker_identities.get(site)
+    return str(record["id"]) if record else None
+
+
+def said(service: Service, *words: str) -> list[str]:
+    """The events about sites that hold these words."""
+    messages = [event["message"] for event in service.records.events()]
+    return [message for message in messages if all(word in message for word in words)]
+
+
+def test_a_broker_that_was_away_at_registration_gets_its_identity_later(service: Service) -> None:
+    late = World.current().broker("tcp://late.test:1883")
+    late.unreachable = True
+    service.sites.add(at("late"))
+    poll_brokers(service)
+    assert recorded(service, "late") is None
+
+    late.unreachable = False
+    poll_brokers(service)
+    poll_brokers(service)
+
+    assert late.identity is not None
+    assert recorded(service, "late") == late.identity
+    assert not service.watch.identities.strangers
+
+
+def test_a_broker_that_turns_out_to_be_that_of_another_site_is_reported_once(
+    service: Service,
+) -> None:
+    other = World.current().broker("tcp://late.test:1883")
+    other.unreachable = True
+    service.sites.add(at("late"))
+    other.unreachable = False
+    other.identity = recorded(service, "edge-a")
+    for _ in range(3):
+        poll_brokers(service)
+    assert recorded(service, "late") is None
+    (message,) = said(service, "the broker at the address of site late is that of site edge-a")
+    assert "speck site update late --broker URL" in message
+
+
+@pytest.mark.parametrize("whose", ["edge-b", None])
+def test_another_broker_at_a_sites_address_is_reported_and_gets_no_sessions(
+    service: Service, whose: str | None
+) -> None:
+    reader = "speck-out-dashboard"
+    apply(service, *CHAIN, outputs=[{"site": "cloud", "topic": "out", "client_id": reader}])
+    own = World.current().broker("tcp://cloud.test:1883")
+    kept, own.identity = own.identity, recorded(service, whose) if whose else "f" * 32
+    own.sessions.clear()
+    own.announced.clear()
+    poll_brokers(service)
+    assert not said(service, "another broker answers"), "it may be an older poll"
+    poll_brokers(service)
+    poll_brokers(service)
+
+    (message,) = said(service, "another broker answers at the address of site cloud")
+    assert ("that of site edge-b" if whose else "not the one that it had") in message
+    assert reader not in own.sessions and recorded(service, "cloud") == kept
+    findings = service.sites.check("cloud")["findings"]
+    assert any("another broker answers" in finding["found"] for finding in findings)
+
+    own.identity = kept
+    poll_brokers(service)
+    assert said(service, "the broker of site cloud answers at its address again")
+    assert reader in own.sessions, "lost sessions are made again at the site's own broker"
+
+
+def test_another_broker_is_accepted_at_the_old_address(service: Service) -> None:
+    apply(service, *CHAIN)
+    broker = World.current().broker("tcp://cloud.test:1883")
+    broker.identity = "f" * 32
+    broker.sessions.clear()
+    broker.announced.clear()
+    poll_brokers(service)
+
+    service.sites.put(at("cloud"), new_broker=True)
+    poll_brokers(service)
+
+    assert recorded(service, "cloud") == "f" * 32
+    assert not service.watch.identities.strangers
+    assert broker.sessions
+
+
+def test_a_broker_that_has_lost_its_store_gets_another_identity(service: Service) -> None:
+    apply(service, *CHAIN)
+    before = recorded(service, "cloud")
+    World.current().broker("tcp://cloud.test:1883").restart()
+    poll_brokers(service)
+    poll_brokers(service)
+    assert recorded(service, "cloud") not in (before, None)
+    assert said(service, "the broker of site cloud has lost what it had stored")

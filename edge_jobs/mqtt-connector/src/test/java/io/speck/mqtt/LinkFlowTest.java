@@ -23,6 +23,8 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Whole jobs between real brokers. */
 class LinkFlowTest extends JobTest {
@@ -282,9 +284,10 @@ class LinkFlowTest extends JobTest {
         assertEquals(records(1, 100), recordsOut());
     }
 
-    @Test
-    void fallsBackToMqtt311() throws Exception {
-        try (Mqtt311Proxy old = new Mqtt311Proxy(broker);
+    @ParameterizedTest
+    @EnumSource
+    void fallsBackToMqtt311(Mqtt311Proxy.Refusal refusal) throws Exception {
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker, refusal);
                 TestClient books = new TestClient(broker).listen("speck/#")) {
             job = new TestJob(broker, "in", broker, "out");
             job.with("source-broker", old.address()).with("sink-broker", old.address());

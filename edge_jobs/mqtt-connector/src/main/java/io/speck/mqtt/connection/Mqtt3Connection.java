@@ -50,15 +50,19 @@ final class Mqtt3Connection extends MqttConnection {
                         .useMqttVersion3()
                         .addConnectedListener(context -> installGates())
                         .addDisconnectedListener(context -> finish(context.getCause()));
+        this.client = authenticate(builder, link).buildRx();
+    }
+
+    /** Adds the user and the password of the broker's credentials, if they name any. */
+    static Mqtt3ClientBuilder authenticate(Mqtt3ClientBuilder builder, LinkConfig link) {
         Credentials credentials = Credentials.forBroker(link.broker());
-        if (credentials.user() != null) {
-            builder =
-                    builder.simpleAuth()
-                            .username(credentials.user())
-                            .password(ClientSettings.passwordOf(credentials))
-                            .applySimpleAuth();
+        if (credentials.user() == null) {
+            return builder;
         }
-        this.client = builder.buildRx();
+        return builder.simpleAuth()
+                .username(credentials.user())
+                .password(ClientSettings.passwordOf(credentials))
+                .applySimpleAuth();
     }
 
     @Override

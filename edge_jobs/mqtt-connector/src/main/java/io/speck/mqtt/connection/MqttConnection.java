@@ -106,6 +106,11 @@ public abstract class MqttConnection {
         return guilt;
     }
 
+    /** Whether the broker has accepted it; of the network thread. */
+    final boolean wasAccepted() {
+        return channel != null;
+    }
+
     /** Returns what the broker has refused so that the connection is of no use; null: nothing. */
     final String refusal() {
         return refusal;

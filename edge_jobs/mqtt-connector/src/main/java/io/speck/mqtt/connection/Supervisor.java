@@ -1,7 +1,5 @@
 package io.speck.mqtt.connection;
 
-import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5ConnAckException;
-import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAckReasonCode;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
@@ -36,13 +34,13 @@ public final class Supervisor implements AutoCloseable {
     private final boolean reader;
     private final ConnectionListener listener;
     private final EventLoops loops = EventLoops.lease();
+    private final ProtocolVersion version;
 
     private final CompletableFuture<Void> firstReady = new CompletableFuture<>();
 
     private volatile MqttConnection current;
     private volatile boolean closing;
     private volatile String problem = "";
-    private boolean oldProtocol;
     private long pauseMs = FIRST_PAUSE_MS;
     private long readySinceNs;
     private boolean wasReady;
@@ -50,6 +48,7 @@ public final class Supervisor implements AutoCloseable {
 
     private Supervisor(LinkConfig link, boolean reader, ConnectionListener listener) {
         this.link = link;
+        this.version = new ProtocolVersion(link, loops);
         this.reader = reader;
         this.listener = listener;
     }
@@ -137,8 +136,12 @@ public final class Supervisor implements AutoCloseable {
     }
 
     private void reconnect() {
+        attempt(() -> version.askBefore(() -> attempt(this::connect)));
+    }
+
+    private void attempt(Runnable step) {
         try {
-            connect();
+            step.run();
         } catch (RuntimeException e) { // credentials that are being replaced, for instance
             LOG.error("cannot connect to {}; trying again", link, e);
             problem = "cannot connect to %s: %s".formatted(link, e.getMessage());
@@ -152,7 +155,7 @@ public final class Supervisor implements AutoCloseable {
         }
         ConnectionListener watch = new Watch();
         MqttConnection next =
-                oldProtocol
+                version.isOld()
                         ? new Mqtt3Connection(link, loops, watch)
                         : new Mqtt5Connection(link, loops, watch);
         current = next; // before opening: messages may come before we know that we are connected
@@ -202,6 +205,7 @@ public final class Supervisor implements AutoCloseable {
     }
 
     private synchronized void noteReady() {
+        version.noteReady();
         problem = "";
         readySinceNs = System.nanoTime();
         wasReady = true;
@@ -209,11 +213,7 @@ public final class Supervisor implements AutoCloseable {
     }
 
     private synchronized long choosePause(MqttConnection ended, Throwable cause) {
-        if (refusesVersion5(cause) && !oldProtocol) {
-            LOG.warn(
-                    "{} refuses MQTT 5; going on with MQTT 3.1.1: repeats and holes are not seen",
-                    link);
-            oldProtocol = true;
+        if (version.turnsOldAfter(ended, cause)) {
             return 0;
         }
         if (wasReady && System.nanoTime() - readySinceNs > STABLE_AFTER_MS * 1_000_000) {
@@ -224,18 +224,14 @@ public final class Supervisor implements AutoCloseable {
         }
         String refusal = ended.refusal();
         String why = refusal != null ? refusal : LinkProblem.describe(cause);
+        String refusalOf5 = version.problem();
+        why = refusalOf5 != null ? refusalOf5 : why;
         problem = "cannot %s %s: %s".formatted(reader ? "read" : "write to", link, why);
         wasReady = false;
         failures++;
         long pause = pauseMs;
         pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2);
         return pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1);
-    }
-
-    private static boolean refusesVersion5(Throwable cause) {
-        return cause instanceof Mqtt5ConnAckException refusal
-                && refusal.getMqttMessage().getReasonCode()
-                        == Mqtt5ConnAckReasonCode.UNSUPPORTED_PROTOCOL_VERSION;
     }
 
     /** Waits also when the task was cancelled, so that the good-bye gets out. */

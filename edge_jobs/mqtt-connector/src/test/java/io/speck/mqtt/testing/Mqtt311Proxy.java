@@ -11,16 +11,37 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 
 /** Stands before a broker and lets only MQTT 3.1.1 through, as a broker of that age would. */
 public final class Mqtt311Proxy implements AutoCloseable {
-    private static final byte[] UNSUPPORTED_PROTOCOL_VERSION = {0x20, 3, 0, (byte) 0x84, 0};
+    /** How brokers of that age refuse MQTT 5. */
+    public enum Refusal {
+        /** As MQTT 5 asks of them. */
+        OF_MQTT_5(new byte[] {0x20, 3, 0, (byte) 0x84, 0}),
+        /** By the protocol that they know: unacceptable protocol version. */
+        OF_MQTT_311(new byte[] {0x20, 2, 0, 1}),
+        /** They hang up. */
+        SILENT(new byte[0]);
+
+        private final byte[] connAck;
+
+        Refusal(byte[] connAck) {
+            this.connAck = connAck;
+        }
+    }
+
     private static final int LEVEL_AT = 6; // after the protocol's name
     private static final int MQTT_5 = 5;
 
     private final Mosquitto behind;
+    private final Refusal refusal;
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
     private final Collection<Socket> sockets = new ConcurrentLinkedQueue<>();
 
     public Mqtt311Proxy(Mosquitto behind) throws IOException {
+        this(behind, Refusal.OF_MQTT_5);
+    }
+
+    public Mqtt311Proxy(Mosquitto behind, Refusal refusal) throws IOException {
         this.behind = behind;
+        this.refusal = refusal;
         daemon(this::accept);
     }
 
@@ -53,7 +74,7 @@ public final class Mqtt311Proxy implements AutoCloseable {
         }
         byte[] body = in.readNBytes(length);
         if (body[LEVEL_AT] == MQTT_5) {
-            client.getOutputStream().write(UNSUPPORTED_PROTOCOL_VERSION);
+            client.getOutputStream().write(refusal.connAck);
             client.close();
             return;
         }

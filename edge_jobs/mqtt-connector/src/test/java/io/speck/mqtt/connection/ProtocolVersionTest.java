@@ -1,0 +1,92 @@
+package io.speck.mqtt.connection;
+
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.speck.mqtt.testing.CuttingProxy;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.Mqtt311Proxy;
+import io.speck.mqtt.testing.Wait;
+import java.nio.file.Path;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** Brokers that hang up: those that are older than MQTT 5, and those that are not. */
+class ProtocolVersionTest {
+    private static final String CONNECT_5 = "MQTT\5";
+
+    @TempDir Path folder;
+
+    private final AtomicInteger ends = new AtomicInteger();
+    private final AtomicBoolean numbered = new AtomicBoolean();
+    private Mosquitto broker;
+
+    @BeforeEach
+    void begin() throws Exception {
+        broker = Mosquitto.in(folder).start();
+    }
+
+    @AfterEach
+    void end() throws Exception {
+        broker.close();
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void anOldBrokerIsSpokenToInMqtt311(Mqtt311Proxy.Refusal refusal) throws Exception {
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker, refusal);
+                Supervisor supervisor = connect(old.address(), Delivery.AT_LEAST_ONCE)) {
+            Wait.until("it connects", supervisor::isConnected);
+            assertFalse(numbered.get());
+        }
+    }
+
+    @Test
+    void whatIsPromisedExactlyOnceDoesNotGoByMqtt311() throws Exception {
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker, Mqtt311Proxy.Refusal.SILENT);
+                Supervisor supervisor = connect(old.address(), Delivery.EXACTLY_ONCE)) {
+            Wait.until(
+                    "the reason is said",
+                    () -> supervisor.problem().contains("it hangs up on MQTT 5 and accepts"));
+            assertFalse(supervisor.isConnected());
+        }
+    }
+
+    @Test
+    void aBrokerThatHasSpokenMqtt5StaysWithIt() throws Exception {
+        try (CuttingProxy proxy = new CuttingProxy(broker);
+                Supervisor supervisor = connect(proxy.address(), Delivery.AT_LEAST_ONCE)) {
+            Wait.until("it connects", supervisor::isConnected);
+            proxy.cutWhenever(CONNECT_5);
+            proxy.cut();
+            Wait.until("it tries again and again", () -> ends.get() > 5);
+            assertFalse(supervisor.isConnected());
+            assertTrue(numbered.get());
+        }
+    }
+
+    private Supervisor connect(String address, Delivery delivery) {
+        LinkConfig link = new LinkConfig(BrokerAddress.parse(address), "t", "reader", delivery, 10);
+        Supervisor supervisor = Supervisor.forReader(link, new Listener());
+        supervisor.start();
+        return supervisor;
+    }
+
+    private final class Listener implements ConnectionListener {
+        @Override
+        public void onReady(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
+            numbered.set(connection.isNumbered());
+        }
+
+        @Override
+        public void onEnd(MqttConnection connection, Throwable cause) {
+            ends.incrementAndGet();
+        }
+    }
+}
