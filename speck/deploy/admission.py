@@ -13,7 +13,7 @@
    broker cannot keep for a job (422);
 8. a reader outside speck whose client id another composition holds a session for (409), or whose
    client id only an administrator may name (422, `refuse_foreign_clients`);
-9. a cycle of links through jobs of other compositions (422);
+9. a cycle of links through jobs of other compositions, or through bridges between brokers (422);
    Then 2, 3 and 9 once more, under the lock under which names are taken: another request may have
    come in between;
 10. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
@@ -25,11 +25,12 @@ Nothing is written here, so a dry run and a plan pass the same checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
+from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
 from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
 from speck.deploy.changes import Changes
 from speck.errors import (
@@ -76,14 +77,17 @@ class Admission:
         keeper: StateKeeper,
         changes: Changes,
         client_ids: Sequence[str] = (),
+        find_bridges: Callable[[Set[str]], Mapping[str, frozenset[str]]] = lambda sites: {},
     ):
         """`client_ids` are patterns (as in `fnmatch`) of client ids that any deployer may give to
-        outside readers."""
+        outside readers. `find_bridges` returns the names of the bridges of all brokers that are
+        known to have any; those of these sites are asked."""
         self._client_ids = (f"{OUTSIDE_READER}*", *client_ids)
         self._records = records
         self._connections = connections
         self._keeper = keeper
         self._changes = changes
+        self._find_bridges = find_bridges
 
     # -- the request ------------------------------------------------------------------------
 
@@ -173,6 +177,26 @@ class Admission:
         others = self._records.links.find_downstream((job.sink for job in own), scopes)
         problems = find_cycles_through(own, others, sees)
         refuse_problems(problems, composition.name, line_of)
+
+    def refuse_loops_over_bridges(
+        self, composition: Composition, adopted_jobs: Iterable[str], line_of: LineOf | None
+    ) -> list[str]:
+        """Raises InvalidError if bridges between brokers may bring back to a job what it has sent;
+        returns warnings about what they may bring twice."""
+        scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
+        index, own = self._records.links, list_links(composition)
+        others = [job for _, job in index.find_downstream((job.sink for job in own), scopes)]
+        ends = (*composition.inputs, *(reader.link for reader in composition.readers))
+        links = {*_iterate_links(own), *ends}
+        sites = find_repeated_topics({*links, *_iterate_links(others)})
+        if not sites:
+            return []
+        bridges = Bridges.of(self._find_bridges(sites), self._records.sites())
+        sinks = [Link(*job.sink) for job in (*own, *others)]
+        joined = {Link(site, sink.topic) for sink in sinks for site in bridges.find_joined(sink)}
+        others = [job for _, job in index.find_downstream(joined, scopes)]
+        refuse_problems(find_loops(own, others, bridges), composition.name, line_of)
+        return list(warn_of_repeats(links, bridges))
 
     # -- what it describes --------------------------------------------------------------------
 
@@ -399,6 +423,10 @@ def list_links(composition: Composition) -> list[JobLinks]:
         JobLinks(job.job_name, (job.source_site, job.source.topic), (job.sink_site, job.sink.topic))
         for job in composition.jobs
     ]
+
+
+def _iterate_links(jobs: Iterable[JobLinks]) -> Iterator[Link]:
+    return (Link(*place) for job in jobs for place in (job.source, job.sink))
 
 
 def find_cycles_through(

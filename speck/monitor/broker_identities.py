@@ -88,7 +88,8 @@ class BrokerIdentities:
                 site,
                 f"the broker at the address of site {site} is that of site {holder}: a broker"
                 " belongs to one site, by whatever name it is reached (and a bridge must not carry"
-                f" what lies below speck/); correct the address with `speck site update {site} --broker URL`",
+                " what lies below speck/); correct the address with `speck site update"
+                f" {site} --broker URL`",
             )
 
     def _meet_stranger(self, site: str, identity: str, begun: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speck.clock import Clock, rfc3339
 from speck.deploy.admission import (
@@ -275,6 +275,7 @@ class Compositions:
             composition = prepared.composition
             self._admission.refuse_foreign_clients(description, composition, request.line_of)
         self._admission.refuse_cycles(prepared.composition, adopted, request.line_of, request.sees)
+        prepared = self._check_bridges(prepared, adopted, request)
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
@@ -285,7 +286,7 @@ class Compositions:
         refuse_dropping(f"apply {title(name)}", prepared.plan, allowed=request.drop_queues)
         superseded = self._runner.make_way(name)
         if superseded is not None:  # plan again: it has done something until its end
-            prepared = prepare(superseded.stopped)
+            prepared = self._check_bridges(prepare(superseded.stopped), adopted, request)
             head = self._records.heads.get(name)
         self._deployer.accept(prepared)
         is_fresh = superseded is None and not adopted
@@ -303,6 +304,15 @@ class Compositions:
             )
             taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
+
+    def _check_bridges(
+        self, prepared: PreparedPlan, adopted: Iterable[str], request: Request
+    ) -> PreparedPlan:
+        """Add warnings about bridges between brokers. Raises InvalidError."""
+        warnings = self._admission.refuse_loops_over_bridges(
+            prepared.composition, adopted, request.line_of
+        )
+        return replace(prepared, warnings=(*prepared.warnings, *warnings))
 
     def delete(
         self,

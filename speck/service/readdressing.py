@@ -42,10 +42,9 @@ class Readdressing:
     def probe(
         self, sites: Sequence[Site], *, new_broker: bool = False, by_itself: bool = False
     ) -> list[Probe]:
-        """Ask what answers at the addresses that are new, and where a `new_broker` is accepted at an
-        old one. A broker without an identity gets one
-        unless it ought to have one. With `by_itself` no engine is asked: the answer would tell the
-        site open ports from closed ones."""
+        """Ask what answers at the addresses that are new; with `new_broker` also at an old one. A
+        broker without an identity gets one unless it ought to have one. With `by_itself` no engine
+        is asked: the answer would tell the site open ports from closed ones."""
         before = self._records.sites()
         wanted = {**before, **{site.name: site for site in sites}}
         probes = []
@@ -141,8 +140,8 @@ def _explain_holder(probe: Probe, holder: str, *, by_itself: bool) -> str:
     owner = "another site" if by_itself else f"site {holder}"
     verb = "register" if probe.known is None else "change the addresses of"
     advice = (
-        "a broker belongs to one site, by whatever name it is reached (and a bridge between two must"
-        " carry nothing below speck/)"
+        "a broker belongs to one site, by whatever name it is reached (and a bridge between two"
+        " must carry nothing below speck/)"
     )
     if probe.known is not None:
         advice = _EXCHANGED

@@ -112,7 +112,9 @@ class Service:
             config.pollers,
             config.poller_sites,
         )
-        self.polls = SitePolls(self.polling, self.clock, lambda: self.changes.touched)
+        self.polls = SitePolls(
+            self.polling, self.clock, lambda: self.changes.touched, self.records.sites
+        )
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         legs = Legs(config, self.connections, self.agents, self.clock)
@@ -177,6 +179,7 @@ class Service:
             self.keeper,
             self.changes,
             self.config.output_client_ids,
+            self.polls.find_bridges,
         )
         deployer = Deployer(
             self.config,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 
 from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
@@ -10,15 +10,25 @@ from speck.model.observation import BrokerView, EngineView
 from speck.sites.poll_cache import PollCache
 from speck.sites.pollers.polling import Polling
 
+_BRIDGES_S = 60.0
+"""The greatest age of what is known of bridges: they are part of brokers' settings."""
+
 
 class SitePolls:
     """Polls each engine and broker at most once a second, however many callers there are, and less
     often when many sites are read together; see `speck.sites.poll_cache`."""
 
-    def __init__(self, polling: Polling, clock: Clock, last_change: Callable[[], float]):
-        """`last_change` returns the monotonic time of speck's last request that changed an
-        engine."""
+    def __init__(
+        self,
+        polling: Polling,
+        clock: Clock,
+        last_change: Callable[[], float],
+        all_sites: Callable[[], Collection[str]] = tuple,
+    ):
+        """`last_change` returns the monotonic time of speck's last request that changed an engine,
+        `all_sites` the names of the registered sites."""
         self.polling = polling
+        self._all_sites = all_sites
         self.engines: PollCache[EngineView] = PollCache(
             lambda site: polling.engine(site, EnginePoll.VIEW), clock, last_change, "engine"
         )
@@ -36,6 +46,13 @@ class SitePolls:
             "broker",
         )
         """Whether brokers answer; cheaper than reading their numbers."""
+
+    def find_bridges(self, sites: Set[str]) -> dict[str, frozenset[str]]:
+        """The names of the bridges of these sites' brokers, and of all others that were polled
+        lately; brokers that do not answer are left out."""
+        polls = self.broker_numbers.poll(sites, fresh_s=_BRIDGES_S)
+        polls |= self.broker_numbers.find_fresh(self._all_sites(), _BRIDGES_S)
+        return {site: poll.answer.bridges for site, poll in polls.items() if poll.answer}
 
     def forget(self, site: str) -> None:
         """Drop the polls of a site."""

@@ -605,3 +605,28 @@ def test_descriptions_of_removed_jobs_are_not_remembered(service: Service) -> No
         service.compositions.apply(composition(job_body("A"), name=f"c{number}"), DONE)
         service.compositions.delete(f"c{number}", LIMIT_S)
     assert len(service.compositions._jobs._read) < 70
+
+
+def test_a_loop_over_a_bridge_is_refused_and_what_may_come_twice_is_a_warning(
+    service: Service,
+) -> None:
+    for site in ("edge-a", "cloud"):
+        World.current().broker(f"tcp://{site}.test:1883").bridges.add("edge-a.to-cloud")
+    loop = job_body("A", source_topic="T", sink_topic="T", sink_site="cloud")
+    with pytest.raises(InvalidError) as error:
+        service.compositions.apply(composition(loop), Request(dry_run=True))
+    (problem,) = error.value.problems
+    assert problem.path == "jobs[0].sink_topic"
+    assert "the brokers of cloud, edge-a are bridged (edge-a.to-cloud)" in problem.message
+
+    both = (
+        job_body("A", source_topic="T", sink_topic="U", sink_site="edge-b"),
+        job_body("B", "cloud", source_topic="T", sink_topic="U", sink_site="edge-b"),
+    )
+    body = service.compositions.apply(composition(*both), DONE).body
+    assert any("if a bridge carries T" in warning for warning in body["warnings"])
+
+    # what another composition does with it counts, too
+    closing = job_body("C", "edge-b", source_topic="U", sink_topic="T", sink_site="cloud")
+    with pytest.raises(InvalidError, match="closes the cycle"):
+        service.compositions.apply(composition(closing, name="d"), DONE)
