@@ -10,7 +10,11 @@ from dataclasses import dataclass, replace
 from speck.binding import JobException, StreamEngine
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.comparing import explain_too_wide, report_parallelism
-from speck.deploy.operations.connecting import explain_disconnection, source_connected
+from speck.deploy.operations.connecting import (
+    explain_disconnection,
+    is_refused_for_good,
+    source_connected,
+)
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError
@@ -23,6 +27,9 @@ from speck.sites.engine_ends import EngineEnds
 @dataclass(slots=True)
 class ComingUp:
     """Waits until all tasks run and the source is connected.
+
+    A broker that refuses its login, or to let it read its link, does so until somebody mends that:
+    the start fails with the broker's reason.
 
     An engine restarts a job that fails, again and again, and each time it holds the slots that it
     gets. So the engine is asked why: after `MOST_EQUAL` equal failures the incarnation is
@@ -81,10 +88,14 @@ class ComingUp:
         took = self.asked_at - self.began
         if self.state is None or self.state.terminal:
             return self._end()
-        if self.state is RunState.RUNNING:
-            if took <= self.context.patience.connect_s or self._is_connected():
-                return confirm(self.context, self.incarnation)
+        is_slow = took > self.context.patience.connect_s
+        if is_slow:
             self.problem = explain_disconnection(self._engine, self.operation.engine_job_id)
+            if is_refused_for_good(self.problem):
+                return self._give_up(f"{self.problem}; {self._name_credentials()}")
+        if self.state is RunState.RUNNING:
+            if not is_slow or self._is_connected():
+                return confirm(self.context, self.incarnation)
             if took > self.context.patience.start_s:
                 raise PermanentError(self._explain_disconnection())
             return self._wait()
@@ -148,6 +159,12 @@ class ComingUp:
             f" connected to {job.source_broker}"
         )
         return f"{away}: {self.problem}" if self.problem else away
+
+    def _name_credentials(self) -> str:
+        return (
+            "check the broker's users and permissions, and the credentials that the engine of"
+            f" {self.operation.site} has for it"
+        )
 
     def _is_connected(self) -> bool:
         """Whether the source takes input, by the engine's metrics. Tasks of our connector are

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from speck.binding import StreamEngine
 from speck.errors import SpeckError
 
 _SOURCE = "source"
+_LASTING_REFUSAL = re.compile(
+    "the broker refuses the (login|subscription): .*"
+    "(NOT_AUTHORIZED|BAD_USER_NAME_OR_PASSWORD|BAD_AUTHENTICATION_METHOD|BANNED"
+    "|CLIENT_IDENTIFIER_NOT_VALID|IDENTIFIER_REJECTED)"
+)
+"""How the connector reports a refusal that does not pass by itself, as that of a busy broker does.
+It names the reasons of CONNACK and SUBACK as its MQTT library does."""
 
 
 def source_connected(figures: Mapping[str, float]) -> bool:
@@ -22,6 +30,12 @@ def source_connected(figures: Mapping[str, float]) -> bool:
         if metric == "connected" and value == 0 and operator.lower().startswith(_SOURCE):
             return False
     return True
+
+
+def is_refused_for_good(problem: str | None) -> bool:
+    """Whether the broker refuses what the connector asks for, and goes on to do so until somebody
+    changes credentials or permissions."""
+    return problem is not None and _LASTING_REFUSAL.search(problem) is not None
 
 
 def explain_disconnection(engine: StreamEngine, engine_job_id: str) -> str | None:

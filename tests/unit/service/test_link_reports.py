@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from binders.memory.engine import MemoryEngine
 from speck.deploy.operations.outcome import Patience
 from speck.model.ids import sink_client_id
-from speck.model.measurement import JobMeasure, LinkMeasure
+from speck.model.measurement import EngineMeasures, JobMeasure, LinkMeasure
 from speck.model.observation import Sent
+from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker, composition, engine, job_body
@@ -130,20 +132,79 @@ def test_the_losses_of_a_job_go_on_over_its_incarnations(watched: Watched) -> No
     assert watched.job("A")["records_left_out"] == 3
 
 
-def test_a_start_that_is_refused_says_why(
+def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-a") -> None:
+    """Let the connector of each job at a site report that its source is not connected."""
+    measure, metrics = MemoryEngine.measure, MemoryEngine.metrics
+
+    def measure_links(self: MemoryEngine, job_ids: Sequence[str]) -> EngineMeasures:
+        measures = measure(self, job_ids)
+        here = measures.jobs.keys() & engine(site).jobs
+        refused = {job_id: JobMeasure(job_id, (), link=LinkMeasure(problem)) for job_id in here}
+        return replace(measures, jobs={**measures.jobs, **refused})
+
+    def measure_connection(self: MemoryEngine, job_id: str) -> Mapping[str, float]:
+        here = job_id in engine(site).jobs
+        return {"source.connected": 0.0} if here else metrics(self, job_id)
+
+    monkeypatch.setattr(MemoryEngine, "measure", measure_links)
+    monkeypatch.setattr(MemoryEngine, "metrics", measure_connection)
+
+
+def begin(watched: Watched, *jobs: JsonObject) -> str:
+    body = watched.service.compositions.apply(composition(*jobs), Request()).body
+    return str(body["change"])
+
+
+def await_failure(watched: Watched, change: str) -> str:
+    wait_for(lambda: watched.service.changes.get(change)["state"] == "failed")
+    return str(watched.service.changes.get(change)["error"])
+
+
+def test_a_start_whose_source_is_not_connected_says_why(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = watched.service
-    service.executions.patience = Patience(connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
-
-    def metrics(_: MemoryEngine, job_id: str) -> dict[str, float]:
-        engine("edge-a").measures[job_id] = JobMeasure(job_id, (), link=LinkMeasure(LOGIN))
-        return {"source.connected": 0.0}
-
-    monkeypatch.setattr(MemoryEngine, "metrics", metrics)
-    change = service.compositions.apply(composition(job_body("A")), Request()).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
-    assert service.changes.get(change)["error"] == (
+    patience = Patience(connect_s=0.0, start_s=0.3, start_ask_s=0.01, stop_poll_s=0.01)
+    watched.service.executions.patience = patience
+    busy = "cannot read tcp://edge-a.test:1883 A-in: the broker refuses the login: SERVER_BUSY"
+    disconnect(monkeypatch, busy)
+    assert await_failure(watched, begin(watched, job_body("A"))) == (
         "cannot start A: all its tasks run at edge-a, but its source is not connected to"
-        f" tcp://edge-a.test:1883: {LOGIN}"
+        f" tcp://edge-a.test:1883: {busy}"
     )
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LOGIN,
+        "cannot write to tcp://cloud.test:1883 x: the broker refuses the login: BANNED",
+        "cannot read tcp://old.test:1883 x: the broker refuses the login: IDENTIFIER_REJECTED",
+        "cannot read tcp://edge-a.test:1883 A-in: the broker refuses the subscription:"
+        " NOT_AUTHORIZED",
+    ],
+)
+def test_a_start_that_a_broker_refuses_fails_at_once_and_holds_no_slot(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    patience = Patience(connect_s=0.0, start_ask_s=0.01, stop_poll_s=0.01)  # start_s: minutes
+    watched.service.executions.patience = patience
+    disconnect(monkeypatch, problem)
+    assert await_failure(watched, begin(watched, job_body("A"))) == (
+        f"cannot start A: {problem}; check the broker's users and permissions, and the credentials"
+        " that the engine of edge-a has for it"
+    )
+    assert all(job.state.terminal for job in engine("edge-a").jobs.values())
+
+
+def test_a_move_that_a_broker_refuses_lets_the_job_go_on_where_it_was(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(watched, job_body("A"))
+    patience = Patience(connect_s=0.0, start_ask_s=0.01, stop_poll_s=0.01)
+    watched.service.executions.patience = patience
+    with monkeypatch.context() as refusing:
+        disconnect(refusing, LOGIN, "cloud")
+        moved = job_body("A", "cloud", source_site="edge-a", sink_site="edge-a")
+        assert LOGIN in await_failure(watched, begin(watched, moved))
+    assert watched.job("A")["state"] == "running"
+    assert [job.state.terminal for job in engine("cloud").jobs.values()] == [True]
