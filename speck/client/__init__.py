@@ -175,8 +175,8 @@ class Client:
     def put_sites(self, bodies: list[JsonObject], *, new_broker: bool = False) -> list[JsonObject]:
         """Register or change sites together; `new_broker` accepts brokers without the sessions of
         their sites."""
-        params = {"new_broker": "true"} if new_broker else {}
-        answer = self._call("PUT", "/sites", json={"sites": bodies}, params=params)
+        query = {"new_broker": new_broker or None}
+        answer = self._call("PUT", "/sites", json={"sites": bodies}, query=query)
         sites: list[JsonObject] = self._body(answer)["sites"]
         return sites
 

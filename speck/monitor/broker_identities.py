@@ -22,6 +22,9 @@ from speck.store.records import Records
 
 LOG = logging.getLogger(__name__)
 
+_GIVE_AGAIN_S = 30.0
+"""A broker that keeps no identity is asked again so long later."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Stranger:
@@ -42,6 +45,7 @@ class BrokerIdentities:
         self._identities = Identities(records, connections, clock)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="identities")
         self._giving: dict[str, Future[None]] = {}
+        self._given_at: dict[str, float] = {}
         self._strangers: dict[str, _Stranger] = {}
 
     def close(self) -> None:
@@ -68,7 +72,7 @@ class BrokerIdentities:
             shown, recorded = poll.answer.identity, self._identities.recorded(site)
             if shown is None:
                 self._strangers.pop(site, None)
-                self._begin_giving(site, recorded)
+                self._begin_giving(site, recorded, poll.begun)
             elif recorded is None:
                 self._learn(site, shown)
             elif shown != recorded:
@@ -115,7 +119,10 @@ class BrokerIdentities:
         others = (name for name in self._records.sites() if name != site)
         return self._identities.find_holder(identity, others)
 
-    def _begin_giving(self, site: str, recorded: str | None) -> None:
+    def _begin_giving(self, site: str, recorded: str | None, now: float) -> None:
+        if now - self._given_at.get(site, float("-inf")) < _GIVE_AGAIN_S:
+            return
+        self._given_at[site] = now
         self._giving[site] = self._pool.submit(self._give, site, recorded)
 
     def _is_giving(self, site: str) -> bool:

@@ -97,9 +97,16 @@ def update(name: str | None, file: str | None, new_broker: bool, **changes: Any)
 
     if (name is None) == (file is None):
         raise click.UsageError("give a NAME with what changes, or --file")
+    given = [_flag(option) for option, value in changes.items() if value not in (None, ())]
+    if file is not None and given:
+        raise click.UsageError(f"{given[0]} changes the site NAME; write it into the file instead")
+    if file is None and not given and not new_broker:
+        raise click.UsageError(f"give what changes: {', '.join(map(_flag, changes))}")
     service = client()
     if file is not None:
         bodies = _read_bodies(file)
+        for body in bodies:
+            service.site(str(body.get("name", "")))  # a mistyped name would be a new site
     else:
         bodies = [_change_body(service.site(name or ""), **changes)]
     with _name_options() if file is None else nullcontext():
@@ -107,6 +114,10 @@ def update(name: str | None, file: str | None, new_broker: bool, **changes: Any)
     for record in sites:
         say(f"site {record['name']} changed")
     output().show({"sites": sites}, tables.sites(sites))
+
+
+def _flag(option: str) -> str:
+    return f"--{option.removesuffix('s') if option == 'labels' else option.replace('_', '-')}"
 
 
 def _change_body(
@@ -120,13 +131,10 @@ def _change_body(
     """The body of a site as it is, with what the options change."""
     kept = ("name", "tier", "spe", "broker", "uplink_mbps", "labels")
     body: JsonObject = {field: record[field] for field in kept if record.get(field) is not None}
-    body["spe"] = {**body["spe"], **({"address": engine} if engine else {})}
     changes = {"address": broker, "credentials": credentials}
-    body["broker"] = {
-        key: value
-        for key, value in {**body["broker"], **{k: v for k, v in changes.items() if v}}.items()
-        if value is not None
-    }
+    for part, new in (("spe", {"address": engine}), ("broker", changes)):
+        merged = {**body[part], **{key: value for key, value in new.items() if value is not None}}
+        body[part] = {key: value for key, value in merged.items() if value is not None}
     if uplink_mbps is not None:
         body["uplink_mbps"] = uplink_mbps
     body["labels"] = {**body.get("labels", {}), **_parse_labels(labels)}

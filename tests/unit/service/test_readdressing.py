@@ -314,3 +314,14 @@ def test_a_broker_that_has_lost_its_store_gets_another_identity(service: Service
     poll_brokers(service)
     assert recorded(service, "cloud") not in (before, None)
     assert said(service, "the broker of site cloud has lost what it had stored")
+
+
+def test_of_sites_that_are_changed_together_all_change_or_none(service: Service) -> None:
+    apply(service, *CHAIN)
+    before = service.records.sites()
+    readdress(("edge-a", "edge-2"))
+    wrong = at("cloud", "fresh")
+    with pytest.raises(ConflictError, match="is not the one that cloud had"):
+        service.sites.put_all([at("edge-a", "edge-2"), wrong])
+    assert service.records.sites() == before
+    assert not said(service, "edge-2")
