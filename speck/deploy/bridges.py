@@ -107,8 +107,8 @@ def warn_of_repeats(links: Iterable[Link], bridges: Bridges) -> Iterator[str]:
         if len(used) > 1:
             yield (
                 f"{bridges.describe(used)}: if a bridge carries {cut(merged.topic)}, its records"
-                " are at each of them, so that they may be taken more than once; what comes over a"
-                " bridge has no numbers by which repeats are known"
+                " are at each of them, so that they may be taken more than once: what comes over a"
+                " bridge of MQTT 3.1.1 has no numbers by which repeats are known"
             )
 
 
