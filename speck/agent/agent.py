@@ -142,7 +142,8 @@ class Agent:
                 for identity, cancellation in self._running.items()
                 if not cancellation.is_set()
             )
-        path = f"/sites/{self._settings.site}/commands?wait={_POLL_S:.0f}"
+        identity = self._folder.identity()
+        path = f"/sites/{self._settings.site}/commands?wait={_POLL_S:.0f}&agent={identity}"
         if known:
             path += f"&known={known}"
         return caller.json("GET", path, timeout_s=_POLL_S + 15)
@@ -214,6 +215,7 @@ class Agent:
     def health(self) -> Json:
         """The body of a heartbeat."""
         body: Json = {
+            "identity": self._folder.identity(),
             "state_folder": str(self._folder.root),
             "listen": self._build_listen_url(),
             "free_bytes": self._folder.free_bytes(),

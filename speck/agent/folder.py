@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,6 +24,8 @@ from urllib.parse import unquote
 from speck.errors import PermanentError
 
 METADATA = "_metadata"
+IDENTITY = ".speck-agent"
+_IDENTITY = re.compile("[0-9a-f]{32}")
 CARRIED = "carried"
 _STATE_FOLDERS = ("checkpoints", "savepoints", CARRIED)
 _SAVEPOINTS_DEEP = 4
@@ -53,6 +57,29 @@ class StateFolder:
 
     def __init__(self, root: Path):
         self.root = root.resolve()
+
+    def identity(self) -> str:
+        """32 hex digits that lie in this folder, made at the first call: a folder on another
+        machine, or a new one on this, has others. Raises PermanentError."""
+        file = self.root / IDENTITY
+        try:
+            if not file.exists():
+                fresh = self.root / f"{IDENTITY}.{secrets.token_hex(8)}"
+                fresh.write_text(secrets.token_hex(16))
+                try:
+                    with suppress(FileExistsError):  # another agent of this folder was faster
+                        os.link(fresh, file)
+                finally:
+                    fresh.unlink()
+            identity = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PermanentError(f"cannot use the state folder {self.root}: {error}") from error
+        if not _IDENTITY.fullmatch(identity):
+            raise PermanentError(
+                f"cannot read {file}: it must hold 32 hex digits; delete it if it is damaged, and"
+                " accept the agent with `speck site update NAME --new-agent`"
+            )
+        return identity
 
     def locate(self, name: str, engine_job_id: str | None = None) -> Path:
         """The folder for a path or `file:` URI of the engine, with symbolic links resolved.

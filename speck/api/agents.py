@@ -26,6 +26,7 @@ _WAIT_S = 30.0
     "/sites/<name>/commands",
     query=[
         text("known", "comma-separated ids of the commands that the agent already runs"),
+        text("agent", "the identity of the agent; 409 if the site has another one"),
         wait(),
     ],
     answers={200: shapes.CommandsShape},
@@ -34,6 +35,7 @@ def open_commands(name: str, query: Query) -> Response:
     """All open commands for the site's agent; waits until they differ from the known ones."""
     known = [part for part in (query["known"] or "").split(",") if part]
     agents = service().agents
+    service().sites.refuse_other_agent(name, query["agent"])
     with polling(min(query["wait"], _WAIT_S)) as seconds:
         commands = agents.open_commands(name, known, seconds, is_over)
     refuse_if_over()

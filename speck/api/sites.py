@@ -41,6 +41,11 @@ NEW_BROKER = flag(
     " old one is lost",
 )
 
+NEW_AGENT = flag(
+    "new_agent",
+    "accept the next agent that reports, though its state folder is not the one that the site had",
+)
+
 routes = Routes("sites", "Places with one engine and one broker")
 
 
@@ -72,14 +77,19 @@ def add_site() -> Response:
     return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
 
 
-@routes.put("/sites", body=SitesSchema, query=[NEW_BROKER], answers={200: shapes.SITES})
+@routes.put("/sites", body=SitesSchema, query=[NEW_BROKER, NEW_AGENT], answers={200: shapes.SITES})
 def put_sites(query: Query) -> Response:
     """Register or change several sites together; they may exchange their addresses."""
     body = document()
     sites = sites_from_data(body.data, body.line_of)
     names = ", ".join(site.name for site in sites)
     with looking(f"change {names}"):
-        views = service().sites.put_all(sites, by=caller().actor, new_broker=query["new_broker"])
+        views = service().sites.put_all(
+            sites,
+            by=caller().actor,
+            new_broker=query["new_broker"],
+            new_agent=query["new_agent"],
+        )
     return jsonify({"sites": views})
 
 
@@ -92,7 +102,7 @@ def get_site(name: str) -> Response:
 @routes.put(
     "/sites/<name>",
     body=SiteSchema,
-    query=[NEW_BROKER],
+    query=[NEW_BROKER, NEW_AGENT],
     answers={200: shapes.SiteShape, 201: shapes.SiteShape},
 )
 def put_site(name: str, query: Query) -> Response:
@@ -102,7 +112,11 @@ def put_site(name: str, query: Query) -> Response:
     by_itself, by = caller().role is Role.SITE, caller().actor
     with looking(f"register {name}"):
         view, created = service().sites.put(
-            site, by_itself=by_itself, by=by, new_broker=query["new_broker"]
+            site,
+            by_itself=by_itself,
+            by=by,
+            new_broker=query["new_broker"],
+            new_agent=query["new_agent"],
         )
     return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
 

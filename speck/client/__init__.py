@@ -172,10 +172,12 @@ class Client:
         answer = self._call("PUT", f"/sites/{_part(name)}", json=body)
         return self._body(answer), answer.status_code == 201
 
-    def put_sites(self, bodies: list[JsonObject], *, new_broker: bool = False) -> list[JsonObject]:
+    def put_sites(
+        self, bodies: list[JsonObject], *, new_broker: bool = False, new_agent: bool = False
+    ) -> list[JsonObject]:
         """Register or change sites together; `new_broker` accepts brokers without the sessions of
-        their sites."""
-        query = {"new_broker": new_broker or None}
+        their sites, `new_agent` agents without their states."""
+        query = {"new_broker": new_broker or None, "new_agent": new_agent or None}
         answer = self._call("PUT", "/sites", json={"sites": bodies}, query=query)
         sites: list[JsonObject] = self._body(answer)["sites"]
         return sites

@@ -27,7 +27,7 @@ _SEND_AGAIN_S = 3.0
 _REMEMBERED = 1000
 _LONGEST_ERROR = 1000
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
-_REPORTED_AT_ONCE = ("state_folder", "listen", "refused_listen", "versions")
+_REPORTED_AT_ONCE = ("identity", "state_folder", "listen", "refused_listen", "versions")
 
 
 @dataclass(slots=True, eq=False)

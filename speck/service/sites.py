@@ -17,6 +17,7 @@ from speck.errors import (
 )
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.service.agent_identities import AgentIdentities
 from speck.service.agents import Agents
 from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
@@ -57,6 +58,7 @@ class Sites:
         self._legs = legs
         self._identities = identities
         self._readdressing = Readdressing(records, identities, self._list_users)
+        self._agent_identities = AgentIdentities(records, self._list_users)
         self._simulated = simulated
 
     def add(
@@ -89,26 +91,36 @@ class Sites:
         by_itself: bool = False,
         by: str | None = None,
         new_broker: bool = False,
+        new_agent: bool = False,
     ) -> tuple[JsonObject, bool]:
         """Register or change; true when it is new. `by_itself` and `by` as with `add`, the rest as
         with `put_all`."""
         self._check(site)
         if by_itself:
             self._check_own(site)
-            if new_broker:
+            if new_broker or new_agent:
                 raise ForbiddenError(
-                    f"cannot accept a new broker for site {site.name!r} with its own token: the"
-                    " sessions at the old one may hold messages; an administrator may accept it"
+                    f"cannot accept a new {'broker' if new_broker else 'agent'} for site"
+                    f" {site.name!r} with its own token: the old one may hold messages or states;"
+                    " an administrator may accept it"
                 )
         created = self._put([site], by_itself=by_itself, by=by, new_broker=new_broker)
+        if new_agent:
+            self._agent_identities.forget(site.name)
         return self._show(site, by_itself), site.name in created
 
     def put_all(
-        self, sites: Sequence[Site], *, by: str | None = None, new_broker: bool = False
+        self,
+        sites: Sequence[Site],
+        *,
+        by: str | None = None,
+        new_broker: bool = False,
+        new_agent: bool = False,
     ) -> list[JsonObject]:
         """Register or change sites together: they may exchange their addresses. Jobs run on; those
         that have a broker's address in their arguments are restarted with their state by the watch.
-        `new_broker` accepts a broker that does not have the sessions of the site.
+        `new_broker` accepts a broker that does not have the sessions of the site, `new_agent` an
+        agent that does not have its state folder.
 
         Raises InvalidError; ConflictError if an address belongs to another site, if another site's
         broker or engine answers there, or if a site in use would get an engine or a broker of
@@ -120,6 +132,8 @@ class Sites:
         for site in sites:
             self._check(site)
         self._put(sites, by=by, new_broker=new_broker)
+        for site in sites if new_agent else ():
+            self._agent_identities.forget(site.name)
         return self._render(*sites)
 
     def _check_own(self, site: Site) -> None:
@@ -199,11 +213,17 @@ class Sites:
     def heartbeat(self, name: str, body: JsonObject, *, by_itself: bool = False) -> JsonObject:
         """Take a report of the site's agent. With a token of role site (`by_itself`) other agents
         are sent to the address that it reports only if `OwnSite` allows that."""
+        self._site(name)
+        self._agent_identities.admit(name, body.get("identity"))
         listen = body.get("listen")
         is_new = listen is not None and self._agents.beat(name).get("listen") != listen
         if by_itself and is_new and not self._own_site.may_listen(self._site(name), str(listen)):
             body = {**body, "listen": None, "refused_listen": listen}
         return self._agents.heartbeat(name, body)
+
+    def refuse_other_agent(self, name: str, identity: str | None) -> None:
+        """Raises ConflictError if this is not the agent of the site: it gets no commands."""
+        self._agent_identities.admit(name, identity)
 
     def check(self, name: str) -> JsonObject:
         """`{name, ok, findings}`: settings that would lose data or starve jobs."""

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from marshmallow import ValidationError, fields
-from marshmallow.validate import Length, Range
+from marshmallow.validate import Length, Range, Regexp
 
 from speck.errors import InvalidError
 from speck.model.site import normalise_address
@@ -46,6 +46,7 @@ class _SlotsSchema(StrictSchema):
 class HeartbeatSchema(StrictSchema):
     """What an agent reports; each field may be absent, or null where the agent does not know."""
 
+    identity = Text(validate=Regexp("[0-9a-f]{32}\\Z", error="must be 32 hex digits"))
     state_folder = Text(validate=_FOLDER)
     listen = EngineAddress(allow_none=True, validate=Length(max=300))
     free_bytes = _Number()

@@ -214,7 +214,8 @@ class Records(Tables):
 
     def drop_site(self, name: str) -> Batch:
         """Remove a site with all that was reported of it."""
-        reports = (self.heartbeats, self.calibrations, self.broker_identities)
+        identities = (self.broker_identities, self.agent_identities)
+        reports = (self.heartbeats, self.calibrations, *identities)
         return self.site_records.drop(name) | {table.key(name): None for table in reports}
 
     # -- inventory ------------------------------------------------------------------------

@@ -152,6 +152,8 @@ class Tables:
         """<site>: a registered site."""
         self.broker_identities = KeptTable(store, "brokerid")
         """<site>: `{id}`, by which its broker is known again at another address."""
+        self.agent_identities = KeptTable(store, "agentid")
+        """<site>: `{id}`, which lies in the state folder of its agent."""
         self.heads = KeptTable(store, "head")
         """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)

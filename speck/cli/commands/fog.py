@@ -128,6 +128,7 @@ def up(
     from speck.fog.wan import load_wan
 
     local_fog = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    is_new = not local_fog.sites()
     started = time.monotonic()
     ready: list[str] = []
     with count_bar("bringing up sites", edges + clouds) as done:
@@ -154,7 +155,7 @@ def up(
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
     _show(local_fog)
     if register:
-        _register(local_fog, must=False)
+        _register(local_fog, must=False, is_new=is_new)
     else:
         local_fog.start_agents(client().server)
 
@@ -170,7 +171,7 @@ def register(folder: Path | None) -> None:
     local_fog = Fog(folder)
     if not local_fog.sites():
         raise NotFoundError(f"cannot find a fog in {local_fog.folder}: bring one up (speck fog up)")
-    _register(local_fog, must=True)
+    _register(local_fog, must=True, is_new=False)
 
 
 @fog.command()
@@ -289,16 +290,15 @@ def _speeds(options: tuple[str, ...]) -> dict[str, float]:
     return speeds
 
 
-def _register(local_fog: Fog, *, must: bool) -> None:
+def _register(local_fog: Fog, *, must: bool, is_new: bool) -> None:
     """Register the sites, or change those of an earlier fog; without a service, print how to do
-    it later."""
+    it later. Of the brokers and folders of a fog before a new one nothing is left."""
     from speck.cli.messages import say
     from speck.client import NoServerError
 
     service = client()
     try:
-        for body in local_fog.site_bodies():
-            service.put_site(body["name"], body)
+        service.put_sites(local_fog.site_bodies(), new_broker=is_new, new_agent=is_new)
         local_fog.start_agents(service.server, _site_token(service))
     except NoServerError as error:
         if must:

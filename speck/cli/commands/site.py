@@ -82,9 +82,16 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
     help="Accept a broker without the site's sessions: they are made anew, and what waits at the"
     " old one is lost.",
 )
+@click.option(
+    "--new-agent",
+    is_flag=True,
+    help="Accept an agent with another state folder: states in the old one are lost.",
+)
 @add_connection_options
 @add_output_option
-def update(name: str | None, file: str | None, new_broker: bool, **changes: Any) -> None:
+def update(
+    name: str | None, file: str | None, new_broker: bool, new_agent: bool, **changes: Any
+) -> None:
     """Change the site NAME, or all sites of a file together, while their jobs run.
 
     Jobs that have the address of a broker in their arguments are restarted with their state; no
@@ -100,7 +107,7 @@ def update(name: str | None, file: str | None, new_broker: bool, **changes: Any)
     given = [_flag(option) for option, value in changes.items() if value not in (None, ())]
     if file is not None and given:
         raise click.UsageError(f"{given[0]} changes the site NAME; write it into the file instead")
-    if file is None and not given and not new_broker:
+    if file is None and not (given or new_broker or new_agent):
         raise click.UsageError(f"give what changes: {', '.join(map(_flag, changes))}")
     service = client()
     if file is not None:
@@ -110,7 +117,7 @@ def update(name: str | None, file: str | None, new_broker: bool, **changes: Any)
     else:
         bodies = [_change_body(service.site(name or ""), **changes)]
     with _name_options() if file is None else nullcontext():
-        sites = service.put_sites(bodies, new_broker=new_broker)
+        sites = service.put_sites(bodies, new_broker=new_broker, new_agent=new_agent)
     for record in sites:
         say(f"site {record['name']} changed")
     output().show({"sites": sites}, tables.sites(sites))

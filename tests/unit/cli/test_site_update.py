@@ -115,3 +115,4 @@ def test_another_broker_is_accepted_by_its_flag_only(deployed: Run) -> None:
     done = deployed("site", "update", "cloud", "--broker", "tcp://fresh.test", "--new-broker")
     assert done.exit_code == 0, done.stderr
     assert deployed("site", "update", "cloud", "--new-broker").exit_code == 0, "at its own address"
+    assert deployed("site", "update", "cloud", "--new-agent").exit_code == 0
