@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedRandom
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import mkstemp
 from typing import BinaryIO, cast
 
 from flask import Response, request
@@ -18,6 +19,7 @@ from werkzeug.wsgi import wrap_file
 
 from speck.api.context import context, holder
 from speck.errors import StoreFullError, TransientError
+from speck.store.room import SparingFile
 
 _CHUNK = 64 * 1024
 
@@ -78,7 +80,9 @@ def sending(what: str) -> Iterator[Callable[[BinaryIO, int, str], Response]]:
 
 def spool(pieces: Iterable[bytes], folder: Path) -> tuple[BinaryIO, int]:
     """A file without a name that holds `pieces`, and its size. Raises StoreFullError."""
-    file = cast(BinaryIO, TemporaryFile(dir=folder))  # noqa: SIM115 - it is sent later
+    descriptor, name = mkstemp(dir=folder)
+    os.unlink(name)
+    file = cast(BinaryIO, BufferedRandom(SparingFile(descriptor, folder, f"write to {folder}")))
     try:
         for piece in pieces:
             file.write(piece)

@@ -11,8 +11,8 @@ from speck.cli.carry_out import carry_out
 from speck.cli.messages import say
 from speck.cli.output import Output
 from speck.cli.placements import changes_anything
+from speck.cli.writing import write_whole
 from speck.client import Client
-from speck.errors import PermanentError
 from speck.model.values import JsonObject
 
 PATIENCE_S = 180.0
@@ -78,8 +78,6 @@ def carry_out_placement(
 
 
 def _write(file: str, text: str) -> None:
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
+    content = text.encode()
+    write_whole(Path(file), [content], len(content))
     click.echo(f"the new composition is in {file}; `speck apply {file}` applies it", err=True)

@@ -71,6 +71,18 @@ class ClientError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """A file that the service sends: its size, if the service says it, and its pieces, each read
+    when it is asked for."""
+
+    size: int | None
+    pieces: Iterator[bytes]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.pieces
+
+
+@dataclass(frozen=True, slots=True)
 class ClientTls:
     """PEM files for a service at an https address: the authority that signed its certificate
     (default: REQUESTS_CA_BUNDLE or SSL_CERT_FILE of the environment, else the public ones), and the
@@ -456,7 +468,7 @@ class Client:
 
     def export_metrics(
         self, table: str, form: str, **filters: str | None
-    ) -> tuple[int, int, Iterator[bytes]]:
+    ) -> tuple[int, int, Content]:
         """A table of the metrics as a file: the number of its rows, the number of damaged files in
         the dataset, and its content; the filters are since, until and composition."""
         answer = self._call(
@@ -471,7 +483,7 @@ class Client:
         if not all(re.fullmatch(r"[0-9]{1,18}", number) for number in numbers):
             raise self._foreign_error(answer)
         rows, damaged = map(int, numbers)
-        return rows, damaged, self._content(answer, "export")
+        return rows, damaged, Content(_size_of(answer), self._content(answer, "export"))
 
     def import_metrics(
         self,
@@ -559,11 +571,11 @@ class Client:
         query = {"contains": contains}
         return self._json("GET", "/audit/verdict", query=query, answer_s=_LONG_S)
 
-    def backup(self) -> Iterator[bytes]:
+    def backup(self) -> Content:
         """A backup of the whole store, for `speck restore`."""
         headers = {"Accept": "*/*"}
         answer = self._call("GET", "/backup", stream=True, headers=headers, answer_s=_LONG_S)
-        yield from self._content(answer, "backup")
+        return Content(_size_of(answer), self._content(answer, "backup"))
 
     # -- requests -------------------------------------------------------------------------
 
@@ -755,6 +767,11 @@ def _part(name: str) -> str:
     if name in ("", ".", ".."):
         raise InvalidError(f"cannot use {name!r} as a name")
     return quote(name, safe="")
+
+
+def _size_of(answer: requests.Response) -> int | None:
+    length = answer.headers.get("Content-Length", "")
+    return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
 
 
 def _word(value: object) -> str:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ from speck.metrics.dataset.exchange import ImportResult, export, find_table
 from speck.metrics.dataset.import_process import import_in_process
 from speck.metrics.dataset.storage import Storage, hidden_name_of
 from speck.model.values import JsonObject
+from speck.store.room import SparingFile
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class Dataset:
         self._flush()
         path = self._scratch("export")
         try:
-            with path.open("wb") as out:
+            with self._open(path, "export metrics") as out:
                 exported = export(self._storage, schema, out, form, since, until, composition)
             content = path.open("rb")
         except OSError as error:
@@ -85,7 +87,7 @@ class Dataset:
         self._flush()
         path = self._scratch("upload")
         try:
-            with path.open("wb") as out:
+            with self._open(path, f"import {name}") as out:
                 for chunk in chunks:
                     out.write(chunk)
             imported = import_in_process(self._storage, path, name, form, schema)
@@ -112,6 +114,9 @@ class Dataset:
             f"days that ended {self._days} days ago or earlier are dropped within minutes;"
             " SPECK_METRICS_DAYS=0 keeps all"
         ]
+
+    def _open(self, path: Path, doing: str) -> BufferedWriter:
+        return BufferedWriter(SparingFile(path, self._storage.local, doing))
 
     def _scratch(self, what: str) -> Path:
         self._storage.local.mkdir(parents=True, exist_ok=True)

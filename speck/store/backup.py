@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from speck.clock import rfc3339
-from speck.errors import StoreError
+from speck.errors import StoreError, StoreFullError
 from speck.model.change import ChangeState
 from speck.model.incarnation import Incarnation, Session
 from speck.model.site import Site
@@ -27,7 +27,7 @@ from speck.model.values import JsonObject
 from speck.spec.json_size import has_more_values
 from speck.store.codec import from_json
 from speck.store.generations import begin_generation
-from speck.store.leveldb import MIGRATIONS, VERSION, Store
+from speck.store.leveldb import MIGRATIONS, VERSION, Store, measure_room
 from speck.store.tables import AUDIT, CHANGES, INSTALLATION
 
 _KIND = "speck-backup"
@@ -139,8 +139,23 @@ def restore_backup(path: Path, file: Path, now: datetime) -> Backup:
     if INSTALLATION not in records:
         raise StoreError(f"cannot restore {file}: the record {INSTALLATION} is missing")
     begin_generation(records, now)
+    _refuse_without_room(path, records)
     Store.create(path, records).close()
     return backup
+
+
+def _refuse_without_room(path: Path, records: Mapping[str, JsonObject]) -> None:
+    """Raise StoreFullError if the disk of `path` cannot hold these records: LevelDB writes them to
+    its log first, and then once more."""
+    size = 2 * sum(len(_line(record)) for record in records.values())
+    folder = next(each for each in path.absolute().parents if each.exists())
+    free, reserve = measure_room(folder)
+    if free - size < reserve:
+        raise StoreFullError(
+            f"cannot create a store at {path}: it needs {size} bytes, and {free} are free on its"
+            f" disk, of which speck keeps {reserve}; free space there, or name another --home;"
+            " nothing was written"
+        )
 
 
 def read_backup(file: Path) -> Backup:

@@ -35,18 +35,20 @@ def backup(file: str, verify: bool) -> None:
     from speck.cli.bars import bytes_bar
     from speck.cli.documents import STDIN
     from speck.cli.messages import say
+    from speck.cli.writing import write_whole
     from speck.store.backup import HeaderReader
 
     if verify:
         _verify(Path(file))
         return
     reader = HeaderReader()
-    pieces = _pass_by(client().backup(), reader)
-    with bytes_bar("saving", None) as advance:
+    content = client().backup()
+    pieces = _pass_by(content.pieces, reader)
+    with bytes_bar("saving", content.size) as advance:
         if file == STDIN:
             size = _write(sys.stdout.buffer, pieces, advance)
         else:
-            size = _save(Path(file), pieces, advance)
+            size = write_whole(Path(file), pieces, content.size, advance)
     say(f"saved {size} bytes to {file}")
     _name_changes(reader.header.get("under_way", []))
 
@@ -80,29 +82,6 @@ def _name_changes(changes: Iterable[JsonObject]) -> None:
             f" ({change['cause']}) was under way when the backup was taken: a restored service"
             " does not continue it"
         )
-
-
-def _save(file: Path, pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:
-    """Write the file atomically, readable by its owner only: it holds hashes of tokens."""
-    import os
-    import tempfile
-
-    from speck.errors import PermanentError
-
-    name = None
-    try:
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "wb") as out:
-            size = _write(out, pieces, advance)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(name, file)
-    except OSError as error:
-        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
-    finally:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
-    return size
 
 
 def _write(out: BinaryIO, pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:

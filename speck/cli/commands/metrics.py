@@ -11,6 +11,7 @@ import click
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import add_connection_options, add_output_option, client, output
 from speck.cli.subjects import add_name
+from speck.cli.writing import WholeFiles
 from speck.model.values import JsonObject
 
 _FORMATS = ("parquet", "csv", "jsonl")
@@ -69,7 +70,7 @@ def export_metrics(target: Path, table: str | None, **filters: str | None) -> No
     """Write metrics to a file, or all tables to a folder.
 
     FILE ends with .parquet, .csv or .jsonl and holds one table; FOLDER gets one Parquet file for
-    each table. Each file is written completely or not at all. docs/metrics.md lists the columns.
+    each table. All are written completely or not at all. docs/metrics.md lists the columns.
     """
     from speck.cli.messages import say
     from speck.cli.output import Grid
@@ -85,38 +86,29 @@ def export_metrics(target: Path, table: str | None, **filters: str | None) -> No
             " .jsonl, or a folder for all tables"
         )
     reports = []
-    for file, name in files.items():
-        rows, damaged = _fetch(file, name, filters)
-        reports.append({"file": str(file), "table": name, "rows": rows})
-        if damaged:
-            say(f"{damaged} files of {name} are damaged and ignored; the service's log names them")
+    with WholeFiles() as staged:
+        for file, name in files.items():
+            rows, damaged = _fetch(staged, file, name, filters)
+            reports.append({"file": str(file), "table": name, "rows": rows})
+            if damaged:
+                say(
+                    f"{damaged} files of {name} are damaged and ignored; the service's log names"
+                    " them"
+                )
+        staged.publish()
     rows_shown = [(one["file"], one["table"], one["rows"]) for one in reports]
     output().show({"files": reports}, Grid(("file", "table", "rows"), rows_shown))
 
 
-def _fetch(file: Path, table: str, filters: dict[str, str | None]) -> tuple[int, int]:
+def _fetch(
+    files: WholeFiles, file: Path, table: str, filters: dict[str, str | None]
+) -> tuple[int, int]:
     """Download one table; returns its number of rows and the number of damaged dataset files."""
-    import os
-    import tempfile
-
     from speck.cli.bars import bytes_bar
-    from speck.errors import PermanentError
 
-    name = None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "wb") as out, bytes_bar(f"exporting {table}", None) as advance:
-            rows, damaged, pieces = client().export_metrics(table, file.suffix[1:], **filters)
-            for piece in pieces:
-                out.write(piece)
-                advance(len(piece))
-        os.replace(name, file)
-    except OSError as error:
-        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
-    finally:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
+    rows, damaged, content = client().export_metrics(table, file.suffix[1:], **filters)
+    with bytes_bar(f"exporting {table}", content.size) as advance:
+        files.add(file, content.pieces, content.size, advance, make_folders=True)
     return rows, damaged
 
 

@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import yaml
 from speck.binding import JobException
 from speck.cli.commands.top import fit
 from speck.cli.output import Grid
+from speck.client import Content
 from speck.errors import UnreachableError
 from speck.service.audit_log import read_entries
 from speck.store.backup import write_backup
@@ -465,10 +467,10 @@ def test_a_backup_is_verified_and_names_changes_under_way(
 def test_a_cut_backup_leaves_no_file(
     speck: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(_: object):  # type: ignore[no-untyped-def]
+    def cut() -> Iterator[bytes]:
         yield b"half"
         raise UnreachableError("cannot read the whole backup: cut")
 
-    monkeypatch.setattr("speck.client.Client.backup", cut)
+    monkeypatch.setattr("speck.client.Client.backup", lambda _: Content(8, cut()))
     assert speck("backup", "saved.gz").exit_code == 1
     assert not list(tmp_path.glob("*saved.gz*"))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speck.clock import SystemClock
-from speck.errors import StoreError
+from speck.errors import StoreError, StoreFullError
 from speck.model.values import JsonObject
 from speck.store import backup as backup_module
 from speck.store import leveldb as store_module
@@ -276,3 +276,17 @@ def test_a_flipped_bit_or_a_cut_is_never_taken_for_the_backup(
         else:  # only what gzip ignores may differ: its time, its flags, the system's name
             assert len(content) == len(whole)
             assert content[10:] == whole[10:]
+
+
+def test_a_store_that_has_no_room_is_not_begun(
+    store: Store, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({"site/a": site_body("a"), "site/b": {**site_body("b"), "note": "x" * 1000}})
+    save(store, file)
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(backup_module, "measure_room", lambda folder: (1000, 0))
+    with pytest.raises(StoreFullError, match=r"1000 are free on its disk.*nothing was written"):
+        restore_backup(tmp_path / "new" / "store", file, NOW)
+    assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.setattr(backup_module, "measure_room", lambda folder: (100_000, 0))
+    restore_backup(tmp_path / "new" / "store", file, NOW)
