@@ -27,7 +27,7 @@ class WholeFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, _ in self._written:
+        for name, _file in self._written:
             Path(name).unlink(missing_ok=True)
         for folder in reversed(self._made):
             with suppress(OSError):  # it is not empty

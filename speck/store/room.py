@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from speck.errors import StoreFullError
 from speck.store.leveldb import measure_room
@@ -28,9 +29,9 @@ class SparingFile(FileIO):
         self.refuse_without_room()
         super().__init__(file, "w+b")
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        """Write bytes. Raises StoreFullError before the store lacks room."""
-        self._unchecked += len(data)
+    def write(self, data: Any, /) -> int:
+        """Write a buffer of bytes. Raises StoreFullError before the store lacks room."""
+        self._unchecked += memoryview(data).nbytes
         if self._unchecked >= _CHECK_BYTES:
             self.refuse_without_room()
             self._unchecked = 0
