@@ -11,6 +11,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
+from speck.model.plan import DRAIN_LIMIT_S
+
 _T = TypeVar("_T")
 
 
@@ -47,6 +49,9 @@ class Config:
     a first job runs (not by itself in a service that another program embeds). Jobs are moved only
     if that saves as many bytes within `move_horizon_s` seconds as it costs.
 
+    A change that may drop queues drains each reader for at most `drain_limit_s` seconds, unless it
+    was requested with another limit.
+
     Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
     One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
     A composition may have `max_jobs` jobs. From `poller_sites` sites on, `pollers` processes poll
@@ -80,6 +85,7 @@ class Config:
     spark_idle_s: float = 900.0
     analyzer_warm: bool = False
     move_horizon_s: float = 3600.0
+    drain_limit_s: float = DRAIN_LIMIT_S
     artifact_quota: int = 10 * 1024**3
     artifact_token_quota: int = 2 * 1024**3
     artifact_grace_s: float = 86400.0
@@ -128,7 +134,8 @@ class Config:
         SPECK_SITE_NETWORKS,
         SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS, SPECK_SPARK_JARS and
         SPECK_SPARK_MASTERS;
-        SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S, SPECK_MOVE_HORIZON_S;
+        SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE, SPECK_SPARK_IDLE_S, SPECK_MOVE_HORIZON_S,
+        SPECK_DRAIN_LIMIT_S;
         in bytes, or with K, M or G, SPECK_SPARK_MEMORY, SPECK_ARTIFACT_QUOTA and
         SPECK_ARTIFACT_TOKEN_QUOTA;
         SPECK_ARTIFACT_GRACE_S, SPECK_MAX_JOBS, SPECK_POLLERS, SPECK_POLLER_SITES. Raises
@@ -163,6 +170,7 @@ class Config:
             analyzer_warm=env.get("SPECK_ANALYZER_WARM", "1") == "1",
             spark_idle_s=_read(env, "SPECK_SPARK_IDLE_S", float, "900"),
             move_horizon_s=_read(env, "SPECK_MOVE_HORIZON_S", _read_positive, "3600"),
+            drain_limit_s=_read(env, "SPECK_DRAIN_LIMIT_S", _read_limit, str(DRAIN_LIMIT_S)),
             pollers=_read(env, "SPECK_POLLERS", int, str(count_pollers())),
             poller_sites=_read(env, "SPECK_POLLER_SITES", int, "100"),
             max_jobs=_read(env, "SPECK_MAX_JOBS", int, "10000"),
@@ -189,6 +197,13 @@ def _read_positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise ValueError(f"{text!r} is not a positive number")
+    return value
+
+
+def _read_limit(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is not a number of seconds, 0 or more")
     return value
 
 

@@ -13,7 +13,7 @@ from speck.api.hidden import show_composition, show_description
 from speck.api.requests import (
     Query,
     document,
-    drop_queues,
+    dropping,
     flag,
     idempotency_key,
     if_match,
@@ -76,7 +76,7 @@ def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
 
 @routes.post(
     "/compositions",
-    query=[wait(), _DRY_RUN, _ADOPT, drop_queues(), _FORCE],
+    query=[wait(), _DRY_RUN, _ADOPT, *dropping(), _FORCE],
     headers=_HEADERS,
     body=CompositionSchema,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -116,7 +116,7 @@ def get_composition(name: str) -> Response:
 
 @routes.delete(
     "/compositions/<name>",
-    query=[wait(), _DRY_RUN, drop_queues()],
+    query=[wait(), _DRY_RUN, *dropping()],
     headers=[_IF_MATCH],
     answers={202: shapes.AcceptedShape, 204: None, 200: shapes.AcceptedShape},
 )
@@ -129,6 +129,7 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
                 name,
                 seconds,
                 drop_queues=query["drop_queues"],
+                drain_limit_s=query["drain_limit"],
                 dry_run=query["dry_run"],
                 if_match=headers["If-Match"],
                 by=caller().actor,
@@ -173,7 +174,7 @@ def list_revisions(name: str) -> Response:
 
 @routes.post(
     "/compositions/<name>/rollback",
-    query=[wait(), _DRY_RUN, _ADOPT, drop_queues(), _FORCE],
+    query=[wait(), _DRY_RUN, _ADOPT, *dropping(), _FORCE],
     headers=_HEADERS,
     body=shapes.RollbackShape,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -205,6 +206,7 @@ def _request(
         dry_run=query["dry_run"],
         adopt=query["adopt"],
         drop_queues=query["drop_queues"],
+        drain_limit_s=query["drain_limit"],
         force=query["force"],
         if_match=headers["If-Match"],
         idempotency_key=headers["Idempotency-Key"],

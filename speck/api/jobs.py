@@ -11,7 +11,7 @@ from speck.api.hidden import show_job, show_jobs
 from speck.api.requests import (
     Query,
     document,
-    drop_queues,
+    dropping,
     paging,
     refuse_other_name,
     text,
@@ -53,7 +53,7 @@ def list_jobs(query: Query) -> Response:
     return listing("jobs", show_jobs(j for j in jobs if has_job(j["job_name"])), "job_name", query)
 
 
-@routes.post("/jobs", query=[wait(WAIT_S), drop_queues()], body=JobSchema, answers=_STARTING)
+@routes.post("/jobs", query=[wait(WAIT_S), *dropping()], body=JobSchema, answers=_STARTING)
 def add_job(query: Query) -> Response:
     """Start a job outside any composition: 201 when it runs, 202 while it is being deployed, 200
     when the same job exists and needs nothing. Posting the same job after a failure tries again.
@@ -63,9 +63,16 @@ def add_job(query: Query) -> Response:
     _refuse_outside(description)
     with acting(f"start {description.job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
-        drops = query["drop_queues"]
         return answer(
-            jobs.post(description, seconds, body.line_of, drop_queues=drops, by=by, sees=sees)
+            jobs.post(
+                description,
+                seconds,
+                body.line_of,
+                drop_queues=query["drop_queues"],
+                drain_limit_s=query["drain_limit"],
+                by=by,
+                sees=sees,
+            )
         )
 
 
@@ -83,7 +90,7 @@ def get_job(job_name: str) -> Response:
 
 @routes.put(
     "/jobs/<job_name>",
-    query=[wait(WAIT_S), drop_queues()],
+    query=[wait(WAIT_S), *dropping()],
     body=JobSchema,
     answers={200: shapes.JobShape, 202: shapes.JobAcceptedShape},
 )
@@ -98,24 +105,37 @@ def put_job(job_name: str, query: Query) -> Response:
     _refuse_outside(description)
     with acting(f"change {job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
-        drops = query["drop_queues"]
         return answer(
             jobs.put(
-                job_name, description, seconds, body.line_of, drop_queues=drops, by=by, sees=sees
+                job_name,
+                description,
+                seconds,
+                body.line_of,
+                drop_queues=query["drop_queues"],
+                drain_limit_s=query["drain_limit"],
+                by=by,
+                sees=sees,
             )
         )
 
 
 @routes.delete(
     "/jobs/<job_name>",
-    query=[wait(WAIT_S), drop_queues()],
+    query=[wait(WAIT_S), *dropping()],
     answers={204: None, 202: shapes.JobAcceptedShape},
 )
 def delete_job(job_name: str, query: Query) -> Response:
     """Stop and remove a job that was posted alone."""
     with acting(f"remove {job_name}", query["wait"]) as seconds:
-        by, drops = caller().actor, query["drop_queues"]
-        return answer(service().jobs.delete(job_name, seconds, drop_queues=drops, by=by))
+        return answer(
+            service().jobs.delete(
+                job_name,
+                seconds,
+                drop_queues=query["drop_queues"],
+                drain_limit_s=query["drain_limit"],
+                by=caller().actor,
+            )
+        )
 
 
 @routes.get("/jobs/<job_name>/exceptions", answers={200: shapes.EXCEPTIONS})

@@ -19,6 +19,7 @@ from speck.spec.schema import YAML_TYPES, load_document, problems_of
 from speck.spec.yaml_loader import Document, Limits
 
 MAX_WAIT_S = 3600.0
+MAX_DRAIN_S = 86400.0
 MAX_LIMIT = 10_000
 _CHUNK = 1 << 16
 _REVISION = re.compile(r'"?(\d{1,9})"?')
@@ -47,13 +48,25 @@ def flag(name: str, description: str, *, default: bool = False) -> Param:
     )
 
 
-def drop_queues() -> Param:
-    """The consent to lose messages."""
-    return flag(
-        "drop_queues",
-        "let readers leave their links at once, and drop what is queued for them; without it, 409"
-        " lists the queues of readers outside speck and of jobs that do not run",
+def dropping() -> list[Param]:
+    """The consent to lose messages, and how long jobs have to take theirs first."""
+    fault = f"must be seconds from 0 to {MAX_DRAIN_S:.0f}"
+    limit = fields.Float(
+        validate=Range(0, MAX_DRAIN_S, error=fault),
+        load_default=None,
+        error_messages=dict.fromkeys(("invalid", "special", "too_large"), fault),
+        metadata={
+            "description": "with drop_queues: for how many seconds a job that leaves its link may"
+            " take what waits for it; 0: not at all; by default SPECK_DRAIN_LIMIT_S"
+        },
     )
+    consent = flag(
+        "drop_queues",
+        "drop what waits for readers outside speck and for jobs that do not run or cannot be"
+        " reached, and what other jobs have not taken within drain_limit; without it, 409 lists"
+        " the queues of readers outside speck and of jobs that do not run",
+    )
+    return [consent, ("drain_limit", limit)]
 
 
 class _Whole(fields.Integer):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from speck.cli import plans
-from speck.cli.follow import follow, note_warnings, require_done
+from speck.cli.follow import RESULT, follow, note_warnings, require_done
 from speck.cli.messages import ask
 from speck.cli.output import Output
 from speck.client import Client
@@ -51,7 +51,6 @@ def carry_out(
         return
     change = follow(client, accepted["change"])
     verdict = (f"{subject} is deployed",) if change["state"] == "done" else ()
-    output.show(
-        {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict
-    )
+    plans.note_dropped(change)
+    output.show({**accepted, **{key: change[key] for key in RESULT}}, *verdict)
     require_done(change, subject)

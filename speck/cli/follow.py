@@ -17,6 +17,9 @@ _RECONNECT_S = 1.0
 _MAX_OUTAGE_S = 60.0
 """How long to poll a service that does not answer, since it may be restarting."""
 
+RESULT = ("state", "operations", "dropped")
+"""What a command returns of a change that it has followed."""
+
 _FINAL = ("done", "failed", "cancelled")
 _REPORTED = ("done", "failed", "blocked", "skipped", "cancelled")
 _COLOURS = {"failed": "red", "blocked": "yellow"}
@@ -177,7 +180,7 @@ def _verdict(change: JsonObject, subject: str) -> str:
     if state == "blocked":
         return (
             f"cannot finish change {identity} of {subject} yet: a site does not answer;"
-            " it continues when the site answers again"
+            " it continues when the site answers again (`speck forget` gives up what is there)"
         )
     if state == "cancelled":
         by = f" by change {change['superseded_by']}" if change.get("superseded_by") else ""

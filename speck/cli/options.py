@@ -82,24 +82,35 @@ def add_yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-drop_queues_option = click.option(
-    "--drop-queues",
-    is_flag=True,
-    help="Let readers leave their links at once, and drop what is queued for them: needed to drop"
-    " the queue of a reader outside speck, or of a job that does not run.",
-)
-
-
-def add_removal_options(command: F) -> F:
-    """Add --drop-queues and --force, passed as `drop_queues` and `force`: what may be lost."""
+def add_dropping_options(command: F) -> F:
+    """Add --drop-queues and --drain-limit, passed as `drop_queues` and `drain_limit` (seconds or
+    None): which messages may be lost."""
     for option in (
         click.option(
-            "--force", is_flag=True, help="Allow a change that removes more than half of the jobs."
+            "--drain-limit",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            help="With --drop-queues: how long each job that leaves its link may take what waits"
+            " for it; 0: it leaves at once (default: 300, or what the service is set up with).",
         ),
-        drop_queues_option,
+        click.option(
+            "--drop-queues",
+            is_flag=True,
+            help="Drop what nobody takes: what waits for readers outside speck, for jobs that do"
+            " not run or cannot be reached, and what other jobs do not take in --drain-limit.",
+        ),
     ):
         command = option(command)
     return command
+
+
+def add_removal_options(command: F) -> F:
+    """Add --drop-queues, --drain-limit and --force, passed as `drop_queues`, `drain_limit` and
+    `force`: what may be lost."""
+    force = click.option(
+        "--force", is_flag=True, help="Allow a change that removes more than half of the jobs."
+    )
+    return add_dropping_options(force(command))
 
 
 def add_wait_options(command: F) -> F:

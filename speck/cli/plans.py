@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from speck.cli.messages import CommandFailed, clean, style
+from speck.cli.messages import CommandFailed, clean, say, style
 from speck.model.values import JsonObject
 
 SIGNS = {"add": "+", "update": "~", "move": "→", "remove": "-"}
+_NAMED = 3
 _COLOURS = {"add": "green", "update": "yellow", "move": "cyan", "remove": "red"}
 
 
@@ -47,8 +48,24 @@ def summary(plan: JsonObject) -> str:
 
 
 def render_queues(plan: JsonObject) -> list[str]:
-    """One line for each queue that the plan drops."""
-    return [style("! ", fg="red") + clean(queue["text"]) for queue in plan["queues"]]
+    """One line for each queue that the plan drops, and one for those that it may drop."""
+    lines = [style("! ", fg="red") + clean(queue["text"]) for queue in plan["queues"]]
+    drained = sorted({o["job_name"] for o in plan["operations"] if o["kind"] == "drain"})
+    limit_s = plan["drain_limit_s"]
+    if limit_s and drained:
+        more = f" and {len(drained) - _NAMED} more" if len(drained) > _NAMED else ""
+        take = "takes" if len(drained) == 1 else "take"
+        lines.append(
+            f"  {clean(', '.join(drained[:_NAMED]))}{more} {take} first what waits, for"
+            f" {limit_s:g} s at most; what is left then is dropped"
+        )
+    return lines
+
+
+def note_dropped(change: JsonObject) -> None:
+    """Print the queues that a change has dropped, with what has become known of their sizes."""
+    for queue in change["dropped"]:
+        say(queue["text"], "! ", "red")
 
 
 def refuse_dropping(plan: JsonObject, what: str, *, allowed: bool) -> None:

@@ -272,13 +272,20 @@ class Client:
         *,
         adopt: bool = False,
         drop_queues: bool = False,
+        drain_limit: float | None = None,
         force: bool = False,
     ) -> JsonObject:
         """What applying the document would do: `{revision, plan, warnings}`."""
         return self._json(
             "POST",
             "/compositions",
-            query={"dry_run": True, "adopt": adopt, "drop_queues": drop_queues, "force": force},
+            query={
+                "dry_run": True,
+                "adopt": adopt,
+                "drop_queues": drop_queues,
+                "drain_limit": drain_limit,
+                "force": force,
+            },
             data=text,
             headers={"Content-Type": content_type},
         )
@@ -292,13 +299,15 @@ class Client:
         key: str,
         adopt: bool = False,
         drop_queues: bool = False,
+        drain_limit: float | None = None,
         force: bool = False,
     ) -> JsonObject:
         """Make the document the desired state; `{change, composition, revision, plan}`.
 
         `revision` is the one that the user has seen (0: none yet). `key` makes the request safe to
         repeat; it is repeated here if no answer comes. `drop_queues` allows queued messages to be
-        dropped. `force` allows the removal of more than half of the jobs.
+        dropped, those of jobs that run after `drain_limit` seconds. `force` allows the removal of
+        more than half of the jobs.
         """
         headers = {
             "Content-Type": content_type,
@@ -308,7 +317,12 @@ class Client:
         return self._json(
             "POST",
             "/compositions",
-            query={"adopt": adopt, "drop_queues": drop_queues, "force": force},
+            query={
+                "adopt": adopt,
+                "drop_queues": drop_queues,
+                "drain_limit": drain_limit,
+                "force": force,
+            },
             data=text,
             headers=headers,
             again=True,
@@ -323,6 +337,7 @@ class Client:
         revision: int = 0,
         key: str = "",
         drop_queues: bool = False,
+        drain_limit: float | None = None,
         force: bool = False,
     ) -> JsonObject:
         """Apply revision `to` as a new one; see `apply`."""
@@ -330,23 +345,35 @@ class Client:
         return self._json(
             "POST",
             f"/compositions/{_part(name)}/rollback",
-            query={"dry_run": dry_run, "drop_queues": drop_queues, "force": force},
+            query={
+                "dry_run": dry_run,
+                "drop_queues": drop_queues,
+                "drain_limit": drain_limit,
+                "force": force,
+            },
             json={"revision": to},
             headers=headers,
             again=not dry_run,
         )
 
     def destroy(
-        self, name: str, *, revision: int, drop_queues: bool = False, dry_run: bool = False
+        self,
+        name: str,
+        *,
+        revision: int,
+        drop_queues: bool = False,
+        drain_limit: float | None = None,
+        dry_run: bool = False,
     ) -> JsonObject:
         """Remove every job of the composition; `revision` is the one that the user has seen.
 
-        `drop_queues` allows queued messages to be dropped.
+        `drop_queues` allows queued messages to be dropped, those of jobs that run after
+        `drain_limit` seconds.
         """
         return self._json(
             "DELETE",
             f"/compositions/{_part(name)}",
-            query={"drop_queues": drop_queues, "dry_run": dry_run},
+            query={"drop_queues": drop_queues, "drain_limit": drain_limit, "dry_run": dry_run},
             headers={"If-Match": f'"{revision}"'},
         )
 

@@ -80,6 +80,7 @@ class Deployer:
         self._is_stuck = is_stuck
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
+        self._drain_limit_s = config.drain_limit_s
 
     def prepare(
         self,
@@ -89,6 +90,7 @@ class Deployer:
         jars: Mapping[str, str] | None = None,
         *,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
         readers_stopped: frozenset[str] = frozenset(),
@@ -99,8 +101,9 @@ class Deployer:
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
-        other compositions only if the user `sees` these. For `drop_queues`, `leave`, `stopped`,
-        `readers_stopped` and `has_read` see `speck.deploy.planner.plan`."""
+        other compositions only if the user `sees` these. `drain_limit_s`: see `Config`. For
+        `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see
+        `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
         stored = self._read_inventory(scope, adopted_jobs)
@@ -131,15 +134,18 @@ class Deployer:
         composition = resolution.composition
         inventory, observation, noticed = look()
         leaving = self._find_left_brokers(composition, inventory)
-        numbers = observe(self._polling, (), leaving & sites.keys()).brokers
+        at_brokers = observe(self._polling, (), leaving & sites.keys())
+        silent = {**observation.unreachable, **at_brokers.unreachable}
+        observation = replace(observation, brokers=at_brokers.brokers, unreachable=silent)
         prepared_plan = self._make_plan(
             scope,
             composition,
             inventory,
-            replace(observation, brokers=numbers),
+            observation,
             resolution.warnings,
             adopted_jobs=adopted_jobs,
             drop_queues=drop_queues,
+            drain_limit_s=drain_limit_s,
             leave=leave,
             stopped=stopped,
             readers_stopped=readers_stopped,
@@ -171,10 +177,15 @@ class Deployer:
         return self._jars(job_path).sha256
 
     def prepare_removal(
-        self, name: str, *, drop_queues: bool = False, readers_stopped: frozenset[str] = frozenset()
+        self,
+        name: str,
+        *,
+        drop_queues: bool = False,
+        drain_limit_s: float | None = None,
+        readers_stopped: frozenset[str] = frozenset(),
+        has_read: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
-        """The plan that removes a whole composition; `drop_queues` and `readers_stopped`: see
-        `speck.deploy.planner.plan`."""
+        """The plan that removes a whole composition. For the options see `prepare`."""
         sites = self._records.sites()
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
@@ -187,7 +198,9 @@ class Deployer:
             observation,
             (),
             drop_queues=drop_queues,
+            drain_limit_s=drain_limit_s,
             readers_stopped=readers_stopped,
+            has_read=has_read,
         )
         return replace(prepared_plan, sites=sites)
 
@@ -200,7 +213,9 @@ class Deployer:
             prepared_plan = self.prepare_removal(
                 change.composition,
                 drop_queues=change.drop_queues,
+                drain_limit_s=change.drain_limit_s,
                 readers_stopped=change.readers_stopped,
+                has_read=change.has_read,
             )
         else:
             description, jars = read_desired_state(change, self._records)
@@ -208,6 +223,7 @@ class Deployer:
                 description,
                 jars=jars,
                 drop_queues=change.drop_queues,
+                drain_limit_s=change.drain_limit_s,
                 leave=change.leave,
                 stopped=change.stopped,
                 readers_stopped=change.readers_stopped,
@@ -229,6 +245,7 @@ class Deployer:
         *,
         adopted_jobs: Sequence[str] = (),
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
         readers_stopped: frozenset[str] = frozenset(),
@@ -247,6 +264,7 @@ class Deployer:
             self._records.links_read_outside(links, scopes),
             self._records.sinks_outside(links, scopes),
             drop_queues=drop_queues,
+            drain_limit_s=self._drain_limit_s if drain_limit_s is None else drain_limit_s,
             leave=leave,
             stopped=stopped,
             readers_stopped=readers_stopped,

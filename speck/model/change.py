@@ -87,8 +87,10 @@ class Change:
     """One execution of `plan`.
 
     Its purpose is stored with it, so that a service that was stopped in the middle can plan it
-    anew: its `cause` and `revision`, whether it may `drop_queues`, and the jobs that it must
-    `leave` alone. `earlier` are the operations of its previous plans, as they were stored.
+    anew: its `cause` and `revision`, whether it may `drop_queues`, after draining each reader for
+    `drain_limit_s` seconds (None: as the service is set up), and the jobs that it must `leave`
+    alone. `dropped` are the queues that it has dropped. `earlier` are the operations of its
+    previous plans, as they were stored.
     `left_stopped` are the jobs that the superseded change had stopped and not started again.
     `has_read` are the client ids of the sessions that its previous plans have read first; after a
     restart of the service they are read once more.
@@ -106,10 +108,12 @@ class Change:
     cause: Cause = Cause.APPLY
     by: str | None = None
     drop_queues: bool = False
+    drain_limit_s: float | None = None
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
     earlier: list[JsonObject] = field(default_factory=list)
     has_read: frozenset[str] = frozenset()
+    dropped: list[JsonObject] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.operations:
@@ -126,9 +130,11 @@ class Change:
             cause=Cause(head["cause"]),
             by=head["by"],
             drop_queues=head["drop_queues"],
+            drain_limit_s=head["drain_limit_s"],
             leave=frozenset(head["leave"]),
             left_stopped=frozenset(head["left_stopped"]),
             earlier=[_cancel_unless_over(operation) for operation in operations],
+            dropped=list(head["dropped"]),
         )
 
     def go_on(self, plan: Plan) -> None:
@@ -142,7 +148,8 @@ class Change:
     def begin_next_part(self) -> None:
         """Close the plan that was carried out; another plan follows."""
         self.earlier += [operation.to_json() for operation in self.operations]
-        self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
+        self.state, self.ended, self.error = ChangeState.RUNNING, None, None
+        self.operations = []
         self.has_read |= self.plan.reads
         self.plan = Plan(self.plan.composition, (), ())
 
@@ -152,6 +159,15 @@ class Change:
         for operation in self.operations:
             if not operation.state.over:
                 operation.state, operation.error = OperationState.CANCELLED, ABANDONED
+
+    @property
+    def has_next_part(self) -> bool:
+        """Whether it is to be planned again after its plan has been carried out. What could not be
+        read first is dropped, if the user has allowed that."""
+        cannot_read = self.state is ChangeState.FAILED and self.drop_queues
+        return self.plan.goes_on and (
+            self.state is ChangeState.DONE or (cannot_read and bool(self.plan.reads))
+        )
 
     @property
     def stopped(self) -> frozenset[str]:
@@ -191,6 +207,7 @@ class Change:
             "cause": str(self.cause),
             "by": self.by,
             "drop_queues": self.drop_queues,
+            "drain_limit_s": self.drain_limit_s,
             "leave": sorted(self.leave),
             "left_stopped": sorted(self.left_stopped),
             "state": str(self.state),
@@ -198,6 +215,7 @@ class Change:
             "ended": self.ended,
             "error": self.error,
             "superseded_by": self.superseded_by,
+            "dropped": self.dropped,
         }
 
     def to_json(self) -> JsonObject:
@@ -235,6 +253,11 @@ def step_to_json(step: Step) -> JsonObject:
     }
 
 
+def dropped_to_json(queue: DroppedQueue) -> JsonObject:
+    """A queue that has been dropped, as the API shows it."""
+    return {**queue_to_json(queue), "text": queue.outcome}
+
+
 def queue_to_json(queue: DroppedQueue) -> JsonObject:
     """A queue that a plan drops, as the API shows it; `text` is `str(queue)`."""
     return {
@@ -265,6 +288,7 @@ def plan_to_json(plan: Plan) -> JsonObject:
             for change in plan.jobs
         ],
         "queues": [queue_to_json(queue) for queue in plan.queues],
+        "drain_limit_s": plan.drain_limit_s,
         "operations": [step_to_json(step) for step in plan.steps],
         "text": str(plan),
     }

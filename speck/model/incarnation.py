@@ -9,6 +9,7 @@ from enum import StrEnum
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
+from speck.model.queue import DroppedQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,12 @@ class Session:
 
     `drained`: its reader has taken everything that was meant for it and has been stopped, on a
     link that its producers have left. Later messages are meant for other readers: before such a
-    session is used again, it is made anew.
+    session is used again, it is made anew. `holes` is how many numbers it lacked at the end of its
+    drain: these messages had been lost before.
+
+    With the user's consent to drop queues: `undrained` says why its reader has not taken
+    everything, `dropping` is the queue that is dropped with the session once its release has begun,
+    and one that is `released` is ended once its broker answers.
     """
 
     client_id: str
@@ -218,6 +224,10 @@ class Session:
     fed_outside: bool = False
     job: Job | None = None
     begun: bool = False
+    undrained: str = ""
+    holes: int = 0
+    dropping: DroppedQueue | None = None
+    released: bool = False
 
     @property
     def reader(self) -> str:

@@ -20,6 +20,9 @@ from speck.model.observation import TakenEpoch
 from speck.model.queue import DroppedQueue
 from speck.model.values import cut
 
+DRAIN_LIMIT_S = 300.0
+"""How long a reader is drained if its queue may be dropped then."""
+
 
 class Action(StrEnum):
     """What a user sees happen to a job."""
@@ -134,6 +137,9 @@ class Drain:
     earlier ones. With `fed_outside`, outside programs publish there as well and report no
     numbers. With `lossy`, all producers send at most once: the drain does not wait for gaps to be
     filled.
+
+    With a limit it succeeds after `limit_s` seconds, or as soon as it can make no progress: the
+    user has allowed that what the reader has not taken then is dropped.
     """
 
     kind: ClassVar[str] = "drain"
@@ -149,6 +155,7 @@ class Drain:
     followed: bool = False
     fed_outside: bool = False
     lossy: bool = False
+    limit_s: float | None = None
 
     def __str__(self) -> str:
         return f"drain {self.site}/{cut(self.link.topic)} for {self.job_name}"
@@ -339,7 +346,13 @@ class Release:
 
     With `guarded` the session is kept, and the release fails, if messages wait in it at that
     moment: its reader is outside speck or does not run, and nobody has allowed to drop them.
-    `sinks` are the client ids of those who write to the link.
+    `sinks` are the client ids of those who write to the link; not all of them report numbers
+    unless it is `counted`.
+
+    With a limit the user has allowed to drop the queue, and what is dropped is reported: what waits
+    if nobody takes it (`why` says so), what a drain has left, or what has come after it
+    (`drained`). If its broker does not answer for `limit_s` seconds, the session is dropped all the
+    same, and ended once the broker answers.
     """
 
     kind: ClassVar[str] = "release"
@@ -351,6 +364,10 @@ class Release:
     abandons: int | None = 0
     guarded: bool = False
     sinks: tuple[str, ...] = ()
+    limit_s: float | None = None
+    why: str | None = None
+    counted: bool = True
+    drained: bool = False
 
     def __str__(self) -> str:
         return f"release {self.site}/{cut(self.link.topic)} of {self.job_name or self.client_id}"
@@ -362,7 +379,8 @@ class Forget:
 
     `readers` are the client ids of the sessions on the link that it wrote to. The numbers
     that they have not taken yet are stored with their sessions before the numbers of `sinks` are
-    cleared at the broker.
+    cleared at the broker. With a limit they are left there if the broker does not answer for
+    `limit_s` seconds.
     """
 
     kind: ClassVar[str] = "forget"
@@ -372,6 +390,7 @@ class Forget:
     sink: Link
     sinks: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    limit_s: float | None = None
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
@@ -380,7 +399,7 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Clear the numbers that a job's sinks published about a link that the job has left, once no
-    drain needs them. `readers`: see `Forget`."""
+    drain needs them. `readers`, `limit_s`: see `Forget`."""
 
     kind: ClassVar[str] = "clear"
     site: str
@@ -388,6 +407,7 @@ class Clear:
     link: Link
     sinks: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    limit_s: float | None = None
 
     def __str__(self) -> str:
         return f"clear {self.job_name}'s numbers at {self.site}"
@@ -417,7 +437,8 @@ Operation = (
 class Step:
     """An operation, the steps that must have succeeded before it, and its reason.
 
-    Steps of `after` that are in `whatever` need only be over, with any outcome. A step with
+    Steps of `after` that are in `whatever` need only be over, with any outcome; if the operation
+    has a limit, a site that does not answer for so long does not hold it up either. A step with
     `only_if_failed` is skipped if the step of that id has succeeded.
     """
 
@@ -439,8 +460,9 @@ class Plan:
 
     A plan that `goes_on` is only the first part: once it is carried out, the change is planned
     again (see `speck.deploy.planner.backlog`). `queues` are those that it drops; a plan that
-    drops any needs the user's consent. `reads` are the client ids of the sessions that it reads
-    first.
+    drops any needs the user's consent. With consent, what the reader of a drain has not taken in
+    `drain_limit_s` seconds is dropped as well. `reads` are the client ids of the sessions that it
+    reads first.
     """
 
     composition: str
@@ -449,6 +471,7 @@ class Plan:
     goes_on: bool = False
     queues: tuple[DroppedQueue, ...] = ()
     reads: frozenset[str] = frozenset()
+    drain_limit_s: float | None = None
 
     @property
     def empty(self) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from speck.model.incarnation import Session
 from speck.model.observation import BrokerView
 from speck.model.values import cut
+
+if TYPE_CHECKING:
+    from speck.model.incarnation import Session
 
 
 class Count(StrEnum):
@@ -49,10 +52,18 @@ class DroppedQueue:
             return f"about {self.messages} {unit}"
         return f"at most {self.messages} {unit}, sent since the session was made"
 
+    @property
+    def outcome(self) -> str:
+        """The text once it has been dropped."""
+        return f"dropped {self._subject}"
+
     def __str__(self) -> str:
+        return f"drops {self._subject}"
+
+    @property
+    def _subject(self) -> str:
         return (
-            f"drops the queue of {self.reader} at {self.site}/{cut(self.topic)} ({self.size}):"
-            f" {self.why}"
+            f"the queue of {self.reader} at {self.site}/{cut(self.topic)} ({self.size}): {self.why}"
         )
 
 

@@ -50,13 +50,15 @@ class LostSession(NamedTuple):
 class _Repair:
     """What is to be done at the broker of a site: `missing` are lost sessions, `unannounced` topics
     that have readers, `waited_for` topics whose sinks wait for a session, `returned` (client id,
-    topic) of released sessions that are there again."""
+    topic) of released sessions that are there again, `pending` sessions (with their scopes) that
+    were to be ended while their broker did not answer."""
 
     site: str
     missing: tuple[_Key, ...]
     unannounced: tuple[str, ...]
     waited_for: tuple[str, ...]
     returned: tuple[tuple[str, str], ...]
+    pending: tuple[tuple[str, Session], ...]
 
 
 class LostSessions:
@@ -70,6 +72,8 @@ class LostSessions:
         self._under_way: dict[str, Future[None]] = {}
         self._reserved: tuple[tuple[int, int], dict[_Key, Session]] = ((-1, -1), {})
         self._stored: frozenset[tuple[str, str]] = frozenset()
+        self._pending: dict[str, list[tuple[str, Session]]] = {}
+        """Sessions (with their scopes) that are to be ended once their broker answers, by site."""
         self._known_since: dict[_Key, float] | None = None
         self._missing_since: dict[_Key, float] = {}
         self._restored: set[_Key] = set()
@@ -116,7 +120,8 @@ class LostSessions:
                 continue
             own = {key: reserved[key] for key in by_site.get(site, ())}
             repair = self._compare(now, site, poll, own, restarted=site in anew)
-            if repair.missing or repair.unannounced or repair.waited_for or repair.returned:
+            has_work = repair.missing or repair.unannounced or repair.waited_for
+            if has_work or repair.returned or repair.pending:
                 self._under_way[site] = self._pool.submit(self._repair, repair, now)
 
     def _find_reserved(self, now: float) -> dict[_Key, Session]:
@@ -130,7 +135,12 @@ class LostSessions:
                 if session.reserved
             }
             self._reserved = writes, sessions
-            self._stored = frozenset((s.site, s.client_id) for _, s in self._records.all_sessions())
+            everything = self._records.all_sessions()
+            self._stored = frozenset((s.site, s.client_id) for _, s in everything)
+            self._pending = {}
+            for scope, session in everything:
+                if session.released:
+                    self._pending.setdefault(session.site, []).append((scope, session))
         self._released.update(now, self._stored)
         reserved = self._reserved[1]
         known = self._known_since
@@ -165,7 +175,12 @@ class LostSessions:
             site, poll.begun, view.sessions, restarted=restarted
         )
         return _Repair(
-            site, tuple(sorted(missing)), tuple(sorted(unannounced)), waited_for, tuple(returned)
+            site,
+            tuple(sorted(missing)),
+            tuple(sorted(unannounced)),
+            waited_for,
+            tuple(returned),
+            tuple(self._pending.get(site, ())),
         )
 
     def _find_waited_for(self, now: float, site: str, view: BrokerView) -> Iterable[str]:
@@ -189,6 +204,8 @@ class LostSessions:
                 self._restore(key, now)
             for client_id, topic in repair.returned:
                 self._release(repair.site, client_id, topic)
+            for scope, session in repair.pending:
+                self._end_pending(scope, session)
             for topic in repair.unannounced:
                 broker.announce(topic, readers=True)
             for topic in repair.waited_for:
@@ -229,6 +246,21 @@ class LostSessions:
         last_reader = not any(session.link.topic == topic for session in stored)
         self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
         LOG.info("the session of %s at %s/%s was back, and is released", client_id, site, topic)
+
+    def _end_pending(self, scope: str, session: Session) -> None:
+        """End a session that a change has dropped while its broker did not answer, unless it has
+        been made anew since."""
+        client_id, site = session.client_id, session.site
+        with self._changes.resting(scope) as is_resting:
+            if not is_resting or self._records.session(scope, client_id, site) != session:
+                return
+            others = [s for _, s in self._records.sessions_on(site) if not s.released]
+            if not any(each.client_id == client_id for each in others):
+                topic = session.link.topic
+                last_reader = not any(each.link == session.link for each in others)
+                self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
+            self._records.write(self._records.drop_session(scope, client_id, site))
+            LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
         """Whether a job that may run makes the session again, or a start that is about to use it:

@@ -10,6 +10,7 @@ from speck.deploy.changes import Changes
 from speck.model.composition import visible_name
 from speck.model.observation import BrokerView
 from speck.model.values import cut
+from speck.monitor.former_epochs import FormerEpochs
 from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
 from speck.monitor.lost_sessions import LostSessions
 from speck.sites.connections import Connections
@@ -30,6 +31,7 @@ class Sessions:
     def __init__(self, records: Records, connections: Connections, changes: Changes):
         self._records = records
         self.lost_sessions = LostSessions(records, connections, changes)
+        self._former_epochs = FormerEpochs(records, changes)
         self._readers: tuple[tuple[int, int], dict[str, list[ReaderOf]]] = ((-1, -1), {})
         self.memory = LinkMemory()
         self.missing: Counter[str] = Counter()
@@ -54,6 +56,7 @@ class Sessions:
         sites = self._records.sites()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.answer for site, poll in polls.items()}
+        self._former_epochs.note(views)
         readers = self._list_readers()
         self.memory, news = judge(now, views, readers, self.memory, limits)
         events: Batch = {}

@@ -49,7 +49,8 @@ class Request:
     """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
     `sees` whether that token may be told of a composition.
 
-    With `drop_queues` readers leave their links at once, and what is queued there is dropped; with
+    With `drop_queues` the queues of outside readers and of jobs that do not run may be dropped, and
+    what jobs have not taken within `drain_limit_s` seconds (None: `Config.drain_limit_s`); with
     `force` most jobs may be removed. Only with `any_client_id` may outputs name clients that speck
     might not have created.
     """
@@ -58,6 +59,7 @@ class Request:
     dry_run: bool = False
     adopt: bool = False
     drop_queues: bool = False
+    drain_limit_s: float | None = None
     force: bool = False
     if_match: int | None = None
     idempotency_key: str | None = None
@@ -266,6 +268,7 @@ class Compositions:
                 list(adopted),
                 jars,
                 drop_queues=request.drop_queues,
+                drain_limit_s=request.drain_limit_s,
                 stopped=stopped,
                 sees=request.sees,
             )
@@ -320,21 +323,26 @@ class Compositions:
         wait_s: float,
         *,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         dry_run: bool = False,
         if_match: int | None = None,
         by: str | None = None,
     ) -> Answer:
         """Remove every job of the composition; its revisions stay known by number.
 
-        Links are drained from their beginning to their end. With `drop_queues` all jobs are
-        cancelled at once instead, and all queues are dropped. 200 for a plan only (`dry_run`).
+        Links are drained from their beginning to their end. `drop_queues` and `drain_limit_s`: see
+        `Request`. 200 for a plan only (`dry_run`).
         """
         head = self._head(name)
         if dry_run:
             self._admission.check_revision(name, head, if_match)
-            prepared = self._deployer.prepare_removal(name, drop_queues=drop_queues)
+            prepared = self._deployer.prepare_removal(
+                name, drop_queues=drop_queues, drain_limit_s=drain_limit_s
+            )
             return Answer(200, _render_accepted(None, name, head["revision"], prepared))
-        answer, running = self.remove(name, drop_queues=drop_queues, if_match=if_match, by=by)
+        answer, running = self.remove(
+            name, drop_queues=drop_queues, drain_limit_s=drain_limit_s, if_match=if_match, by=by
+        )
         change = running.change
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
@@ -345,23 +353,36 @@ class Compositions:
         name: str,
         *,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         if_match: int | None = None,
         by: str | None = None,
     ) -> tuple[JsonObject, Running]:
         """Like `delete` without a wait: the shape Accepted, and the change."""
+
+        def prepare(readers_stopped: frozenset[str] = frozenset()) -> PreparedPlan:
+            return self._deployer.prepare_removal(
+                name,
+                drop_queues=drop_queues,
+                drain_limit_s=drain_limit_s,
+                readers_stopped=readers_stopped,
+            )
+
         with self._locks[name]:
             head = self._read_head(name)
             self._admission.check_revision(name, head, if_match)
             self._changes.find_in_the_way(name)
-            prepared = self._deployer.prepare_removal(name, drop_queues=drop_queues)
+            prepared = prepare()
             refuse_dropping(f"remove {title(name)}", prepared.plan, allowed=drop_queues)
             superseded = self._runner.make_way(name)
             if superseded is not None:  # plan again: it has done something until its end
-                prepared = self._deployer.prepare_removal(
-                    name, drop_queues=drop_queues, readers_stopped=superseded.stopped
-                )
+                prepared = prepare(superseded.stopped)
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drop_queues=drop_queues
+                prepared.plan,
+                head["revision"],
+                cause=Cause.REMOVE,
+                by=by,
+                drop_queues=drop_queues,
+                drain_limit_s=drain_limit_s,
             )
             with self._guard_adoption(name):
                 self._read_head(name)  # a job posted alone may have been taken in meanwhile
@@ -478,6 +499,7 @@ class Compositions:
             cause=cause,
             by=request.by,
             drop_queues=request.drop_queues,
+            drain_limit_s=request.drain_limit_s,
             left_stopped=superseded.stopped if superseded else frozenset(),
         )
         now = rfc3339(self._clock.now())

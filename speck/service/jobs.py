@@ -158,16 +158,21 @@ class Jobs:
         line_of: LineOf | None = None,
         *,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
-        `sees` says which compositions may be named to who asks; `drop_queues` as in `Request`.
+        `sees` says which compositions may be named to who asks; `drop_queues` and `drain_limit_s`
+        as in `Request`.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
         """
         name = description.job_name
+        request = Request(
+            line_of=line_of, drop_queues=drop_queues, drain_limit_s=drain_limit_s, by=by, sees=sees
+        )
         with self._locks[name]:
             self._refuse_owned(name)
             head = self._head(name)
@@ -175,9 +180,7 @@ class Jobs:
                 self._refuse_another(description, head)
             running = self._compositions.under_way(composition_of_one(name))
             if running is None or head is None:
-                running = self._start(
-                    description, Request(line_of=line_of, drop_queues=drop_queues, by=by, sees=sees)
-                )
+                running = self._start(description, request)
                 if running is None:
                     return Answer(200, self.get(name))
         return self._await_outcome(running, name, wait_s, created=True, new=head is None)
@@ -190,33 +193,44 @@ class Jobs:
         line_of: LineOf | None = None,
         *,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
     ) -> Answer:
-        """Update or move; `sees` and `drop_queues` as with `post`. Raises NotFoundError, and
+        """Update or move; the options are those of `post`. Raises NotFoundError, and
         ConflictError for a composition's job."""
+        request = Request(
+            line_of=line_of, drop_queues=drop_queues, drain_limit_s=drain_limit_s, by=by, sees=sees
+        )
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
-            running = self._start(
-                description, Request(line_of=line_of, drop_queues=drop_queues, by=by, sees=sees)
-            )
+            running = self._start(description, request)
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
         return self._await_outcome(running, name, wait_s, created=False)
 
     def delete(
-        self, name: str, wait_s: float, *, drop_queues: bool = False, by: str | None = None
+        self,
+        name: str,
+        wait_s: float,
+        *,
+        drop_queues: bool = False,
+        drain_limit_s: float | None = None,
+        by: str | None = None,
     ) -> Answer:
-        """204 when it is gone, 202 while that is under way; `drop_queues` as in `Request`."""
+        """204 when it is gone, 202 while that is under way; the options are those of `post`."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}")
             try:
                 _, running = self._compositions.remove(
-                    composition_of_one(name), drop_queues=drop_queues, by=by
+                    composition_of_one(name),
+                    drop_queues=drop_queues,
+                    drain_limit_s=drain_limit_s,
+                    by=by,
                 )
             except NotFoundError:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
@@ -280,7 +294,7 @@ class Jobs:
             if head is None or head["last_change"] != failed.id:
                 return
             _, running = self._compositions.remove(
-                composition_of_one(name), drop_queues=True, by=failed.by
+                composition_of_one(name), drop_queues=True, drain_limit_s=0.0, by=failed.by
             )
             running.over.wait(10.0)
 

@@ -205,6 +205,10 @@ class Sites:
             self._refuse_busy(name, "remove")
             self._records.write(
                 self._records.drop_site(name),
+                *(
+                    self._records.drop_session(scope, session.client_id, name)
+                    for scope, session in self._records.sessions_on(name)
+                ),
                 self._records.event("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
@@ -309,7 +313,8 @@ class Sites:
             and name
             in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
-        uses = sorted(session.reader for _, session in self._records.sessions_on(name))
+        sessions = (session for _, session in self._records.sessions_on(name))
+        uses = sorted(session.reader for session in sessions if not session.released)
         return list(dict.fromkeys([*jobs, *uses, *self._changes.list_users_of_site(name)]))
 
     def _refuse_busy(self, name: str, verb: str) -> None:

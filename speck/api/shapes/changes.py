@@ -13,6 +13,7 @@ from speck.api.shapes.base import (
     list_of,
     list_shape,
     nullable_text,
+    number,
     one_of,
     text,
 )
@@ -82,6 +83,10 @@ class PlanShape(Shape):
     summary = fields.Nested(SummaryShape, required=True)
     jobs = list_of(JobChangeShape)
     queues = list_of(QueueShape)
+    drain_limit_s = number(
+        "with drop_queues: what a job has not taken within these seconds is dropped as well",
+        allow_none=True,
+    )
     operations = list_of(OperationShape)
     text = text("one line for each operation")
 
@@ -93,7 +98,11 @@ class ChangeHeadShape(Shape):
     revision = integer(allow_none=True)
     cause = one_of(Cause, "what started the change; a repair restores the accepted revision")
     by = nullable_text("name of the token that requested it")
-    drop_queues = flag("whether queues may be dropped and readers leave without a drain")
+    drop_queues = flag("whether queues may be dropped")
+    drain_limit_s = number(
+        "with drop_queues: for how long a job is drained; null: as the service is set up",
+        allow_none=True,
+    )
     leave = list_of(fields.String(metadata={"description": "a job that the repair does not touch"}))
     left_stopped = list_of(
         fields.String(metadata={"description": "a job that the superseded change stopped"})
@@ -103,6 +112,7 @@ class ChangeHeadShape(Shape):
     ended = nullable_text()
     error = nullable_text()
     superseded_by = nullable_text("id of the change that replaced it")
+    dropped = list_of(QueueShape)
 
 
 class ChangeShape(ChangeHeadShape):

@@ -28,6 +28,7 @@ def apply(
     file: str | None,
     adopt: bool,
     drop_queues: bool,
+    drain_limit: float | None,
     force: bool,
     yes: bool,
     wait: bool,
@@ -48,7 +49,12 @@ def apply(
     text = documents.read(file)
     service = client()
     preview = service.preview(
-        text.content, text.content_type, adopt=adopt, drop_queues=drop_queues, force=force
+        text.content,
+        text.content_type,
+        adopt=adopt,
+        drop_queues=drop_queues,
+        drain_limit=drain_limit,
+        force=force,
     )
     key = secrets.token_hex(16)
     carry_out(
@@ -62,6 +68,7 @@ def apply(
             key=key,
             adopt=adopt,
             drop_queues=drop_queues,
+            drain_limit=drain_limit,
             force=force,
         ),
         drop_queues=drop_queues,

@@ -6,11 +6,11 @@ import click
 
 from speck.cli.options import (
     add_connection_options,
+    add_dropping_options,
     add_output_option,
     add_wait_options,
     add_yes_option,
     client,
-    drop_queues_option,
     output,
 )
 from speck.cli.subjects import add_composition
@@ -18,25 +18,38 @@ from speck.cli.subjects import add_composition
 
 @click.command()
 @add_composition()
-@drop_queues_option
+@add_dropping_options
 @add_yes_option
 @add_wait_options
 @add_connection_options
 @add_output_option
 def destroy(
-    composition: str, drop_queues: bool, yes: bool, wait: bool, timeout: float | None
+    composition: str,
+    drop_queues: bool,
+    drain_limit: float | None,
+    yes: bool,
+    wait: bool,
+    timeout: float | None,
 ) -> None:
     """Remove a composition and its jobs."""
+    from functools import partial
+
     from speck.cli import plans
-    from speck.cli.follow import follow, require_done
+    from speck.cli.follow import RESULT, follow, require_done
     from speck.cli.messages import ask, clean, say
 
     service = client()
     record = service.composition(composition)
-    revision = record["desired"]["revision"]
     for job in record["jobs"]:
         say(f"- remove  {job['job_name']}  {clean(job['site'] or '')}")
-    preview = service.destroy(composition, revision=revision, drop_queues=drop_queues, dry_run=True)
+    remove = partial(
+        service.destroy,
+        composition,
+        revision=record["desired"]["revision"],
+        drop_queues=drop_queues,
+        drain_limit=drain_limit,
+    )
+    preview = remove(dry_run=True)
     plan = preview["plan"]
     for line in plans.render_queues(plan):
         click.echo(line, err=True)
@@ -46,7 +59,7 @@ def destroy(
     ask(f"Remove {jobs} of {composition}{plans.ask_to_drop(plan)}?", yes)
     if not yes:
         service.limit(timeout)  # the time to confirm does not count
-    accepted = service.destroy(composition, revision=revision, drop_queues=drop_queues)
+    accepted = remove()
     outcome = f"composition {composition} is removed"
     if not accepted:
         output().show({"composition": composition, "state": "done"}, outcome)
@@ -56,7 +69,6 @@ def destroy(
         return
     change = follow(service, accepted["change"])
     verdict = (outcome,) if change["state"] == "done" else ()
-    output().show(
-        {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict
-    )
+    plans.note_dropped(change)
+    output().show({**accepted, **{key: change[key] for key in RESULT}}, *verdict)
     require_done(change, composition)

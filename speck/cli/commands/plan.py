@@ -6,9 +6,9 @@ import click
 
 from speck.cli.options import (
     add_connection_options,
+    add_dropping_options,
     add_output_option,
     client,
-    drop_queues_option,
     names_of,
     output,
 )
@@ -31,7 +31,7 @@ CHANGES = 2
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when there are changes, 0 when not."
 )
-@drop_queues_option
+@add_dropping_options
 @add_connection_options
 @add_output_option
 def plan(
@@ -41,6 +41,7 @@ def plan(
     adopt: bool,
     detailed_exitcode: bool,
     drop_queues: bool,
+    drain_limit: float | None,
 ) -> None:
     """Show what apply would do, without doing it.
 
@@ -54,7 +55,11 @@ def plan(
     if file is not None:
         text = documents.read(file)
         answer = client().preview(
-            text.content, text.content_type, adopt=adopt, drop_queues=drop_queues
+            text.content,
+            text.content_type,
+            adopt=adopt,
+            drop_queues=drop_queues,
+            drain_limit=drain_limit,
         )
         changes = answer["plan"]
         note_warnings(answer)

@@ -28,6 +28,7 @@ def rollback(
     composition: str,
     revision: int,
     drop_queues: bool,
+    drain_limit: float | None,
     force: bool,
     yes: bool,
     wait: bool,
@@ -43,7 +44,12 @@ def rollback(
 
     service = client()
     preview = service.rollback(
-        composition, revision, dry_run=True, drop_queues=drop_queues, force=force
+        composition,
+        revision,
+        dry_run=True,
+        drop_queues=drop_queues,
+        drain_limit=drain_limit,
+        force=force,
     )
     key = secrets.token_hex(16)
     carry_out(
@@ -56,6 +62,7 @@ def rollback(
             revision=preview["revision"] or 0,
             key=key,
             drop_queues=drop_queues,
+            drain_limit=drain_limit,
             force=force,
         ),
         drop_queues=drop_queues,

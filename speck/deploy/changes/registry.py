@@ -118,7 +118,7 @@ class Running:
         """Drop an execution that has ended; false if none is to follow."""
         with self._lock:
             is_requested, self._begins_anew = self._begins_anew, False
-            if self.change.state is ChangeState.DONE and self.change.plan.goes_on:
+            if self.change.has_next_part:
                 self.change.begin_next_part()
             elif not is_requested or self.change.state.over or self._halts:
                 return False
@@ -164,6 +164,7 @@ class Changes:
         *,
         by: str | None = None,
         drop_queues: bool = False,
+        drain_limit_s: float | None = None,
         leave: frozenset[str] = frozenset(),
         left_stopped: frozenset[str] = frozenset(),
     ) -> Change:
@@ -181,6 +182,7 @@ class Changes:
             cause=cause,
             by=by,
             drop_queues=drop_queues,
+            drain_limit_s=drain_limit_s,
             leave=leave,
             left_stopped=left_stopped,
         )

@@ -91,6 +91,7 @@ class Execution:
         self._active = 0
         self._workers = self._count_workers()
         self._successes: list[tuple[int, Done]] = []
+        self._blocked_since: dict[int, float] = {}
 
     def cancel(self) -> None:
         """Start no further operation; `run` ends once those under way have ended."""
@@ -136,6 +137,7 @@ class Execution:
         self._wake(now)
         self._launch(pool)
         self._poll(pool, now)
+        self._let_go_on(now)
         if not (self._active or self._waiting or self._retries or self._calls):
             return False
         self._journal.note_blocked()
@@ -152,6 +154,13 @@ class Execution:
                 break
         self._store_successes(pool)
         return True
+
+    def _let_go_on(self, now: float) -> None:
+        """Release the steps that do not wait any longer for sites which do not answer."""
+        blocked = self._journal.list_blocked()
+        self._blocked_since = {each: self._blocked_since.get(each, now) for each in blocked}
+        for step_id, since in self._blocked_since.items():
+            self._enqueue(self._order.release_impatient(step_id, now - since))
 
     def _pause_s(self, now: float) -> float:
         pauses = [_IDLE_S]

@@ -8,12 +8,18 @@ Failpoints mark both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from speck import failpoints
 from speck.clock import Clock, rfc3339
 from speck.deploy.operations import Done
-from speck.model.change import Change, ChangeState, OperationRecord, OperationState
+from speck.model.change import (
+    Change,
+    ChangeState,
+    OperationRecord,
+    OperationState,
+    dropped_to_json,
+)
 from speck.model.composition import visible_name
 from speck.model.plan import Operation, Return
 from speck.store.records import Records
@@ -37,6 +43,12 @@ class Journal:
     def operation(self, step_id: int) -> Operation:
         """What a step does."""
         return self._by_id[step_id].step.operation
+
+    def list_blocked(self) -> list[int]:
+        """The steps whose sites do not answer."""
+        if not self._states[OperationState.BLOCKED]:
+            return []
+        return [i for i, r in self._by_id.items() if r.state is OperationState.BLOCKED]
 
     # -- while a step runs ----------------------------------------------------------------
 
@@ -127,6 +139,7 @@ class Journal:
             record.ended = rfc3339(self._clock.now())
         self._records.write(
             *(outcome.store for _, outcome in successes),
+            *self._put_dropped(successes),
             self._records.put_operations(self._change.id, [*records, *skipped_records]),
             *(
                 self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
@@ -136,6 +149,23 @@ class Journal:
         for record in records:
             failpoints.hit(failpoints.AFTER_OUTCOME, record.step.operation.kind)
         self._on_progress()
+
+    def _put_dropped(self, successes: Sequence[tuple[int, Done]]) -> Iterator[Batch]:
+        """The writes for the queues that steps have dropped."""
+        change = self._change
+        queues = [outcome.dropped for _, outcome in successes if outcome.dropped is not None]
+        change.dropped += map(dropped_to_json, queues)
+        if queues:
+            yield self._records.put_change(change)
+        for queue in queues:
+            yield self._records.event(
+                "session",
+                queue.outcome,
+                change=change.id,
+                composition=visible_name(change.composition),
+                site=queue.site,
+                job_name=queue.job_name,
+            )
 
     def end_failed(self, step_id: int, error: str, skipped: Iterable[int]) -> None:
         """A step has failed for good; the steps that need it are skipped."""

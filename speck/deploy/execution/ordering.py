@@ -41,6 +41,8 @@ class StepOrder:
             for before in step.after:
                 self._dependents.setdefault(before, []).append(step.id)
         self._unreleased = set(self._steps)
+        self._not_awaited: set[tuple[int, int]] = set()
+        """(step, dependent) where the dependent does not wait for the end any more."""
 
     def is_awaited(self, step_id: int) -> bool:
         """Whether other steps wait for the end of this one."""
@@ -64,7 +66,22 @@ class StepOrder:
 
     def release_after_success(self, step_id: int) -> list[int]:
         """The steps that may run now that this one has succeeded and its outcome is stored."""
-        return self._count_down(self._dependents.get(step_id, ()))
+        return self._count_down(step_id, self._dependents.get(step_id, ()))
+
+    def release_impatient(self, step_id: int, blocked_s: float) -> list[int]:
+        """The steps that go on though this one has not ended: its site has not answered for
+        `blocked_s` seconds, and they wait for it only so long."""
+        impatient = [
+            dependent
+            for dependent in self._dependents.get(step_id, ())
+            if step_id in self._steps[dependent].whatever
+            and (step_id, dependent) not in self._not_awaited
+            and (limit_s := getattr(self._steps[dependent].operation, "limit_s", None)) is not None
+            and blocked_s >= limit_s
+        ]
+        ready = self._count_down(step_id, impatient)
+        self._not_awaited.update((step_id, dependent) for dependent in impatient)
+        return ready
 
     def end_failed(self, step_id: int) -> AfterFailure:
         """Skip the steps that need the success of a failed step, directly or not."""
@@ -74,7 +91,7 @@ class StepOrder:
             failed_id = step_ids.pop()
             for dependent in self._dependents.get(failed_id, ()):
                 if failed_id in self._steps[dependent].whatever:
-                    result.ready.extend(self._count_down([dependent]))
+                    result.ready.extend(self._count_down(failed_id, [dependent]))
                 elif dependent in self._unreleased:
                     self._unreleased.discard(dependent)
                     result.skipped.append(dependent)
@@ -86,9 +103,11 @@ class StepOrder:
         unreleased, self._unreleased = self._unreleased, set()
         return unreleased
 
-    def _count_down(self, dependents: Iterable[int]) -> list[int]:
+    def _count_down(self, step_id: int, dependents: Iterable[int]) -> list[int]:
         ready = []
         for dependent in dependents:
+            if (step_id, dependent) in self._not_awaited:
+                continue
             self._missing[dependent] -= 1
             if self._missing[dependent] == 0 and dependent in self._unreleased:
                 self._unreleased.discard(dependent)

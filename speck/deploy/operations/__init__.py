@@ -25,6 +25,7 @@ from speck.deploy.operations.refilling import (
 from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.state_transfer import carry
 from speck.deploy.operations.stopping import Stopping
+from speck.errors import TransientError
 from speck.model.plan import (
     Cancel,
     Carry,
@@ -67,6 +68,7 @@ class Operations:
         self._context = Context(
             connections, records, clock, scope, jar_file, patience, keeper, refills
         )
+        self._first_tried: dict[Operation, float] = {}
 
     def begin(self, operations: Iterable[Operation]) -> None:
         """Prepare for the operations of a plan: jobs that publish at checkpoints do so in quick
@@ -82,7 +84,37 @@ class Operations:
 
     def carry_out(self, operation: Operation) -> Outcome:
         """Carry out an operation. Raises TransientError if it may be retried, PermanentError if
-        not."""
+        not. One with a limit is given up after that: it is not kept from ending by a site that does
+        not answer."""
+        limit_s = getattr(operation, "limit_s", None)
+        if limit_s is None:
+            return self._carry_out(operation)
+        now = self._context.clock.monotonic
+        self._first_tried.setdefault(operation, now())
+        try:
+            return self._carry_out(operation)
+        except TransientError as error:
+            if now() - self._first_tried[operation] < limit_s:
+                raise
+            return self._give_up(operation, str(error))
+
+    def _give_up(self, operation: Operation, why: str) -> Outcome:
+        context = self._context
+        match operation:
+            case Drain():
+                return self._drain(operation).give_up(why)
+            case Release():
+                return links.give_up_release(context, operation, why)
+            case Forget():
+                return links.give_up_forgetting(context, operation)
+            case _:
+                return Done()
+
+    def _drain(self, operation: Drain) -> Draining:
+        began = self._first_tried.get(operation, self._context.clock.monotonic())
+        return Draining(operation, self._context, began)
+
+    def _carry_out(self, operation: Operation) -> Outcome:
         context = self._context
         match operation:
             case Upload():
@@ -94,7 +126,7 @@ class Operations:
             case HandOver():
                 return links.hand_over(context, operation)
             case Drain():
-                return Draining(operation, context).poll()
+                return self._drain(operation).poll()
             case Stop():
                 return Stopping(context, operation).begin()
             case Cancel():

@@ -40,6 +40,7 @@ class Draining:
 
     operation: Drain
     context: Context
+    began: float = 0.0
     owed: dict[tuple[str, int], int] | None = None
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
@@ -58,7 +59,36 @@ class Draining:
     quiet_since: float = 0.0
 
     def poll(self) -> Outcome:
-        """Poll once. Raises PermanentError after `drain_idle_s` without progress."""
+        """Poll once. Raises PermanentError after `drain_idle_s` without progress, unless what the
+        reader has not taken may be dropped then."""
+        limit_s = self.operation.limit_s
+        try:
+            outcome = self._poll()
+        except PermanentError as error:
+            if limit_s is None:
+                raise
+            return self.give_up(str(error))
+        if isinstance(outcome, Done) or limit_s is None or self.polled_at - self.began <= limit_s:
+            return outcome
+        return self.give_up(f"the job has not taken all of it in {limit_s:g} s")
+
+    def give_up(self, why: str) -> Done:
+        """End the drain though its reader has not taken everything: what is left is dropped when
+        its session is released, which says `why`."""
+        session, records = self._session(), self.context.records
+        if session is None:
+            return Done()
+        numbers = tuple((p, e, n) for (p, e), n in sorted((self.owed or {}).items()))
+        undrained = replace(session, owed=numbers or session.owed, undrained=why)
+        event = records.event(
+            "session",
+            f"{self.operation}: given up, and what is left may be dropped: {why}",
+            site=session.site,
+            job_name=session.job_name,
+        )
+        return Done({**records.put_session(self.context.scope, undrained), **event})
+
+    def _poll(self) -> Outcome:
         operation = self.operation
         # Read before the numbers, so that these are not older than the checkpoint.
         checkpoint = None if self.least is None else self._checkpoint()
@@ -70,7 +100,7 @@ class Draining:
         has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
-            return Done(self._note({}, view))
+            return Done(self._note({}, view, holes=lag))
         self._send_mark()
         if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.polled_at
@@ -176,14 +206,16 @@ class Draining:
         self.is_mark_refused = not broker.mark(self.operation.client_id, mark)
         self.mark_at = self.polled_at
 
-    def _note(self, owed: dict[tuple[str, int], int], view: BrokerView | None = None) -> Batch:
+    def _note(
+        self, owed: dict[tuple[str, int], int], view: BrokerView | None = None, holes: int = 0
+    ) -> Batch:
         """Store the numbers owed and, for a reader that is followed, what it has taken: a broker
         that is killed before the handover may forget that."""
         session = self._session()
         if session is None:
             return {}
         numbers = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
-        new_session = replace(session, owed=numbers)
+        new_session = replace(session, owed=numbers, undrained="", holes=holes)
         taken = view.taken.get(self.operation.client_id) if view is not None else None
         if taken is not None and self.operation.followed:
             new_session = replace(new_session, skip=merge_taken(session.skip, taken.epochs()))

@@ -72,6 +72,6 @@ def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
     session = records.session(context.scope, client_id, job.source_site)
     if session is None:
         return {}
-    drained = drained or session.drained
+    drained = (drained and not session.undrained) or session.drained
     result = replace(session, job=job, begun=True, drained=drained)
     return records.put_session(context.scope, result) if result != session else {}

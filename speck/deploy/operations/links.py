@@ -13,7 +13,7 @@ from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
-from speck.model.queue import count_unread
+from speck.model.queue import Count, DroppedQueue, count_unread
 from speck.model.values import cut
 
 
@@ -64,23 +64,86 @@ def release(context: Context, operation: Release) -> Outcome:
     Raises PermanentError, and keeps the session, if the release is `guarded` and messages wait in
     it, or if nothing is known of that.
     """
+    records = context.records
     broker = context.connections.broker(operation.site)
+    looks = operation.guarded or operation.limit_s is not None
     # read before the session: numbers that another step clears now are stored with it by then
-    view = broker.view() if operation.guarded else None
-    session = Session(
-        operation.client_id, operation.link, operation.site, operation.job_name, reserved=False
-    )
+    view = broker.view() if looks else None
     with context.noting:
-        if view is not None:
-            _refuse_to_drop(context, operation, view)
-        context.records.write(context.records.put_session(context.scope, session))
+        stored = records.session(context.scope, operation.client_id, operation.site)
+        if view is not None and operation.guarded:
+            _refuse_to_drop(operation, view, stored)
+        dropped = find_dropped(operation, stored, view)
+        session = _begin_release(operation, stored, dropped)
+        records.write(records.put_session(context.scope, session))
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
-    return Done(context.records.drop_session(context.scope, operation.client_id, operation.site))
+    batch = records.drop_session(context.scope, operation.client_id, operation.site)
+    return Done(batch, dropped=dropped)
 
 
-def _refuse_to_drop(context: Context, operation: Release, view: BrokerView) -> None:
-    stored = context.records.session(context.scope, operation.client_id, operation.site)
-    if stored is None or not stored.reserved:  # the release has begun before
+def _begin_release(
+    operation: Release, stored: Session | None, dropped: DroppedQueue | None
+) -> Session:
+    """The session whose release has begun."""
+    return Session(
+        operation.client_id,
+        operation.link,
+        operation.site,
+        operation.job_name,
+        reserved=False,
+        owed=stored.owed if stored is not None else (),
+        since=stored.since if stored is not None else (),
+        dropping=dropped,
+    )
+
+
+def give_up_release(context: Context, operation: Release, why: str) -> Done:
+    """Drop a session whose broker does not answer. It is ended there once the broker answers
+    (`speck.monitor.lost_sessions`)."""
+    records = context.records
+    with context.noting:
+        stored = records.session(context.scope, operation.client_id, operation.site)
+        dropped = find_dropped(operation, stored, None)
+        session = replace(_begin_release(operation, stored, dropped), released=True)
+    event = records.event(
+        "session",
+        f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"
+        f" its broker answers: {why}",
+        site=session.site,
+        job_name=session.job_name,
+    )
+    batch = {**records.put_session(context.scope, session), **event}
+    return Done(batch, dropped=dropped)
+
+
+def find_dropped(
+    operation: Release, stored: Session | None, view: BrokerView | None
+) -> DroppedQueue | None:
+    """The queue that a release drops, as the user has allowed; None if nothing waits in it. Without
+    a `view` of the broker the number is not known."""
+    if stored is None or operation.limit_s is None:
+        return None
+    if not stored.reserved:  # the release has begun before, and who wrote to it may be gone
+        return stored.dropping
+    why, holes = operation.why or stored.undrained, 0
+    if not why:
+        if view is None or not (operation.drained and operation.counted):
+            return None
+        why, holes = "it came after the job had taken everything", stored.holes
+    messages, count = None, Count.UNKNOWN
+    if view is not None and operation.counted:
+        # what was sent since its follower's session was made is in that one
+        sinks = () if stored.undrained and stored.followed_by else operation.sinks
+        messages = max(0, count_unread(view, stored, sinks) - holes)
+        count = Count.ABOUT if operation.client_id in view.taken else Count.AT_MOST
+    if messages == 0:
+        return None
+    place = operation.site, operation.link.topic
+    return DroppedQueue(operation.client_id, operation.job_name, *place, messages, count, why)
+
+
+def _refuse_to_drop(operation: Release, view: BrokerView, stored: Session | None) -> None:
+    if stored is None or not (stored.reserved or stored.dropping):  # it has begun before
         return
     unread = count_unread(view, stored, operation.sinks)
     if unread == 0 and operation.abandons is not None:
@@ -193,6 +256,12 @@ def _note(
         noted = replace(session, owed=())
     if noted != session:
         context.records.write(context.records.put_session(context.scope, noted))
+
+
+def give_up_forgetting(context: Context, operation: Forget) -> Done:
+    """Forget a removed job though the broker of its sink does not answer: its numbers stay there,
+    where they harm nobody, until a job of the same name and links sends again."""
+    return Done(context.records.drop_incarnation(context.scope, operation.job_name))
 
 
 def _is_forgotten(context: Context, site: str) -> bool:

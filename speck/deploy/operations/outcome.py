@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speck.model.observation import EngineJob
+from speck.model.queue import DroppedQueue
 from speck.store.tables import Batch
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
-    once that is stored."""
+    once that is stored. `dropped` is the queue that it has dropped."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
+    dropped: DroppedQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from speck.errors import (
     MainTimeoutError,
     PermanentError,
     SpeckError,
+    TransientError,
 )
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
@@ -42,22 +43,28 @@ def start(context: Context, operation: Start) -> Outcome:
         incarnation = _submit(context, operation, source, savepoint)
         return ComingUp(context, operation, incarnation).begin()
 
+    _note_last_epoch(context, old)
     if not operation.keeps_state:
-        _note_last_epoch(context, old)
         return submit(old, None)
     return bring(context, old, operation.site, submit)
 
 
 def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
-    """Store the last numbers of a job that starts without its state, and so numbers anew, with the
-    sessions of readers outside speck: these report nothing by which the messages would be known."""
+    """Store the last numbers of a job that starts again, and so numbers anew, with the sessions of
+    readers outside speck: these report nothing by which the messages would be known. If the broker
+    does not answer, the number of messages is not known any more."""
     if old is None:
         return
     job, records = old.job, context.records
     readers = [s for s in records.sessions_on_link(context.scope, job.sink) if s.job_name is None]
     own = sink_client_id(records.installation, job.job_name, job.source, job.sink)
     names = tuple(session.client_id for session in readers)
-    note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
+    try:
+        note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
+    except TransientError:
+        for session in readers:
+            uncounted = replace(session, fed_outside=True)
+            records.write(records.put_session(context.scope, uncounted))
 
 
 def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:
@@ -185,13 +192,14 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
 
 
 def _reads_again(context: Context, operation: Start) -> Batch:
-    """Mark the session of a drained reader that comes back to its link as not drained."""
+    """Mark the session of a reader that comes back to its link after a drain as not drained."""
     records, job = context.records, operation.job
     client_id = source_client_id(records.installation, job.job_name, job.source)
     session = records.session(context.scope, client_id, job.source_site)
-    if session is None or not session.drained:
+    if session is None or not (session.drained or session.undrained):
         return {}
-    return records.put_session(context.scope, replace(session, drained=False))
+    again = replace(session, drained=False, undrained="")
+    return records.put_session(context.scope, again)
 
 
 def _list_start_states(

@@ -63,7 +63,7 @@ from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
 from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import Action, JobChange, Plan
+from speck.model.plan import DRAIN_LIMIT_S, Action, JobChange, Plan
 from speck.model.queue import DroppedQueue
 
 
@@ -76,6 +76,7 @@ def plan(
     outside_sinks: Mapping[Link, Sequence[str]] | None = None,
     *,
     drop_queues: bool = False,
+    drain_limit_s: float = DRAIN_LIMIT_S,
     stuck: frozenset[str] = frozenset(),
     readers_stopped: frozenset[str] = frozenset(),
     cannot_try: frozenset[str] = frozenset(),
@@ -89,19 +90,21 @@ def plan(
 
     `inventory` and `desired` belong to one scope (a composition, or one job posted alone).
     `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
-    their sinks by link. With `drop_queues` readers leave their links at once, and the messages
-    queued there are dropped; otherwise a session whose reader is outside speck, or does not run, is
-    released only while nothing waits in it. `stuck` are jobs that take nothing though their engine
-    lists them. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
-    alone, or cannot take savepoints; `apart` are pairs (from, to) of sites between which state must
-    be transferred. Jobs in `leave` stay as they are, whatever is desired. `stopped` are jobs that
-    the change has stopped already, if it is planned again: the former incarnation comes back if
-    their start fails. `readers_stopped` are all that it has stopped: they ran until then, and what
-    came afterwards to the links that they have left is not a queue to ask about. `has_read` are the
-    client ids of sessions that it has read first, and does not read again.
+    their sinks by link. With `drop_queues` a session is released with what waits in it if its
+    reader is outside speck, does not run, cannot be reached, or has not taken everything in
+    `drain_limit_s` seconds (0: readers leave their links at once). Otherwise one whose reader is
+    outside speck, or does not run, is released only while nothing waits in it. `stuck` are jobs
+    that take nothing though their engine lists them. `cannot_try` and `cannot_save` are sites whose
+    engine cannot run a `main` alone, or cannot take savepoints; `apart` are pairs (from, to) of
+    sites between which state must be transferred. Jobs in `leave` stay as they are, whatever is
+    desired. `stopped` are jobs that the change has stopped already, if it is planned again: the
+    former incarnation comes back if their start fails. `readers_stopped` are all that it has
+    stopped: they ran until then, and what came afterwards to the links that they have left is not a
+    queue to ask about. `has_read` are the client ids of sessions that it has read first, and does
+    not read again.
     """
     options: dict[str, Any] = {
-        "drain": not drop_queues,
+        "limit_s": drain_limit_s if drop_queues else None,
         "stuck_jobs": stuck,
         "readers_stopped": readers_stopped,
         "cannot_try": cannot_try,
@@ -114,11 +117,12 @@ def plan(
     match_readers(draft)
     decisions = _decide(draft, leave)
     note_cuts(draft, decisions)
-    backlog = Backlog() if leave or drop_queues else find_waiting(draft, has_read)
-    if not (leave or drop_queues or backlog.jobs):
+    reads_first = not leave and draft.drain
+    backlog = find_waiting(draft, has_read) if reads_first else Backlog()
+    if reads_first and not backlog.jobs:
         backlog = find_stopped_between(draft, decisions, has_read)
     waiting = backlog.jobs
-    postponed = [] if leave or drop_queues or waiting else find_postponed(draft)
+    postponed = find_postponed(draft) if reads_first and not waiting else []
     draft.sessions += postponed
     draft.links_read |= {session.link for session in postponed}
     later_queues: list[DroppedQueue] = []
@@ -137,7 +141,8 @@ def plan(
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
     goes_on, reads = bool(draft.steps and (waiting or postponed)), frozenset(backlog.reads)
-    return Plan(desired.name, changes, tuple(draft.steps), goes_on, queues, reads)
+    steps = tuple(draft.steps)
+    return Plan(desired.name, changes, steps, goes_on, queues, reads, draft.limit_s)
 
 
 def _find_later_queues(
@@ -198,11 +203,10 @@ def _make_draft(
     outside_sinks: Mapping[Link, Sequence[str]],
     *,
     leave: frozenset[str],
-    drain: bool,
     **options: Any,
 ) -> Draft:
     desired = _keep_as_deployed(desired, inventory, leave)
-    draft = Draft(desired, inventory, observation, installation, outside_readers, drain, **options)
+    draft = Draft(desired, inventory, observation, installation, outside_readers, **options)
     draft.links_fed_outside = frozenset({*desired.inputs, *outside_sinks})
     draft.sinks_outside = outside_sinks
     draft.wanted_jobs = {job.job_name: job for job in desired.jobs}

@@ -68,9 +68,16 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
                 continue
             lineage = lineage_of.get(session.client_id)
             reader = _find_first_reader(draft, session, lineage, backlog.jobs)
-            if reader is not None:
+            if reader is not None and not _is_out_of_reach(draft, reader):
                 backlog.add(draft, reader, session, lineage)
     return backlog
+
+
+def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
+    """Whether a reader is not waited for, since the user has allowed to drop its queue and its
+    engine or its broker does not answer."""
+    silent = draft.is_engine_silent(reader.site) or draft.is_broker_silent(reader.source_site)
+    return draft.drops and silent
 
 
 def find_stopped_between(

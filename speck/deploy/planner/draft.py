@@ -42,7 +42,9 @@ class Draft:
     observation: Observation
     installation: str
     outside_readers: frozenset[Link]
-    drain: bool
+    limit_s: float | None = None
+    """With the user's consent to drop queues: for how many seconds a reader is drained. What it has
+    not taken by then is dropped."""
     links_fed_outside: frozenset[Link] = frozenset()
     """Links that publishers outside speck, or jobs of other scopes, feed too."""
     sinks_outside: Mapping[Link, Sequence[str]] = field(default_factory=dict)
@@ -129,6 +131,27 @@ class Draft:
     def __post_init__(self) -> None:
         self.sessions_there = {s.client_id: s for s in self.inventory.sessions}
         self.reserved_links = frozenset(s.link for s in self.inventory.sessions if s.reserved)
+
+    @property
+    def drops(self) -> bool:
+        """Whether the user has allowed to drop queues."""
+        return self.limit_s is not None
+
+    @property
+    def drain(self) -> bool:
+        """Whether readers that leave a link take first what waits for them."""
+        return self.limit_s != 0
+
+    def find_limit(self, site: str) -> float | None:
+        """For how many seconds a broker is asked in vain; at once if it does not answer now."""
+        return 0.0 if self.drops and self.is_broker_silent(site) else self.limit_s
+
+    def is_engine_silent(self, site: str) -> bool:
+        return site not in self.observation.engines
+
+    def is_broker_silent(self, site: str) -> bool:
+        """Whether a broker that was asked has not answered."""
+        return site in self.observation.unreachable and site not in self.observation.brokers
 
     def wants(self, session: Session) -> bool:
         """Whether a session is among `sessions`, which is replaced or appended to."""

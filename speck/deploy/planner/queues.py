@@ -2,7 +2,8 @@
 
 A session that a running job leaves is drained first, as far as that is possible. Nobody takes what
 waits in the session of a reader outside speck, or of a job that does not run: to release it drops
-its queue. That needs the user's consent; without it such a release is `guarded`.
+its queue. That needs the user's consent; without it such a release is `guarded`. With it the job
+that runs is still drained, for a limited time, unless its engine or its broker does not answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sessions import is_held_elsewhere
 from speck.deploy.planner.sinks import list_sinks
-from speck.model.incarnation import Session
+from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState
 from speck.model.observation import RunState
 from speck.model.plan import Plan, Release, Reserve, Step
@@ -32,18 +33,28 @@ def mark_queues(draft: Draft) -> list[DroppedQueue]:
     """The queues that the releases of a plan drop, in their order. Lets these releases say so, and
     look again when they are carried out: messages may have come by then."""
     queues = []
-    for position, session in _list_releases(draft):
-        step = draft.steps[position]
-        why = _explain(draft, session)
-        if why is None or _is_spent(draft, session) or not isinstance(step.operation, Release):
+    for position, operation, session in _list_releases(draft):
+        why = None if _is_spent(draft, session) else _explain(draft, session)
+        if session.dropping is not None:  # its release has begun in a change that ended early
+            why = session.dropping.why
+        if draft.drops:
+            operation = replace(
+                operation,
+                limit_s=draft.find_limit(session.site),
+                why=why,
+                sinks=list_sinks(draft, session.link),
+                counted=_is_counted(draft, session),
+                drained=_is_drained_for_good(draft, session),
+            )
+            draft.steps[position] = replace(draft.steps[position], operation=operation)
+        if why is None:
             continue
         messages, count = _count(draft, session)
         reason = "left" if messages == 0 else "left; drops its queue"
         sinks = list_sinks(draft, session.link)
-        operation = replace(
-            step.operation, abandons=messages, guarded=_is_guarded(draft, session), sinks=sinks
-        )
-        draft.steps[position] = replace(step, operation=operation, reason=reason)
+        guarded = _is_guarded(draft, session)
+        operation = replace(operation, abandons=messages, guarded=guarded, sinks=sinks)
+        draft.steps[position] = replace(draft.steps[position], operation=operation, reason=reason)
         if messages != 0:
             place = session.site, session.link.topic
             queues.append(
@@ -52,12 +63,19 @@ def mark_queues(draft: Draft) -> list[DroppedQueue]:
     return queues
 
 
+def _is_drained_for_good(draft: Draft, session: Session) -> bool:
+    """Whether a session is drained whose later messages are in no other one. There should be none:
+    but a producer may still run whose site does not answer."""
+    is_followed = any(former == session for former in draft.predecessors.values())
+    return session.client_id in draft.drained_readers and not is_followed
+
+
 def _is_guarded(draft: Draft, session: Session) -> bool:
     """Whether a session is kept if something has come by the time of its release. Not that of a job
     which is to run elsewhere: what it has to read first is decided with the plan (`backlog.py`),
     and what comes during the change is for the new wiring."""
     job = draft.wanted_jobs.get(session.job_name or "")
-    return draft.drain and (job is None or job.state is not DesiredState.RUNNING)
+    return not draft.drops and (job is None or job.state is not DesiredState.RUNNING)
 
 
 def keep_queues(plan: Plan) -> Plan | None:
@@ -86,13 +104,14 @@ def _identify(step: Step) -> tuple[str, str, str] | None:
     return operation.client_id, operation.site, operation.link.topic
 
 
-def _list_releases(draft: Draft) -> Iterator[tuple[int, Session]]:
-    """The sessions that the plan releases, with the positions of the steps."""
+def _list_releases(draft: Draft) -> Iterator[tuple[int, Release, Session]]:
+    """The positions of the steps that release sessions, their operations, and the sessions."""
     sessions = {(s.client_id, s.site, s.link): s for s in draft.inventory.sessions}
     for position, step in enumerate(draft.steps):
         operation = step.operation
         if isinstance(operation, Release):
-            yield position, sessions[operation.client_id, operation.site, operation.link]
+            key = operation.client_id, operation.site, operation.link
+            yield position, operation, sessions[key]
 
 
 def _explain(draft: Draft, session: Session) -> str | None:
@@ -104,11 +123,23 @@ def _explain(draft: Draft, session: Session) -> str | None:
         return None
     if old is None or old.job.source != session.link or not is_live(draft, old):
         return NOT_RUNNING
+    return explain_undrained(draft, old)
+
+
+def explain_undrained(draft: Draft, old: Incarnation) -> str | None:
+    """Why a job that may run does not take first what waits on the link that it leaves; None if it
+    does. Without the consent to drop queues, a site that does not answer is waited for."""
     engine_job = draft.observation.job(old.job.site, old.engine_job_id)
     is_restarting = engine_job is not None and engine_job.state is RunState.RESTARTING
-    if is_restarting or session.job_name in draft.stuck_jobs:
+    if is_restarting or old.job.job_name in draft.stuck_jobs:
         return STUCK
-    return None if draft.drain else NOT_DRAINED
+    if not draft.drain:
+        return NOT_DRAINED
+    if draft.drops and draft.is_engine_silent(old.job.site):
+        return f"the engine of {old.job.site} does not answer"
+    if draft.drops and draft.is_broker_silent(old.job.source_site):
+        return f"the broker of {old.job.source_site} does not answer"
+    return None
 
 
 def _is_spent(draft: Draft, session: Session) -> bool:
@@ -124,6 +155,17 @@ def _is_spent(draft: Draft, session: Session) -> bool:
 
 
 def _count(draft: Draft, session: Session) -> tuple[int | None, Count]:
+    if session.dropping is not None:
+        return session.dropping.messages, session.dropping.count
+    view = draft.observation.brokers.get(session.site)
+    if view is None or not _is_counted(draft, session):
+        return None, Count.UNKNOWN
+    count = Count.ABOUT if session.client_id in view.taken else Count.AT_MOST
+    return count_unread(view, session, list_sinks(draft, session.link)), count
+
+
+def _is_counted(draft: Draft, session: Session) -> bool:
+    """Whether all who write to the link, and its reader, report numbers."""
     view = draft.observation.brokers.get(session.site)
     jobs = [producer.job for producer in draft.producers.get(session.link, ())]
     reader = draft.inventory.jobs.get(session.job_name or "")
@@ -131,7 +173,4 @@ def _count(draft: Draft, session: Session) -> tuple[int | None, Count]:
     if reader is not None and not has_report and reader.job.source == session.link:
         jobs.append(reader.job)
     is_uncounted = session.fed_outside or session.link in draft.desired.inputs
-    if view is None or is_uncounted or not all(map(reports_numbers, jobs)):
-        return None, Count.UNKNOWN
-    count = Count.ABOUT if has_report else Count.AT_MOST
-    return count_unread(view, session, list_sinks(draft, session.link)), count
+    return not is_uncounted and all(map(reports_numbers, jobs))

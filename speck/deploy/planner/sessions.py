@@ -96,6 +96,17 @@ def _find_producer_stops(draft: Draft, link: Link) -> tuple[int, ...]:
     return () if is_still_fed(draft, link) else ids(d.stop_id for d in draft.leavers[link])
 
 
+def find_awaited_stops(draft: Draft, producers: Iterable[Decision]) -> tuple[int, ...]:
+    """The stops of producers that the readers of their link wait for. If queues may be dropped,
+    nobody waits for an engine that does not answer."""
+    awaited = (
+        d
+        for d in producers
+        if not (draft.drops and d.old and draft.is_engine_silent(d.old.job.site))
+    )
+    return ids(d.stop_id for d in awaited)
+
+
 def is_still_fed(draft: Draft, link: Link) -> bool:
     """Whether a producer of the link, in speck or outside, goes on when its reader leaves."""
     producers = draft.producers.get(link, ())
@@ -165,7 +176,7 @@ def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[
     by_name = {d.job_name: d for d in decisions}
     steps: dict[str, list[int]] = defaultdict(list)
     for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
-        if (session.client_id, session.link.site) not in keep:
+        if (session.client_id, session.link.site) not in keep and not session.released:
             step = release(draft, session, by_name.get(session.job_name or ""))
             steps[session.job_name or ""].append(step)
     return steps
@@ -176,7 +187,7 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
     if holder is None or holder.stop_id is None:
         # its reader is not drained: the last messages of leaving producers are for it
-        after += ids(d.stop_id for d in draft.leavers.get(session.link, ()))
+        after += find_awaited_stops(draft, draft.leavers.get(session.link, ()))
     # until a follower has started, the old session is the way back; the same holds for the
     # sessions downstream of its reader
     after += ids(_find_upstream_starts(draft, session.link))

@@ -49,7 +49,13 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
     )
     readers = _list_noted_readers(draft, old.job.sink)
     operation = Forget(
-        old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
+        old.job.site,
+        decision.job_name,
+        old.job.sink_site,
+        old.job.sink,
+        sinks,
+        readers,
+        draft.find_limit(old.job.sink_site),
     )
     decision.forget_id = draft.add(operation, after, "removed")
 
@@ -85,7 +91,8 @@ def clear(draft: Draft, decision: Decision) -> list[int]:
         before = steps[-1:]
         after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
         readers = _list_noted_readers(draft, link)
-        operation = Clear(site, decision.job_name, link, tuple(sinks), readers)
+        limit_s = draft.find_limit(site)
+        operation = Clear(site, decision.job_name, link, tuple(sinks), readers, limit_s)
         steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
     return steps
 
@@ -126,6 +133,11 @@ def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
             and (session.client_id, link) in wanted_sessions
         )
     )
+
+
+def has_outside_reader(draft: Draft, link: Link) -> bool:
+    """Whether a reader outside speck has a session on the link."""
+    return any(s.link == link and s.job_name is None for s in draft.inventory.sessions)
 
 
 _FORMER_SINKS = 8

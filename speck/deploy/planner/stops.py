@@ -7,8 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.sessions import is_still_fed
-from speck.deploy.planner.sinks import find_staying_readers, sinks_of
+from speck.deploy.planner.queues import explain_undrained
+from speck.deploy.planner.sessions import find_awaited_stops, is_still_fed
+from speck.deploy.planner.sinks import find_staying_readers, has_outside_reader, sinks_of
 from speck.deploy.planner.starts import find_successors, try_main
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -35,11 +36,12 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         cut = decision.job_name in draft.cut_jobs
         if is_left or cut or (new is not None and new.source != decision.old.job.source):
             draft.leavers[sink].append(decision)
+    between = draft.cut_between
     if draft.drain:
         draft.drained_links = {
             d.old.job.source
             for d in decisions
-            if d.stops and d.old and (leaves(d) or d.job_name in draft.cut_between)
+            if d.stops and d.old and (_is_drained_as_it_leaves(draft, d) or d.job_name in between)
         }
 
 
@@ -49,11 +51,16 @@ def leaves(decision: Decision) -> bool:
     return decision.new is None or decision.new.source != decision.old.job.source
 
 
+def _is_drained_as_it_leaves(draft: Draft, reader: Decision) -> bool:
+    assert reader.old is not None
+    return leaves(reader) and explain_undrained(draft, reader.old) is None
+
+
 def drains(draft: Draft, reader: Decision) -> bool:
     """Whether `reader` can empty a link before it stops reading it."""
     old = reader.old
     assert old is not None
-    is_drained = leaves(reader) or reader.job_name in draft.cut_between
+    is_drained = _is_drained_as_it_leaves(draft, reader) or reader.job_name in draft.cut_between
     return is_drained and old.job.source in draft.drained_links and not may_arrive(draft, old)
 
 
@@ -173,12 +180,17 @@ def drain(
         has_follower,
         has_follower and is_fed_outside(draft, source),
         _is_lossy(draft, source),
+        draft.limit_s,
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
     if (going_on or has_follower) and not producers:
         reason = "what was sent so far"
-    step = draft.add(operation, (*ids(d.stop_id for d in producers), *reserve_steps), reason)
+    if draft.limit_s is not None:
+        reason += f"; what it has not taken in {draft.limit_s:g} s is dropped"
+    stops = find_awaited_stops(draft, producers)
+    whatever = frozenset(stops if draft.drops else ())
+    step = draft.add(operation, (*stops, *reserve_steps), reason, whatever)
     draft.drained_readers.add(client_id)
     for sink in operation.sinks:
         draft.drains_of[sink].append(step)
@@ -207,9 +219,10 @@ def is_followed(draft: Draft, client_id: str) -> bool:
 def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
     """Whether a job may be cancelled instead of stopped with a savepoint.
 
-    Not if a reader is drained after it, now or later: only a stop flushes its sink and reports its
-    last number. Nor if another reader follows it, or goes on at its sink link: only a stop
-    determines exactly what it has taken, and publishes all of that.
+    Not if a reader is drained after it, now or later, or a reader outside speck has a session on
+    its link: only a stop flushes its sink and reports its last number, by which the messages in
+    that session are counted. Nor if another reader follows it, or goes on at its sink link: only a
+    stop determines exactly what it has taken, and publishes all of that.
     """
     assert decision.old is not None
     old, new = decision.old.job, decision.new
@@ -219,7 +232,8 @@ def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
     if reports_numbers(old) and any(map(reports_numbers, find_successors(draft, old))):
         return False
     if new is None:
-        return not (draft.drain and find_staying_readers(draft, old.sink))
+        is_counted = find_staying_readers(draft, old.sink) or has_outside_reader(draft, old.sink)
+        return not (draft.drain and is_counted)
     return _restarts_without_state(draft, decision, old, new)
 
 

@@ -131,6 +131,37 @@ def test_a_queue_is_dropped_only_with_consent(bench: Bench) -> None:
     assert client.delete("/jobs/A?drop_queues=true").status_code == 204
 
 
+def test_a_dry_run_shows_the_queues_and_is_no_conflict(bench: Bench) -> None:
+    bench.add_sites()
+    client = bench.client
+    stopped = composition(job("A", state="stopped"), job("B"))
+    assert client.post("/compositions?wait=10", json=stopped).json["state"] == "done"
+    without = composition(job("B"))
+    for query in ("dry_run=true", "dry_run=true&drop_queues=true&drain_limit=7.5"):
+        limit_s = 7.5 if "drop_queues" in query else None
+        for answer in (
+            client.post(f"/compositions?{query}", json=without),
+            client.delete(f"/compositions/demo?{query}"),
+        ):
+            assert answer.status_code == 200
+            plan = answer.json["plan"]
+            assert [queue["reader"] for queue in plan["queues"]] == ["A"]
+            assert plan["drain_limit_s"] == limit_s
+    for answer in (
+        client.post("/compositions", json=without),
+        client.delete("/compositions/demo"),
+        client.post("/compositions/demo/rollback", json={"revision": 1, "x": 1}),
+    ):
+        assert answer.status_code == (409 if "queues" in answer.json else 422)
+    assert client.delete("/compositions/demo?drop_queues=true&drain_limit=-1").status_code == 400
+    done = client.delete("/compositions/demo?drop_queues=true&drain_limit=7.5&wait=10")
+    assert done.status_code == 204
+    change = client.get(f"/changes/{client.get('/changes').json['changes'][0]['id']}").json
+    assert change["drain_limit_s"] == 7.5
+    assert [queue["reader"] for queue in change["dropped"]] == ["A"]
+    assert change["dropped"][0]["text"].startswith("dropped the queue of A at ")
+
+
 def test_removing_most_jobs_needs_force(bench: Bench) -> None:
     bench.add_sites()
     client = bench.client

@@ -248,7 +248,8 @@ def test_forget_names_what_is_left(speck: Run, chain: str) -> None:
 
 def test_destroy_without_drain(speck: Run, chain: str) -> None:
     assert speck("apply", "-y", chain).exit_code == 0
-    result = speck("destroy", "chain", "--yes", "--drop-queues", "-o", "json")
+    options = ("--yes", "--drop-queues", "--drain-limit", "0", "-o", "json")
+    result = speck("destroy", "chain", *options)
     kinds = {o["kind"] for o in json.loads(result.stdout)["operations"]}
     assert "drain" not in kinds
     assert "cancel" in kinds
@@ -285,7 +286,18 @@ def test_destroy_drops_queues_only_with_their_own_option(speck: Run, queued: str
     assert speck("status", "chain").exit_code == 0, "nothing was removed"
     asked = speck("destroy", "chain", "--drop-queues", input="n\n")
     assert asked.exit_code == 1
-    assert speck("destroy", "chain", "--drop-queues", "--yes").exit_code == 0
+    drains = "what waits, for 300 s at most; what is left then is dropped"
+    assert [line for line in asked.stderr.splitlines() if line.endswith(drains)]
+    done = speck("destroy", "chain", "--drop-queues", "--yes")
+    assert done.exit_code == 0
+    assert LINE.replace("drops", "dropped") in done.stderr.splitlines()
+
+
+def test_the_result_of_a_destroy_lists_what_it_dropped(speck: Run, queued: str) -> None:
+    done = speck("destroy", "chain", "--drop-queues", "--yes", "-o", "json")
+    assert done.exit_code == 0
+    (queue,) = json.loads(done.stdout)["dropped"]
+    assert (queue["reader"], queue["messages"], queue["count"]) == ("q-db", 5, "at_most")
 
 
 def test_plan_and_apply_name_the_queues_on_their_first_page(speck: Run, queued: str) -> None:

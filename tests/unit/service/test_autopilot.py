@@ -13,6 +13,8 @@ import pytest
 
 from speck.clock import SystemClock, rfc3339
 from speck.errors import InvalidError, NotFoundError, PermanentError
+from speck.model.incarnation import Session
+from speck.model.link import Link
 from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
@@ -20,7 +22,7 @@ from speck.service.advice import advice_of
 from speck.spec.schema import site_from_data
 from tests.analyses import analysis, describe_measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, look_anew
+from tests.service_helpers import DONE, broker, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
 from tests.waiting import wait_for
 
@@ -316,6 +318,21 @@ def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
         assert flight.round() == "trouble: cannot carry the state"
     assert flight.round() == "wait: the last change must settle for another 300 s"
     assert not any(line.startswith("outcome") for line in flight.messages())
+
+
+def test_a_move_that_would_drop_a_queue_is_not_made(flight: Flight) -> None:
+    """An outside reader's session is left whose release has failed: any apply would end it."""
+    records = flight.service.records
+    left = Session("q-db", Link("cloud", "left"), "cloud", None, fed_outside=True)
+    records.write(records.put_session("c", left))
+    broker("cloud").subscribe("q-db", "left")
+    flight.round()
+    changes = len(flight.service.changes.all())
+    line = flight.round()
+    assert line.startswith("trouble: cannot apply composition 'c' without --drop-queues")
+    assert "drops the queue of q-db at cloud/left (number not known)" in line
+    assert len(flight.service.changes.all()) == changes
+    assert "q-db" in broker("cloud").sessions
 
 
 class Killed(BaseException):

@@ -122,6 +122,38 @@ def test_what_was_sent_before_a_stateless_start_is_still_counted(service: Servic
     assert [queue["messages"] for queue in refused(service, {**A, "args": ["x"]})] == [10]
 
 
+def test_what_was_sent_before_a_job_came_back_is_still_counted(service: Service) -> None:
+    """It numbers anew after a failure: its state does not say what it has sent since."""
+    begin(service, 7)
+    for engine_job_id in list(engine("edge-a").jobs):
+        engine("edge-a").fail(engine_job_id, "no memory")
+    look_anew(service)
+    repair = service.compositions.repair("c")
+    assert repair is not None
+    assert repair.over.wait(LIMIT_S)
+    feed(3)
+    assert [queue["messages"] for queue in refused(service, A)] == [10]
+
+
+def test_what_was_sent_before_an_engine_restarted_the_job_is_still_counted(
+    service: Service,
+) -> None:
+    """Each start of a sink begins a new epoch, and polls show only the last one."""
+    begin(service, 7)
+    look_anew(service)
+    service.watch.poll()
+    ((sink, sent),) = broker("edge-a").sent.items()
+    broker("edge-a").sent[sink] = replace(sent, epoch=sent.epoch + 5, number=3)
+
+    def is_noted() -> bool:
+        look_anew(service)
+        service.watch.poll()
+        return any(session.owed for session in service.records.sessions("c"))
+
+    wait_for(is_noted)
+    assert [queue["messages"] for queue in refused(service, A)] == [10]
+
+
 def test_what_a_producer_sent_that_has_left_is_still_counted(service: Service) -> None:
     begin(service, 7, job_body("B"))
     moved = {**A, "sink_topic": "elsewhere"}

@@ -59,7 +59,7 @@ def test_an_apply_need_not_drain(service: Service) -> None:
     moved = [body("P", sink_topic="z"), body("Q", source_topic="z")]
     kinds = {}
     for drop_queues in (True, False):
-        request = Request(dry_run=True, drop_queues=drop_queues)
+        request = Request(dry_run=True, drop_queues=drop_queues, drain_limit_s=0)
         plan = service.compositions.apply(composition(*moved), request).body["plan"]
         kinds[drop_queues] = {operation["kind"] for operation in plan["operations"]}
     assert "drain" in kinds[False] - kinds[True]

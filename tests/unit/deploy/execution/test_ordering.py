@@ -8,7 +8,8 @@ import pytest
 
 from speck.deploy.execution.ordering import TAKEN_AT_ONCE, Call, ReadyCalls, StepOrder
 from speck.deploy.operations import Done
-from speck.model.plan import Step, Upload
+from speck.model.link import Link
+from speck.model.plan import Release, Step, Upload
 
 
 def step(
@@ -62,6 +63,25 @@ def test_a_step_that_waits_only_for_an_end_is_ready_after_a_skip() -> None:
     order.release_first()
     after = order.end_failed(1)
     assert (after.skipped, after.ready) == ([2], [3])
+
+
+def test_who_waits_only_so_long_goes_on_while_a_site_is_silent() -> None:
+    """Once, and neither the late end nor a failure releases it again."""
+    link = Link("edge-a", "x")
+    release = Release("edge-a", link, "r", None, False, limit_s=5.0)
+    impatient = Step(3, release, (1, 2), "", frozenset({1}))
+    order = StepOrder([step(1), step(2), impatient, step(4, 1, whatever=[1])])
+    order.release_first()
+    assert order.release_impatient(1, 4.9) == []
+    assert order.release_impatient(1, 5.0) == []
+    assert order.release_after_success(2) == [3]
+    assert order.release_impatient(1, 9.0) == []
+    assert order.release_after_success(1) == [4]
+    order = StepOrder([step(1), step(2), impatient])
+    order.release_first()
+    assert order.release_impatient(1, 5.0) == []
+    assert order.end_failed(1).ready == []
+    assert order.release_after_success(2) == [3]
 
 
 def test_a_way_back_is_spared_by_success_and_released_by_failure() -> None:

@@ -340,14 +340,23 @@ def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
 
 
 def test_without_a_drain_the_handover_says_what_is_abandoned() -> None:
-    plan = plan_jobs(deployed(A, B), A, C, B2, drop_queues=True)
+    plan = plan_jobs(deployed(A, B), A, C, B2, drop_queues=True, drain_limit_s=0)
     assert find_line(plan, "handover edge-a/T from B to C").endswith(
         ": goes on where B ended; what it had not taken when it stopped is abandoned (no drain)"
     )
 
 
 def test_without_a_drain_a_reader_that_is_followed_is_not_drained() -> None:
-    assert "drain edge-a/T for B" not in str(plan_jobs(deployed(A, B), A, C, B2, drop_queues=True))
+    plan = plan_jobs(deployed(A, B), A, C, B2, drop_queues=True, drain_limit_s=0)
+    assert "drain edge-a/T for B" not in str(plan)
+
+
+def test_with_consent_to_drop_queues_a_reader_that_is_followed_is_drained_for_a_while() -> None:
+    plan = plan_jobs(deployed(A, B), A, C, B2, drop_queues=True, drain_limit_s=9)
+    assert find_line(plan, "drain edge-a/T for B").endswith(
+        ": what was sent so far; what it has not taken in 9 s is dropped"
+    )
+    assert plan.queues == ()
 
 
 @pytest.mark.parametrize("how", ["inputs", "other composition", "nobody known"])
@@ -557,11 +566,12 @@ def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_n
 
 def test_a_lost_reader_is_left_where_what_waits_is_not_wanted() -> None:
     inventory = deployed(FEED, OLD)
-    plan = plan_jobs(
-        inventory, FEED, NEW, observed=observe_lost(inventory, "old"), drop_queues=True
-    )
+    observed = observe_lost(inventory, "old")
+    plan = plan_jobs(inventory, FEED, NEW, observed=observed, drop_queues=True, drain_limit_s=0)
     assert not plan.goes_on
     assert "start old" not in str(plan)
+    plan = plan_jobs(inventory, FEED, NEW, observed=observed, drop_queues=True)
+    assert str(plan) == str(plan_jobs(inventory, FEED, NEW, observed=observed))
 
 
 FORGOTTEN = with_sessions(

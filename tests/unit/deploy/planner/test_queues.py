@@ -14,7 +14,7 @@ from speck.model.incarnation import EndState, Inventory, Session, StartState
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Observation, RunState, Sent, Taken
-from speck.model.plan import Plan, Release
+from speck.model.plan import Forget, Plan, Release
 from tests.unit.deploy.planner.test_planner import (
     INSTALLATION,
     A,
@@ -182,10 +182,90 @@ def test_a_running_job_is_drained_and_drops_no_queue() -> None:
         assert list_guarded(plan) == []
 
 
-def test_with_consent_running_jobs_leave_their_queues_too() -> None:
+def test_with_consent_running_jobs_are_drained_all_the_same() -> None:
+    inventory = with_db(A, B)
+    plan = plan_jobs(inventory, observed=sent(inventory, 650), drop_queues=True)
+    assert (
+        str(plan)
+        == """\
+drops the queue of q-db at cloud/T-2 (at most 650 messages, sent since the session was made):\
+ its reader is outside speck
+[] -> #1 stop A on edge-a: no longer wanted
+[1] -> #2 drain cloud/T-2 for B: A left it; what it has not taken in 300 s is dropped
+[2] -> #3 cancel B on cloud: no longer wanted
+[1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[3] -> #5 release cloud/T-2 of B: left
+[1] -> #6 release cloud/T-2 of q-db: left; drops its queue
+[1,2,4] -> #7 forget A: removed
+[3,5] -> #8 forget B: removed"""
+    )
+    assert list_guarded(plan) == []
+    plain = plan_jobs(inventory, observed=sent(inventory, 650))
+    assert plain.queues == plan.queues
+    assert str(plan).replace("; what it has not taken in 300 s is dropped", "") == str(plain)
+
+
+def test_with_consent_what_does_not_answer_is_not_waited_for() -> None:
+    """B, whose engine does not answer, is not drained; C does not wait for the stop of B."""
+    inventory = deployed(A, replace(B, site="edge-b"), job("C", "cloud/T-3", "cloud/T-4", "cloud"))
+    observed = sent(inventory, 650, {READER_B: Taken(1, {"p": {1: 50}})})
+    engines = {site: view for site, view in observed.engines.items() if site != "edge-b"}
+    observed = replace(observed, engines=engines, unreachable={"edge-b": "no answer"})
+    plan = plan_jobs(inventory, observed=observed, drop_queues=True)
+    assert (
+        str(plan)
+        == """\
+drops the queue of B at cloud/T-2 (about 600 messages): the engine of edge-b does not answer
+[] -> #1 cancel A on edge-a: no longer wanted
+[] -> #2 stop B on edge-b: no longer wanted
+[] -> #3 drain cloud/T-3 for C: B left it; what it has not taken in 300 s is dropped
+[3] -> #4 cancel C on cloud: no longer wanted
+[1] -> #5 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[2] -> #6 release cloud/T-2 of B: left; drops its queue
+[4] -> #7 release cloud/T-3 of C: left
+[1,5] -> #8 forget A: removed
+[2,3,6] -> #9 forget B: removed
+[4,7] -> #10 forget C: removed"""
+    )
+    waiting = plan_jobs(inventory, observed=observed)
+    assert waiting.queues == ()
+    assert "drain cloud/T-2 for B: A left it" in str(waiting), "without consent it is waited for"
+
+
+def test_with_consent_a_broker_that_does_not_answer_is_not_waited_for() -> None:
+    inventory = deployed(A, B)
+    observed = replace(running(inventory), unreachable={"cloud": "no answer"})
+    plan = plan_jobs(inventory, observed=observed, drop_queues=True)
+    assert list_queues(plan) == [
+        "drops the queue of B at cloud/T-2 (number not known): the broker of cloud does not answer"
+    ]
+    assert "drain" not in str(plan)
+    limits = {
+        step.operation.limit_s
+        for step in plan.steps
+        if isinstance(step.operation, Release | Forget) and step.operation.site == "cloud"
+    }
+    assert 0 in limits
+
+
+def test_a_job_that_takes_nothing_is_not_drained_and_needs_consent() -> None:
+    inventory = deployed(A, B)
+    restarting = replace(
+        running(inventory, B=RunState.RESTARTING), brokers=sent(inventory, 650).brokers
+    )
+    for options in ({"observed": restarting}, {"stuck": frozenset({"B"})}):
+        options = {"observed": sent(inventory, 650), **options}
+        for drops in (False, True):
+            plan = plan_jobs(inventory, drop_queues=drops, **options)
+            assert [(q.reader, q.messages) for q in plan.queues] == [("B", 650)]
+            assert "drain" not in str(plan)
+
+
+def test_with_consent_and_no_time_to_drain_running_jobs_leave_their_queues() -> None:
     inventory = deployed(A, B)
     taken = {READER_B: Taken(1, {"p": {1: 50}})}
-    plan = plan_jobs(inventory, A, observed=sent(inventory, 700, taken), drop_queues=True)
+    observed = sent(inventory, 700, taken)
+    plan = plan_jobs(inventory, A, observed=observed, drop_queues=True, drain_limit_s=0)
     assert list_queues(plan) == [
         "drops the queue of B at cloud/T-2 (about 650 messages): the job leaves it undrained"
     ]

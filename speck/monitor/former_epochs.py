@@ -1,0 +1,75 @@
+"""Keeps the last numbers of sinks that number anew, for readers outside speck.
+
+A sink begins a new epoch with each start of its writer, also when its engine restarts it, and then
+reports only that. A reader outside speck reports nothing, so what it was sent is known by the
+numbers of all epochs since its session was made. Those of starts by speck are stored with these
+(`speck.deploy.operations.starting`), those of an engine here, once polls show the new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from speck.deploy.changes import Changes
+from speck.model.incarnation import Session
+from speck.model.observation import BrokerView, Sent
+from speck.store.records import Records
+
+
+class FormerEpochs:
+    """Compares what sinks report with their reports before."""
+
+    def __init__(self, records: Records, changes: Changes):
+        self._records = records
+        self._changes = changes
+        self._last: dict[str, Mapping[str, Sent]] = {}
+        self._left: dict[tuple[str, str, int], Sent] = {}
+        """Reports that are to be stored, by (site, producer, epoch)."""
+
+    def note(self, views: Mapping[str, BrokerView | None]) -> None:
+        """Store the last numbers of the epochs that sinks have left since the views before."""
+        for site, view in views.items():
+            if view is None:
+                continue
+            before = self._last.get(site, {})
+            self._last[site] = view.sent
+            for sink, sent in view.sent.items():
+                old = before.get(sink)
+                if old is not None and old.topic is not None and old.epoch != sent.epoch:
+                    self._left[site, old.producer, old.epoch] = old
+        for key, sent in list(self._left.items()):
+            if self._store(key[0], sent):
+                del self._left[key]
+
+    def _store(self, site: str, sent: Sent) -> bool:
+        """Whether it has been stored with all sessions concerned: not while a change may write
+        them, too."""
+        is_stored = True
+        for scope, session in self._records.sessions_on(site):
+            is_outside = session.job_name is None and session.reserved
+            if is_outside and session.link.topic == sent.topic:
+                with self._changes.resting(scope) as is_resting:
+                    is_stored &= is_resting
+                    if is_resting:
+                        self._add(scope, session.client_id, site, sent)
+        return is_stored
+
+    def _add(self, scope: str, client_id: str, site: str, sent: Sent) -> None:
+        session = self._records.session(scope, client_id, site)
+        if session is None or not session.reserved:
+            return
+        noted = add_owed(session, sent)
+        if noted != session:
+            self._records.write(self._records.put_session(scope, noted))
+
+
+def add_owed(session: Session, sent: Sent) -> Session:
+    """The session with one more last number, unless it was made after it."""
+    key = (sent.producer, sent.epoch)
+    owed = {(producer, epoch): number for producer, epoch, number in session.owed}
+    before = {(producer, epoch): number for producer, epoch, number in session.since}
+    if sent.number <= before.get(key, 0):
+        return session
+    owed[key] = max(sent.number, owed.get(key, 0))
+    return replace(session, owed=tuple((*each, n) for each, n in sorted(owed.items())))
