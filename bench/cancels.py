@@ -266,7 +266,7 @@ def measure(fog: Fog, api: Api, delivery: str, change_count: int, seed: int) -> 
             "fault": fault,
             **count,
         }
-    api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true")
+    api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true", drain_limit=0)
     return result
 
 
@@ -295,7 +295,7 @@ def measure_rows(fog: Fog, api: Api, delivery: str) -> list[JsonObject]:
             stream.publish(QUEUED)
             stream.complete(third)
             results.append({"row": f"{first}; {then}; {third}", **_count(stream)})
-        api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true")
+        api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true", drain_limit=0)
     return results
 
 

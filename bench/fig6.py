@@ -108,7 +108,7 @@ class Speck:
 
     def delete(self) -> None:
         """Without draining: the chain carries nothing."""
-        self._api.call("DELETE", "/compositions/chain", drop_queues="true", wait=600)
+        self._api.call("DELETE", "/compositions/chain", drop_queues="true", drain_limit=0, wait=600)
 
 
 class Floor:

@@ -122,7 +122,9 @@ class Bench:
             with Arrivals(outputs, self._fog.enter(EDGE)) as reader:
                 yield reader
         finally:
-            self._api.call("DELETE", "/compositions/fig8", drop_queues="true", wait=120)
+            self._api.call(
+                "DELETE", "/compositions/fig8", drop_queues="true", drain_limit=0, wait=120
+            )
 
     def _read_crossings(self) -> int:
         """Bytes that crossed the edge's uplink so far, both ways, whole packets."""

@@ -125,7 +125,7 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
         count = end.await_all(published)
         two = witness.two_copies()
         resent = feed.resent
-    api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true")
+    api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true", drain_limit=0)
     if count.lost or count.repeated or count.miscounted:
         say(f"{delivery}: {count}")
     return {

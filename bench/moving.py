@@ -89,7 +89,9 @@ class Bench:
         return run
 
     def _remove(self) -> None:
-        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drop_queues="true")
+        self.api.call(
+            "DELETE", f"/compositions/{NAME}", wait=300, drop_queues="true", drain_limit=0
+        )
 
     def _series(
         self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course

@@ -115,7 +115,11 @@ class Bench:
         name = content["name"]
         if self._deployed not in (None, name):
             self._api.call(
-                "DELETE", f"/compositions/{self._deployed}", wait=300, drop_queues="true"
+                "DELETE",
+                f"/compositions/{self._deployed}",
+                wait=300,
+                drop_queues="true",
+                drain_limit=0,
             )
         self._api.apply(content)
         self._deployed = name

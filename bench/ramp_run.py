@@ -121,7 +121,9 @@ class Bench:
         finally:
             watch.close()
         log = self._api.call("GET", f"/compositions/{name}/autopilot")["log"]
-        self._api.call("DELETE", f"/compositions/{name}", wait=300, drop_queues="true")
+        self._api.call(
+            "DELETE", f"/compositions/{name}", wait=300, drop_queues="true", drain_limit=0
+        )
         seen = Seen(begin, course, came, watch.polls)
         return {
             "ahead_s": ahead_s,

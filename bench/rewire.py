@@ -321,7 +321,7 @@ def run(
         for end in current.ends:
             end.await_all(published, timeout_s=ALL_S)
         result = _result(current, delivery, published, witness, fault)
-    api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true")
+    api.call("DELETE", f"/compositions/{name}", wait=600, drop_queues="true", drain_limit=0)
     return result
 
 

@@ -87,7 +87,7 @@ def deploy(site: Site) -> float:
     _await(site.client, answer["change"])
     seconds = time.monotonic() - started
     site.revision = answer["revision"]
-    removal = site.client.destroy("chain", revision=site.revision, drop_queues=True)
+    removal = site.client.destroy("chain", revision=site.revision, drop_queues=True, drain_limit=0)
     _await(site.client, removal["change"])
     return seconds
 

@@ -121,7 +121,7 @@ class Bench:
             finally:
                 stack.close()
                 path = f"/compositions/{content['name']}"
-                self.api.call("DELETE", path, wait=300, drop_queues="true")
+                self.api.call("DELETE", path, wait=300, drop_queues="true", drain_limit=0)
 
     def read_crossings(self) -> dict[str, tuple[int, int]]:
         """Bytes up and down each site's uplink so far, whole packets, by the kernel's word."""

@@ -310,7 +310,7 @@ def _await(ready: object, timeout_s: float = 60.0) -> None:
 
 def check_saturation(bench: Bench, analysis: JsonObject, seconds: float) -> None:
     """The rate of a job with more input than it can take, against the one at light load."""
-    bench.api.call("DELETE", "/compositions/truth", wait=120, drop_queues="true")
+    bench.api.call("DELETE", "/compositions/truth", wait=120, drop_queues="true", drain_limit=0)
     bench.start("full", [FULL], frozenset({FULL.name}))
     threading.Event().wait(SETTLE_S)
     machine, reader = Machine(), bench.readers[FULL.name]

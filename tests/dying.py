@@ -83,7 +83,11 @@ class Grave:
             running = self._running(name.removesuffix("c"))
         with serving(self.home, [self.jars]) as service:
             if scenario.then is not None:
-                call(service, "DELETE", f"/compositions/{name}?wait=60&drop_queues=true")
+                call(
+                    service,
+                    "DELETE",
+                    f"/compositions/{name}?wait=60&drop_queues=true&drain_limit=0",
+                )
         return Died(mark, change, seconds, operations, running, witness.two_copies(), count)
 
     def _die(self, crash: Crash) -> tuple[str, JsonObject, float, list[JsonObject]]:

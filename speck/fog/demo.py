@@ -131,7 +131,9 @@ class Demo:
             console.print(f"{name} replay, global statistics: {round_.total}")
         with _step("removing the application"):
             # the readers have taken all, which no MQTT broker tells
-            removal = client.destroy("traffic", revision=self._revision, drop_queues=True)
+            removal = client.destroy(
+                "traffic", revision=self._revision, drop_queues=True, drain_limit=0
+            )
             _await_change(client, removal.get("change"))
         return {
             "jobs": jobs,

@@ -236,10 +236,11 @@ class Speck:
             raise AssertionError("\n".join([f"the change is {answer['state']}", *faults]))
         return answer
 
-    def delete(self, name: str, *, drop_queues: bool = True) -> None:
-        """Remove a composition and wait until it is gone. Without `drop_queues` its jobs take what
-        is queued between them; it must have no outputs then."""
-        params = {"wait": 120, **({"drop_queues": "true"} if drop_queues else {})}
+    def delete(self, name: str, *, drains: bool = False) -> None:
+        """Remove a composition with its queues and wait until it is gone: all of it at once, or
+        after its jobs have taken what is queued between them."""
+        limit = {} if drains else {"drain_limit": 0}
+        params = {"wait": 120, "drop_queues": "true", **limit}
         self.call("DELETE", f"/compositions/{name}", 204, params=params)
         self.compositions.pop(name, None)
 
@@ -324,10 +325,13 @@ class Speck:
         self.stack.close()
         for name in list(self.compositions):
             requests.delete(
-                f"{self.url}/compositions/{name}?wait=120&drop_queues=true", timeout=180
+                f"{self.url}/compositions/{name}?wait=120&drop_queues=true&drain_limit=0",
+                timeout=180,
             )
         for name in list(self.jobs_alone):
-            requests.delete(f"{self.url}/jobs/{name}?wait=120&drop_queues=true", timeout=180)
+            requests.delete(
+                f"{self.url}/jobs/{name}?wait=120&drop_queues=true&drain_limit=0", timeout=180
+            )
         leftovers = [
             *self.call("GET", "/compositions")["compositions"],
             *self.call("GET", "/jobs")["jobs"],

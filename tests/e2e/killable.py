@@ -128,7 +128,9 @@ class Killable:
 
     def remove(self) -> None:
         answer = self.call(
-            "DELETE", f"/compositions/{self.name}", params={"wait": 120, "drop_queues": "true"}
+            "DELETE",
+            f"/compositions/{self.name}",
+            params={"wait": 120, "drop_queues": "true", "drain_limit": 0},
         )
         assert answer.status_code == 204, answer.text
 

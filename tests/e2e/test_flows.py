@@ -51,6 +51,7 @@ def test_removing_jobs_in_the_middle_drains_what_is_queued_between_them(speck: S
 
 
 def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> None:
+    """Only what nobody reads is dropped, with consent, and counted to the last message."""
     speck.apply(
         composition(
             "behind",
@@ -65,6 +66,7 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
             job("e-1", "edge-a", "e/in", "e/mid"),
             job("e-slow", "edge-a", "e/mid", "e/end", sink_site="cloud", **SLOW),
             inputs=[("edge-a", "e/in")],
+            outputs=[("cloud", "e/end", "e2e-unread")],
         )
     )
     before = speck.job("e-last")["engine_job_id"]
@@ -73,9 +75,13 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
     source.count(range(1, 501))
     await_taken(speck, 500, "e-1", "e/in")
 
-    speck.delete("before", drop_queues=False)
+    refusal = speck.call("DELETE", "/compositions/before", 409)
+    assert [queue["reader"] for queue in refusal["queues"]] == ["e2e-unread"]
+    speck.delete("before", drains=True)
 
     await_each_once(500, out)
+    dropped = speck.call("GET", "/changes")["changes"][0]["dropped"]
+    assert [(each["reader"], each["messages"]) for each in dropped] == [("e2e-unread", 500)]
     assert speck.job("e-last")["engine_job_id"] == before
     assert speck.running() == ["cloud: e-last"]
 

@@ -49,7 +49,7 @@ def test_it_is_reported_and_removed_and_its_id_never_starts(
             assert "it did not return within 2 s" in json.dumps(operations)
             assert "cannot reach" not in json.dumps(operations)
             first = call("GET", f"/jobs/{name}", 200)["engine_job_id"]
-            call("DELETE", "/compositions/h?wait=30&drop_queues=true", 204)
+            call("DELETE", "/compositions/h?wait=30&drop_queues=true&drain_limit=0", 204)
             assert hold.exists(), "removing it did not wait for main"
             hold.unlink()
             late = Submission(first, name, sha256_of(jar), jar, JOB_CLASS, ("--job-name", name))

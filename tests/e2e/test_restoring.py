@@ -99,6 +99,8 @@ def test_a_restored_service_takes_over_a_job_that_moved_after_the_backup(
         await_each_once(flow.end(), out)
         stack.close()
         answer = second.call(
-            "DELETE", f"/compositions/{NAME}", params={"wait": 120, "drop_queues": "true"}
+            "DELETE",
+            f"/compositions/{NAME}",
+            params={"wait": 120, "drop_queues": "true", "drain_limit": 0},
         )
         assert answer.status_code == 204, answer.text
