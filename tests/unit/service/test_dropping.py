@@ -234,7 +234,7 @@ def test_what_is_refused_supersedes_nothing(service: Service) -> None:
 def test_a_release_looks_again(service: Service) -> None:
     """Nothing waited when the plan was made; something comes before the session ends."""
     begin(service, 0)
-    engine("edge-a").before = lambda kind, subject: feed(1) if kind == "cancel" else None
+    engine("edge-a").before = lambda kind, subject: feed(1) if kind == "stop" else None
     answer = service.compositions.delete("c", LIMIT_S)
     engine("edge-a").before = None
     change = service.changes.get(answer.body["change"])
