@@ -158,7 +158,7 @@ def test_a_killed_service_goes_on_and_names_what_it_drops(
         )
         if not mortal.dead.is_set():  # with this trouble there is no such operation
             failpoints.disarm()
-            assert trouble is lose_a_broker, at
+            assert trouble is lose_a_broker or at.startswith("cancel"), at
             return
         again = mortal.buried()
         failpoints.disarm()
