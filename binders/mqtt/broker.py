@@ -20,6 +20,7 @@ from binders.mqtt.connection import (
     Session,
     TopicRefusedError,
     UnsupportedVersionError,
+    read_topic,
 )
 from binders.mqtt.poll import KeptConnection, Poll
 from speck.binding import BrokerCapability, Finding, Target
@@ -46,6 +47,7 @@ _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
 millions of them with each poll."""
 _TAP_S = 0.2
+_LONGEST_IDENTITY = 33
 
 
 class MqttBroker:
@@ -94,7 +96,8 @@ class MqttBroker:
         marker = bookkeeping.MARKER + secrets.token_hex(8)
 
         def collect(message: MQTTMessage) -> None:
-            found[message.topic] = bytes(message.payload)
+            if (topic := read_topic(message)) in (bookkeeping.BROKER, marker):
+                found[topic] = bytes(message.payload[:_LONGEST_IDENTITY])
 
         with self._open(_visitor(), collect) as connection:
             connection.subscribe(bookkeeping.BROKER, marker)
@@ -209,15 +212,17 @@ class MqttBroker:
         found: set[str] = set()
         marker = bookkeeping.MARKER + secrets.token_hex(8)
 
+        expected = {bookkeeping.session_topic(topic, client_id) for client_id in client_ids}
+
         def collect(message: MQTTMessage) -> None:
-            found.add(message.topic)
+            if (announced := read_topic(message)) in {*expected, marker}:
+                found.add(announced)
 
         with self._open(_visitor(), collect) as connection:
             own = (bookkeeping.session_topic(topic, "+"), marker)
             connection.subscribe(*own)
             connection.publish(marker, b"")
             connection.wait(lambda: marker in found, "read the sessions of a link")
-            expected = {bookkeeping.session_topic(topic, client_id) for client_id in client_ids}
             if not expected <= found:
                 return False
             connection.publish(bookkeeping.READERS + topic, bookkeeping.COMPLETE)

@@ -17,7 +17,14 @@ from urllib.parse import urlsplit
 from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt.bookkeeping import BRIDGES, DROPPED, MARKER, PROBE, read_bridge
-from binders.mqtt.connection import V5, Connection, LostError, NoAnswerError, Session
+from binders.mqtt.connection import (
+    V5,
+    Connection,
+    LostError,
+    NoAnswerError,
+    Session,
+    read_topic,
+)
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
 from speck.model.values import cut
@@ -36,6 +43,9 @@ _BOTH = 2
 _UNSEEN = "cannot be seen from outside"
 _VERSION = "$SYS/broker/version"
 _FEW_BRIDGES = 5
+_LARGEST_SYS = 65_536
+_MOST_RETAINED, _LONGEST_TOPIC, _LONGEST_RETAINED = 1000, 1000, 100
+"""The most messages of $SYS that are read, characters of their topics, and bytes of each."""
 
 OnMessage = Callable[[MQTTMessage], None]
 
@@ -227,10 +237,14 @@ def _read_retained(open_: Open, topics: tuple[str, ...]) -> dict[str, bytes]:
     marker = MARKER + secrets.token_hex(8)
 
     def collect(message: MQTTMessage) -> None:
-        payloads[message.topic] = bytes(message.payload)
+        topic = read_topic(message)
+        if topic is None or len(topic) > _LONGEST_TOPIC:
+            return
+        if topic == marker or len(payloads) < _MOST_RETAINED:
+            payloads[topic] = bytes(message.payload[:_LONGEST_RETAINED])
 
     try:
-        with open_(Session(_client_id()), collect) as connection:
+        with open_(Session(_client_id(), most_bytes=_LARGEST_SYS), collect) as connection:
             connection.subscribe(*topics, marker)
             connection.publish(marker, b"")
             connection.wait(lambda: marker in payloads, "read " + ", ".join(topics))

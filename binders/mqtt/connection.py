@@ -110,6 +110,14 @@ class Session:
     most_bytes: int | None = None
 
 
+def read_topic(message: MQTTMessage) -> str | None:
+    """The topic of a message; None if it is no UTF-8: a broker may send anything."""
+    try:
+        return message.topic
+    except UnicodeDecodeError:
+        return None
+
+
 class Connection:
     """A connected MQTT client. Use it as a context manager, in one thread.
 
