@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -46,6 +47,26 @@ class SystemClock:
 
     def new_id(self) -> str:
         return secrets.token_hex(16)
+
+
+_ASKED_EVERY_S = 0.25
+
+
+def never() -> bool:
+    """Nobody gives up."""
+    return False
+
+
+def wait_unless(event: threading.Event, seconds: float, gives_up: Callable[[], bool]) -> bool:
+    """Wait for `event`, at most so many seconds, and not once `gives_up`, which is asked a few
+    times a second; whether the event is set."""
+    until = time.monotonic() + seconds
+    while not event.is_set():
+        left_s = until - time.monotonic()
+        if left_s <= 0 or gives_up():
+            return event.is_set()
+        event.wait(min(left_s, _ASKED_EVERY_S))
+    return True
 
 
 def new_installation() -> str:

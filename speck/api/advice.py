@@ -6,7 +6,7 @@ from flask import Response
 
 from speck.api import shapes
 from speck.api.access import name_object, reach
-from speck.api.context import occupying, service, waiting
+from speck.api.context import is_over, occupying, service, waiting
 from speck.api.hidden import show_placement
 from speck.api.requests import Query, load_body, wait
 from speck.api.routes import Routes, answer
@@ -36,7 +36,7 @@ def advise(query: Query) -> Response:
     advisor = service().advisor
     with waiting(query["wait"]) as seconds:
         analysis = advisor.begin(wanted, alone=allowed.limited)
-        service().analyses.wait(analysis, seconds)
+        service().analyses.wait(analysis, seconds, is_over)
     with occupying(f"advise on {wanted.composition}"):
         advice = advisor.advise(wanted, analysis)
     if "placement" in advice.body:

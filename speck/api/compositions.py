@@ -8,7 +8,7 @@ from flask import Response, jsonify, request
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import acting, looking, service
+from speck.api.context import acting, is_over, looking, service
 from speck.api.hidden import show_composition, show_description
 from speck.api.requests import (
     Query,
@@ -133,6 +133,7 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
                 dry_run=query["dry_run"],
                 if_match=headers["If-Match"],
                 by=caller().actor,
+                gives_up=is_over,
             )
         )
 
@@ -203,6 +204,7 @@ def _request(
 ) -> Request:
     return Request(
         wait_s=seconds,
+        gives_up=is_over,
         dry_run=query["dry_run"],
         adopt=query["adopt"],
         drop_queues=query["drop_queues"],

@@ -97,9 +97,25 @@ def refuse_if_over() -> None:
 @contextmanager
 def waiting(seconds: float) -> Iterator[float]:
     """Yield how long this request may wait: `seconds`, or 0 when too many wait already (the
-    caller then answers 202 with a Location)."""
+    caller then answers 202 with a Location). Who waits gives up when `is_over`, and gets no answer
+    but UnauthorizedError then."""
     with _hold(context().waits, seconds) as allowed:
         yield allowed
+        if allowed:
+            refuse_if_over()
+
+
+@contextmanager
+def watching(what: str) -> Iterator[None]:
+    """Hold a place among those that wait, for a request that shows what happens meanwhile. Raises
+    TransientError, which names it, when none is free."""
+    with waiting(1.0) as allowed:
+        if not allowed:
+            raise TransientError(
+                f"cannot {what} now: as many requests wait as the service, or one token, may have"
+                " at once; try again later"
+            )
+        yield
 
 
 @contextmanager

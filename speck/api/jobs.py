@@ -6,7 +6,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import acting, looking, service
+from speck.api.context import acting, is_over, looking, service
 from speck.api.hidden import show_job, show_jobs
 from speck.api.requests import (
     Query,
@@ -72,6 +72,7 @@ def add_job(query: Query) -> Response:
                 drain_limit_s=query["drain_limit"],
                 by=by,
                 sees=sees,
+                gives_up=is_over,
             )
         )
 
@@ -115,6 +116,7 @@ def put_job(job_name: str, query: Query) -> Response:
                 drain_limit_s=query["drain_limit"],
                 by=by,
                 sees=sees,
+                gives_up=is_over,
             )
         )
 
@@ -134,6 +136,7 @@ def delete_job(job_name: str, query: Query) -> Response:
                 drop_queues=query["drop_queues"],
                 drain_limit_s=query["drain_limit"],
                 by=caller().actor,
+                gives_up=is_over,
             )
         )
 
@@ -161,4 +164,4 @@ def get_job_metrics(job_name: str) -> Response:
 def take_savepoint(job_name: str, query: Query) -> Response:
     """Take a savepoint of a running job, which continues to run."""
     with acting(f"take a savepoint of {job_name}", query["wait"]) as seconds:
-        return answer(service().jobs.savepoint(job_name, seconds))
+        return answer(service().jobs.savepoint(job_name, seconds, is_over))

@@ -9,7 +9,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import name_object, reach
-from speck.api.context import occupying, service
+from speck.api.context import is_over, occupying, service, watching
 from speck.api.requests import Query, document, mapping, seconds, text, whole
 from speck.api.routes import JSON, Routes
 from speck.errors import ForbiddenError, InvalidError, Problem
@@ -58,8 +58,9 @@ def tap_link(query: Query) -> Response:
     """
     site, topic = (_text(query, field, "?") for field in ("site", "topic"))
     _judge("read", site, topic)
-    with occupying(f"read {topic}"):
-        return jsonify(service().links.tap(site, topic, query["max"], query["seconds"]))
+    with watching(f"read {topic}"):
+        records = service().links.tap(site, topic, query["max"], query["seconds"], is_over)
+    return jsonify(records)
 
 
 def _judge(act: str, site: str, topic: str) -> None:

@@ -6,7 +6,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
-from speck.api.context import acting, occupying, service
+from speck.api.context import acting, is_over, occupying, service
 from speck.api.hidden import show_placement
 from speck.api.requests import Query, flag, idempotency_key, load_body, paging, text, wait
 from speck.api.routes import Routes, answer, listing
@@ -82,6 +82,7 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
     with acting(f"apply placement {placement_id}", wait_s) as seconds:
         options = Request(
             wait_s=seconds,
+            gives_up=is_over,
             dry_run=query["dry_run"],
             idempotency_key=headers["Idempotency-Key"],
             by=caller().actor,

@@ -27,7 +27,7 @@ import psutil
 
 from speck.analyzer.masters import SparkMasters, is_local
 from speck.analyzer.request import OUTGROWN, STARTING, STEPS, Request
-from speck.clock import Clock, rfc3339
+from speck.clock import Clock, never, rfc3339, wait_unless
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
 from speck.metrics.dataset.reading import has_composition
@@ -274,12 +274,12 @@ class Analyses:
             run.over.wait(2 * GRACE_S)
         return self.get(analysis_id)
 
-    def wait(self, analysis_id: str, seconds: float) -> None:
-        """Wait until it is over, at most this many seconds."""
+    def wait(self, analysis_id: str, seconds: float, gives_up: Callable[[], bool] = never) -> None:
+        """Wait until it is over, at most this many seconds, and not once somebody gives up."""
         with self._lock:
             run = self._runs.get(analysis_id)
         if run is not None:
-            run.over.wait(seconds)
+            wait_unless(run.over, seconds, gives_up)
 
     def close(self) -> None:
         """End all running analyses, which count as failed since the service stops, and the

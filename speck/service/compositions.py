@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from speck.clock import Clock, rfc3339
+from speck.clock import Clock, never, rfc3339
 from speck.deploy.admission import (
     Admission,
     describe_removal,
@@ -47,7 +47,8 @@ from speck.store.tables import Batch
 @dataclass(frozen=True, slots=True)
 class Request:
     """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
-    `sees` whether that token may be told of a composition.
+    `sees` whether that token may be told of a composition. `gives_up`: nobody waits any more,
+    though `wait_s` has not passed.
 
     With `drop_queues` the queues of outside readers and of jobs that do not run may be dropped, and
     what jobs have not taken within `drain_limit_s` seconds (None: `Config.drain_limit_s`); with
@@ -67,6 +68,7 @@ class Request:
     any_client_id: bool = True
     line_of: LineOf | None = None
     sees: Callable[[str], bool] = lambda scope: True
+    gives_up: Callable[[], bool] = never
 
 
 class Compositions:
@@ -226,11 +228,11 @@ class Compositions:
             if first is None:
                 answer, running = self._apply(description, request, jars, cause)
         if first is not None:
-            return self._again(first, request.wait_s)
+            return self._again(first, request)
         if running is None:
             change = answer["change"]
             return Answer(200, answer, f"/changes/{change}" if change else None)
-        return _await_outcome(answer, running, request.wait_s)
+        return _await_outcome(answer, running, request)
 
     def accept(
         self,
@@ -327,6 +329,7 @@ class Compositions:
         dry_run: bool = False,
         if_match: int | None = None,
         by: str | None = None,
+        gives_up: Callable[[], bool] = never,
     ) -> Answer:
         """Remove every job of the composition; its revisions stay known by number.
 
@@ -344,7 +347,7 @@ class Compositions:
             name, drop_queues=drop_queues, drain_limit_s=drain_limit_s, if_match=if_match, by=by
         )
         change = running.change
-        if running.over.wait(wait_s) and change.state is ChangeState.DONE:
+        if running.wait_for_end(wait_s, gives_up) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(202, answer, f"/changes/{change.id}")
 
@@ -574,13 +577,13 @@ class Compositions:
         record = self._revision(name, revision)
         return bool(record["description"] == dumped and record.get("jars", jars) == jars)
 
-    def _again(self, first: JsonObject, wait_s: float) -> Answer:
+    def _again(self, first: JsonObject, request: Request) -> Answer:
         """Repeat the first answer to an Idempotency-Key, after a wait for the change it names."""
         location = f"/changes/{first['change']}"
-        if not wait_s:
+        if not request.wait_s:
             return Answer(202, first, location)
         try:
-            change = self._changes.await_end(first["change"], wait_s)
+            change = self._changes.await_end(first["change"], request.wait_s, request.gives_up)
         except NotFoundError:  # it ended so long ago that it was dropped
             return Answer(200, first, location)
         if change is None:
@@ -613,9 +616,9 @@ class Compositions:
         return composition_as_stored(self._description(name, self._head(name)["revision"]))
 
 
-def _await_outcome(answer: JsonObject, running: Running, wait_s: float) -> Answer:
+def _await_outcome(answer: JsonObject, running: Running, request: Request) -> Answer:
     location = f"/changes/{running.change.id}"
-    if wait_s and running.wait_for_end(wait_s):
+    if request.wait_s and running.wait_for_end(request.wait_s, request.gives_up):
         return Answer(200, {**answer, "state": str(running.change.state)}, location)
     return Answer(202, answer, location)
 

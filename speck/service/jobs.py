@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from speck.binding import EngineCapability
-from speck.clock import Clock, rfc3339
+from speck.clock import Clock, never, rfc3339
 from speck.deploy.admission import make_owned_error
 from speck.deploy.changes import Running
 from speck.deploy.locks import NamedLocks
@@ -111,7 +111,7 @@ class Jobs:
         about = {"job_name": name, "composition": composition, "site": incarnation.job.site}
         return {**about, **rates, "metrics": metrics}
 
-    def savepoint(self, name: str, wait_s: float) -> Answer:
+    def savepoint(self, name: str, wait_s: float, gives_up: Callable[[], bool] = never) -> Answer:
         """Take a savepoint of a running job and wait for it."""
         incarnation = self._incarnation(name)
         site = self._connections.site(incarnation.job.site)
@@ -137,7 +137,7 @@ class Jobs:
                     raise EngineRefusedError(
                         f"cannot take a savepoint of {name}: {progress.failure}"
                     )
-                if self._clock.monotonic() > until:
+                if self._clock.monotonic() > until or gives_up():
                     return Answer(202, {**body, "state": "running"})
                 self._clock.wait(0.1)
 
@@ -161,10 +161,11 @@ class Jobs:
         drain_limit_s: float | None = None,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
+        gives_up: Callable[[], bool] = never,
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
-        `sees` says which compositions may be named to who asks; `drop_queues` and `drain_limit_s`
-        as in `Request`.
+        `sees` says which compositions may be named to who asks; `drop_queues`, `drain_limit_s` and
+        `gives_up` as in `Request`.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
@@ -183,7 +184,8 @@ class Jobs:
                 running = self._start(description, request)
                 if running is None:
                     return Answer(200, self.get(name))
-        return self._await_outcome(running, name, wait_s, created=True, new=head is None)
+        has_ended = running.wait_for_end(wait_s, gives_up)
+        return self._answer(running, name, has_ended=has_ended, created=True, new=head is None)
 
     def put(
         self,
@@ -196,6 +198,7 @@ class Jobs:
         drain_limit_s: float | None = None,
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
+        gives_up: Callable[[], bool] = never,
     ) -> Answer:
         """Update or move; the options are those of `post`. Raises NotFoundError, and
         ConflictError for a composition's job."""
@@ -209,7 +212,8 @@ class Jobs:
             running = self._start(description, request)
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
-        return self._await_outcome(running, name, wait_s, created=False)
+        has_ended = running.wait_for_end(wait_s, gives_up)
+        return self._answer(running, name, has_ended=has_ended, created=False)
 
     def delete(
         self,
@@ -219,6 +223,7 @@ class Jobs:
         drop_queues: bool = False,
         drain_limit_s: float | None = None,
         by: str | None = None,
+        gives_up: Callable[[], bool] = never,
     ) -> Answer:
         """204 when it is gone, 202 while that is under way; the options are those of `post`."""
         with self._locks[name]:
@@ -235,7 +240,7 @@ class Jobs:
             except NotFoundError:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
-        if not running.wait_for_end(wait_s):
+        if not running.wait_for_end(wait_s, gives_up):
             return Answer(202, _render_accepted(running.change), f"/changes/{running.change.id}")
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
@@ -268,12 +273,12 @@ class Jobs:
                 f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"
             )
 
-    def _await_outcome(
-        self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False
+    def _answer(
+        self, running: Running, name: str, *, has_ended: bool, created: bool, new: bool = False
     ) -> Answer:
         """The outcome of a change; a `new` job that could not be started is removed again."""
         change = running.change
-        if not running.wait_for_end(wait_s):
+        if not has_ended:
             return Answer(202, _render_accepted(change), f"/changes/{change.id}")
         if change.state is ChangeState.DONE:
             return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")

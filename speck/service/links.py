@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 
+from speck.clock import never
 from speck.model.batches import Record, render_record
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
@@ -30,18 +31,29 @@ class Links:
         unread = self._connections.broker(site).publish(topic, payloads)
         return {"site": site, "topic": topic, "sent": len(payloads), "unread": unread}
 
-    def tap(self, site: str, topic: str, most: int, seconds: float) -> JsonObject:
-        """Collect up to `most` records that are published within `seconds`. `complete` is False
-        when the tap ended before that time: more may have been published. Raises SpeckError."""
+    def tap(
+        self,
+        site: str,
+        topic: str,
+        most: int,
+        seconds: float,
+        gives_up: Callable[[], bool] = never,
+    ) -> JsonObject:
+        """Collect up to `most` records that are published within `seconds`, or until somebody gives
+        up. `complete` is False when the tap ended before that time: more may have been published.
+        Raises SpeckError."""
         records: list[Record] = []
         size = 0
         until = time.monotonic() + seconds
+
+        def is_ending() -> bool:
+            return self._closing.is_set() or gives_up()
 
         def is_full() -> bool:
             return len(records) >= most or size >= MOST_BYTES
 
         def go_on() -> bool:
-            return time.monotonic() < until and not self._closing.is_set() and not is_full()
+            return time.monotonic() < until and not (is_full() or is_ending())
 
         def keep(record: Record) -> None:
             nonlocal size
@@ -53,6 +65,6 @@ class Links:
         return {
             "site": site,
             "topic": topic,
-            "complete": not is_full() and not self._closing.is_set(),
+            "complete": not (is_full() or is_ending()),
             "records": [render_record(record) for record in records],
         }

@@ -6,10 +6,10 @@ Nothing is run here; see `speck.deploy.changes.runner`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from speck.clock import Clock, rfc3339
+from speck.clock import Clock, never, rfc3339, wait_unless
 from speck.deploy.execution import Execution
 from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
@@ -68,9 +68,10 @@ class Running:
         execution = self._execution
         return execution.failure if execution else None
 
-    def wait_for_end(self, wait_s: float) -> bool:
-        """Wait for the end, for at most `wait_s` seconds; whether it has ended."""
-        return self.over.wait(wait_s) and self.change.state.over
+    def wait_for_end(self, wait_s: float, gives_up: Callable[[], bool] = never) -> bool:
+        """Wait for the end, for at most `wait_s` seconds, as long as the one who waits does not
+        give up; whether it has ended."""
+        return wait_unless(self.over, wait_s, gives_up) and self.change.state.over
 
     def end_early(self) -> None:
         """Start no further operation, and end."""
@@ -236,11 +237,13 @@ class Changes:
             return False
         return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
 
-    def await_end(self, change_id: str, wait_s: float) -> JsonObject | None:
-        """Wait for the end of a change, for at most `wait_s` seconds. Returns it as the API shows
+    def await_end(
+        self, change_id: str, wait_s: float, gives_up: Callable[[], bool] = never
+    ) -> JsonObject | None:
+        """Wait for the end of a change, as `Running.wait_for_end` does. Returns it as the API shows
         it, or None if it is not over. Raises NotFoundError."""
         for running in self.all_under_way():
-            if running.change.id == change_id and not running.wait_for_end(wait_s):
+            if running.change.id == change_id and not running.wait_for_end(wait_s, gives_up):
                 return None
         record = self.get(change_id)
         return record if ChangeState(record["state"]).over else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
+from binders.memory import World
 from speck.api.context import EXTENSION, Context
 from speck.api.places import Holder, Places
 from speck.errors import TransientError
@@ -275,6 +277,79 @@ def test_the_poll_of_a_removed_token_ends_at_once(
     else:
         monkeypatch.setattr(type(tokens), "is_valid", lambda self, name: name != "edge-a")
     thread.join(20)
-    assert [answer.status_code for answer in answers] == [401]
+    assert [(answer.status_code, answer.json.get("title")) for answer in answers] == [
+        (401, "Unauthorized")
+    ]
     assert "removed or has expired" in answers[0].json["detail"]
     assert guests.context.polls.free == 2
+
+
+WAITS = [
+    ("POST", "/compositions?wait=60", composition(job("a"), job("b"))),
+    ("DELETE", "/compositions/demo?wait=60", None),
+    ("POST", "/compositions/demo/rollback?wait=60", {"revision": 1}),
+    ("POST", "/jobs?wait=60", job("c")),
+    ("PUT", "/jobs/alone?wait=60", {**job("alone"), "args": ["--x"]}),
+    ("DELETE", "/jobs/alone?wait=60", None),
+    ("POST", "/jobs/a/savepoints?wait=60", None),
+    ("GET", "/links/tap?site=edge-a&topic=x&seconds=60", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WAITS)
+def test_the_wait_of_a_removed_token_ends_at_once(
+    method: str, path: str, body: Any, guests: Guests
+) -> None:
+    changed = composition({**job("a"), "args": ["--x"]})
+    guests.call("root", "POST", "/compositions?wait=60", json=changed)
+    guests.call("root", "POST", "/jobs?wait=60", json=job("alone"))
+    pool = World.current().engine("http://edge-a:8081")
+    pool.hold_starts = pool.hold_savepoints = True
+    free = guests.context.waits.free
+    answers, thread = call_meanwhile(lambda: guests.call("deployer", method, path, json=body))
+    wait_for(lambda: guests.context.waits.free == free - 1 or answers)
+    guests.bench.service.tokens.remove("deployer")
+    thread.join(20)
+    assert [(answer.status_code, answer.json.get("title")) for answer in answers] == [
+        (401, "Unauthorized")
+    ]
+    assert "removed or has expired" in answers[0].json["detail"]
+    assert guests.context.waits.free == free
+    pool.let_go()
+
+
+def test_the_wait_for_an_analysis_of_a_removed_token_ends_at_once(
+    guests: Guests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = guests.bench.service
+    monkeypatch.setattr(service.advisor, "begin", lambda *_, **__: "a1")
+    monkeypatch.setitem(service.analyses._runs, "a1", SimpleNamespace(over=threading.Event()))
+    free = guests.context.waits.free
+    answers, thread = call_meanwhile(
+        lambda: guests.call("deployer", "POST", "/advice?wait=60", json={"composition": "demo"})
+    )
+    wait_for(lambda: guests.context.waits.free == free - 1 or answers)
+    service.tokens.remove("deployer")
+    thread.join(20)
+    assert [(answer.status_code, answer.json.get("title")) for answer in answers] == [
+        (401, "Unauthorized")
+    ]
+
+
+def test_taps_have_their_share_of_the_waits_and_leave_the_tasks_alone(guests: Guests) -> None:
+    places = guests.context.waits
+    while places.take(OTHER):
+        pass
+    tap = "/links/tap?site=edge-a&topic=x&seconds=0.1"
+    assert guests.call("other", "GET", tap).status_code == 503, "of its own share"
+    while places.take(Holder("deployer", is_admin=False)):
+        pass
+    refusal = guests.call("deployer", "GET", tap)
+    assert (refusal.status_code, refusal.headers["Retry-After"]) == (503, "5")
+    tasks = guests.context.tasks
+    while tasks.take(ADMIN):
+        pass
+    places.give_back(OTHER)
+    places.give_back(OTHER)
+    places.give_back(Holder("deployer", is_admin=False))
+    assert guests.call("deployer", "GET", tap).status_code == 200
