@@ -76,7 +76,10 @@ class LostSessions:
         """Sessions (with their scopes) that are to be ended once their broker answers, by site."""
         self._known_since: dict[_Key, float] | None = None
         self._missing_since: dict[_Key, float] = {}
-        self._restored: set[_Key] = set()
+        self._restored: dict[_Key, float] = {}
+        """When the repair began that has reserved a session which no poll has shown again yet.
+        Threads of the pool add to it: it is never replaced."""
+        self._restarted_at: dict[str, float] = {}
         self._released = ReleasedSessions()
         self._confirmed_at: dict[tuple[str, str], float] = {}
         self.counts: Counter[LostSession] = Counter()
@@ -99,17 +102,20 @@ class LostSessions:
         return counts
 
     def restore(
-        self, now: float, polls: Mapping[str, Poll[BrokerView]], anew: Collection[str]
+        self, now: float, polls: Mapping[str, Poll[BrokerView]], restarted: Collection[str]
     ) -> None:
         """Begin to restore what new polls of brokers show to be lost. What cannot be done now shows
-        again in later polls. Brokers of the sites `anew` may have been restarted since the poll
-        before."""
+        again in later polls. Brokers of the sites `restarted` may have been restarted since the
+        poll before."""
         reserved = self._find_reserved(now)
-        self._restored = {key for key in self._restored & reserved.keys() if key[0] not in anew}
+        self._restarted_at |= dict.fromkeys(restarted, now)
+        for key in list(self._restored):
+            if key not in reserved:
+                self._restored.pop(key, None)
         self._missing_since = {
             key: at
             for key, at in self._missing_since.items()
-            if key in reserved and key[0] not in anew
+            if key in reserved and key[0] not in restarted
         }
         by_site: dict[str, list[_Key]] = {}
         for key in reserved:
@@ -119,7 +125,7 @@ class LostSessions:
             if poll.answer is None or not (under_way is None or under_way.done()):
                 continue
             own = {key: reserved[key] for key in by_site.get(site, ())}
-            repair = self._compare(now, site, poll, own, restarted=site in anew)
+            repair = self._compare(now, site, poll, own, restarted=site in restarted)
             has_work = repair.missing or repair.unannounced or repair.waited_for
             if has_work or repair.returned or repair.pending:
                 self._under_way[site] = self._pool.submit(self._repair, repair, now)
@@ -164,10 +170,10 @@ class LostSessions:
         for key, session in reserved.items():
             if (session.client_id, session.link.topic) in view.sessions:
                 self._missing_since.pop(key, None)
-                self._restored.discard(key)
+                self._restored.pop(key, None)
                 if not view.readers.get(session.link.topic, False):
                     unannounced.add(session.link.topic)
-            elif poll.begun > since[key] and key not in self._restored:
+            elif poll.begun > since[key] and not self._is_restored(key):
                 self._missing_since.setdefault(key, now)
                 missing.append(key)
         waited_for = tuple(self._find_waited_for(now, site, view))
@@ -182,6 +188,12 @@ class LostSessions:
             tuple(returned),
             tuple(self._pending.get(site, ())),
         )
+
+    def _is_restored(self, key: _Key) -> bool:
+        """Whether a session was reserved in this life of its broker. A restart may be noticed while
+        a repair is under way, which then has reserved it in the former one."""
+        began = self._restored.get(key)
+        return began is not None and began >= self._restarted_at.get(key[0], float("-inf"))
 
     def _find_waited_for(self, now: float, site: str, view: BrokerView) -> Iterable[str]:
         """Topics whose sinks hold messages back. They may miss a session that was released, of
@@ -227,7 +239,7 @@ class LostSessions:
             return
         broker, topic = self._connections.broker(site), session.link.topic
         broker.reserve(client_id, topic, lost=True)
-        self._restored.add(key)
+        self._restored[key] = now
         session_now = self._records.session(scope, client_id, site)
         if session_now is None or not session_now.reserved:  # a change has just released it
             others = self._records.sessions_on_link(scope, session.link)

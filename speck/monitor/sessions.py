@@ -21,7 +21,7 @@ from speck.store.tables import Batch
 LIMIT_LABEL = "max_queued_messages"
 """A site's label: how many messages its broker keeps for one reader."""
 
-_ANEW = frozenset({"back", "restarted"})
+_RESTARTED = frozenset({"back", "restarted"})
 """After these news a broker may have lost sessions again."""
 
 
@@ -75,7 +75,9 @@ class Sessions:
                 )
         if events:
             self._records.write(events)
-        self.lost_sessions.restore(now, polls, {item.site for item in news if item.kind in _ANEW})
+        self.lost_sessions.restore(
+            now, polls, {item.site for item in news if item.kind in _RESTARTED}
+        )
 
     def _list_readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
+from binders.memory.broker import MemoryBroker
 from speck.errors import TransientError
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
@@ -264,6 +265,33 @@ def test_a_broker_that_is_silent_is_told_and_its_sessions_are_seen_to_later(
     assert len(broker("edge-a").sessions) == 1
     back = "the broker of site edge-a answers again after "
     assert any(message.startswith(back) for message in watched.events("site"))
+
+
+def test_a_restart_that_is_noticed_during_a_repair_is_followed_by_another_repair(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the repair has reserved is lost again, though it is noted as reserved only then."""
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    before = set(broker("edge-a").sessions)
+    lost, reserve = watched.watch.sessions.lost_sessions, MemoryBroker.reserve
+
+    def reserve_and_restart(self: MemoryBroker, *args: Any, **more: Any) -> bool:
+        monkeypatch.undo()
+        existed = reserve(self, *args, **more)
+        broker("edge-a").restart()
+        broker("edge-a").uptime_s = 1000  # what follows notices no further restart
+        lost.restore(watched.time.monotonic() + 1, {}, {"edge-a"})
+        return existed
+
+    monkeypatch.setattr(MemoryBroker, "reserve", reserve_and_restart)
+    restart(watched)
+    assert broker("edge-a").sessions == {}
+    look(watched)
+    assert set(broker("edge-a").sessions) == before
+    look(watched)
+    assert [job["sessions_lost"] for job in watched.service.jobs.all()] == [2]
 
 
 def test_what_a_full_queue_dropped_is_told_and_counted(watched: Watched) -> None:
