@@ -112,7 +112,7 @@ def test_ignores_proxies_of_the_environment(stub: Stub, monkeypatch: pytest.Monk
 def test_a_lost_answer_to_an_apply_is_asked_for_again(
     stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.client._RETRIES_S", (0.0, 0.0))
+    monkeypatch.setattr("speck.client.transport._RETRIES_S", (0.0, 0.0))
     stub.answers = [None, None, ok({"change": "c"})]
     with Client(stub.url) as client:
         answer = client.apply(b"x", "application/yaml", revision=3, key="k")

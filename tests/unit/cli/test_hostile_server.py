@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from speck import client as module
-from speck.client import Client, ClientError, NoServerError, bounds
+from speck.client import Client, ClientError, NoServerError, bounds, transport
 from speck.errors import SpeckError
 from tests.unit.cli.conftest import Run
 
@@ -97,7 +97,7 @@ def test_an_answer_has_a_limited_size(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds.read_body, "__defaults__", (2 << 20,))
-    monkeypatch.setattr(module, "MAX_LIST", 2 << 20)
+    monkeypatch.setattr(transport, "MAX_LIST", 2 << 20)
     with (
         answering(answer) as url,
         Client(url) as client,
@@ -110,7 +110,7 @@ def test_an_answer_has_a_limited_size(
 def test_an_answer_has_a_limited_time_however_steadily_it_comes(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CONNECT_S", 0.2)
+    monkeypatch.setattr(transport, "CONNECT_S", 0.2)
     with (
         answering(answer) as url,
         Client(url, answer_s=0.3) as client,
@@ -124,7 +124,7 @@ def test_a_download_has_a_limited_time_too(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LONG_S", 0.5)
-    monkeypatch.setattr(module, "CONNECT_S", 0.2)
+    monkeypatch.setattr(transport, "CONNECT_S", 0.2)
     with (
         answering(answer) as url,
         Client(url, answer_s=0.3) as client,
