@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
 from speck.model.batches import Record
-from speck.model.measurement import BrokerMeasures, EngineMeasures
+from speck.model.measurement import BrokerMeasures, EngineMeasures, PlanNode
 from speck.model.observation import BrokerView, EngineJob, EngineView, RunState
 
 MAIN_TIMEOUT_S = 60.0
@@ -93,15 +93,15 @@ class Upload:
 @dataclass(frozen=True, slots=True)
 class JobException:
     """One failure of a job as the engine reports it. `at_ms` is in Unix milliseconds; `reason` is
-    the most informative line of `trace`. `passing`: it may pass by itself, since it is about slots,
-    workers or other servers rather than the job."""
+    the most informative line of `trace`. `transient`: it may pass by itself, since it is about
+    slots, workers or other servers rather than the job."""
 
     at_ms: int
     name: str
     trace: str
     task: str | None = None
     reason: str = ""
-    passing: bool = False
+    transient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +259,9 @@ class StreamEngine(Protocol):
         """Return how the engine's process, or that of a worker, ended before it was started again;
         None: that is not known. Asked when jobs were lost, or failed since a worker was."""
 
-    def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
-        """Return its plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
+    def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
+        """Return the nodes of its plan. Raises EngineRefusedError if the engine does not know the
+        job."""
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Return counters by operator-scoped name, summed over subtasks; without those that the

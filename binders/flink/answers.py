@@ -14,6 +14,7 @@ from binders.flink.failures import may_pass, reason_of
 from binders.flink.numbers import count, unix_ms, whole
 from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
+from speck.model.measurement import PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 Json = Mapping[str, Any]
@@ -248,7 +249,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
             trace=str(entry["stacktrace"])[:LONGEST_TRACE],
             task=None if (task := entry.get("taskName")) is None else str(task)[:LONGEST_NAME],
             reason=reason_of(str(entry["stacktrace"])),
-            passing=may_pass(str(entry["stacktrace"])),
+            transient=may_pass(str(entry["stacktrace"])),
         )
         for entry in entries[:MOST_EXCEPTIONS]
     ]
@@ -324,3 +325,20 @@ def sum_subtasks(vertex: str, values: Iterable[Json]) -> dict[str, float]:
         if abs(value) != float("inf") and value == value:
             total[name] = total.get(name, 0.0) + value
     return total
+
+
+def plan_nodes(answer: Mapping[str, Any]) -> tuple[PlanNode, ...]:
+    """The nodes of a plan (`/jobs/<id>/plan`). Raises KeyError, TypeError or ValueError for any
+    other structure."""
+    return tuple(
+        PlanNode(
+            str(node["id"]),
+            str(node.get("description") or ""),
+            count(node["parallelism"]),
+            tuple(
+                (str(each["id"]), str(each.get("ship_strategy") or ""))
+                for each in node.get("inputs") or ()
+            ),
+        )
+        for node in answer["plan"]["nodes"]
+    )

@@ -39,7 +39,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
-from speck.model.measurement import EngineMeasures
+from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
 
 UPLOAD_S = 60.0
@@ -294,11 +294,10 @@ class FlinkEngine:
         with within, self._translate_errors("read how the engine ended"):
             return read_last_end(self._rest)
 
-    def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
-        """Return Flink's plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
+    def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
+        """Return the vertices of Flink's plan."""
         with self._translate_errors(f"read the plan of job {engine_job_id}"):
-            plan: Mapping[str, Any] = self._rest.get(f"/jobs/{engine_job_id}/plan")["plan"]
-            return plan
+            return answers.plan_nodes(self._rest.get(f"/jobs/{engine_job_id}/plan"))
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Return counters summed over subtasks: those of operators, e.g.

@@ -214,9 +214,9 @@ class Measuring:
         values = {to: whole_or_none(metrics.get(name)) for name, to in _JOB.items()}
         values = {to: None if v is not None and v < 0 else v for to, v in values.items()}
         incarnation = self._incarnation(job_id, values["restarts"])
-        answers = [(v, self._vertex(job_id, v)) for v in incarnation.vertices]
-        tasks = [task for vertex, answer in answers for task in _tasks(vertex, answer)]
-        link = measure_link(each for _, answer in answers for each in answer)
+        vertices = [self._vertex(job_id, vertex) for vertex in incarnation.vertices]
+        tasks = [task for own, _ in vertices for task in own]
+        link = measure_link(each for _, answer in vertices for each in answer)
         return JobMeasure(job_id, tuple(tasks), link=link, **values)
 
     def _incarnation(self, job_id: str, restarts: int | None) -> _Incarnation:
@@ -239,7 +239,10 @@ class Measuring:
                 vertex.complete = False
         return incarnation
 
-    def _vertex(self, job_id: str, vertex: _Vertex) -> list[Mapping[str, Any]]:
+    def _vertex(
+        self, job_id: str, vertex: _Vertex
+    ) -> tuple[list[TaskMeasure], list[Mapping[str, Any]]]:
+        """The measures of its tasks, and the answer that they were read from."""
         path = f"/jobs/{job_id}/vertices/{vertex.id}/metrics"
         if not vertex.complete:
             _choose_metrics(vertex, (str(each["id"]) for each in self.rest.get(path)))
@@ -248,9 +251,9 @@ class Measuring:
             answer += self.rest.get(path + query)
         if len(answer) < len(vertex.metrics):
             vertex.complete = False
-        begun = sum(task.busy_ms is not None for task in _tasks(vertex, answer))
-        vertex.begun = begun >= vertex.subtasks
-        return answer
+        tasks = _tasks(vertex, answer)
+        vertex.begun = sum(task.busy_ms is not None for task in tasks) >= vertex.subtasks
+        return tasks, answer
 
     # -- threads --------------------------------------------------------------------------
 

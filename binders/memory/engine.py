@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from binders.memory.slots import MemoryJob, SlotPool, parse_wiring
 from binders.memory.world import World
@@ -25,7 +24,7 @@ from speck.binding import (
     Upload,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
-from speck.model.measurement import EngineMeasures, JobMeasure, TaskMeasure
+from speck.model.measurement import EngineMeasures, JobMeasure, PlanNode, TaskMeasure
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 
@@ -228,17 +227,11 @@ class MemoryEngine:
         with self._call("last_end"):
             return self._engine.last_end
 
-    def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
+    def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
         """Return a plan with one node."""
         with self._call("job_plan", engine_job_id):
             job = self._find_job("show the plan of", engine_job_id)
-            node = {
-                "id": job.id,
-                "parallelism": job.slots,
-                "description": job.submission.entry_class,
-                "inputs": [],
-            }
-            return {"nodes": [node]}
+            return (PlanNode(job.id, job.submission.entry_class, job.slots),)
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Return the messages taken and sent, under the connector's names."""

@@ -145,25 +145,6 @@ def make_task_rows(
     return rows
 
 
-def parse_plan(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
-    """Parse an engine's plan (`StreamEngine.job_plan`) into nodes.
-
-    Raises KeyError, TypeError or ValueError for any other structure.
-    """
-    return tuple(
-        PlanNode(
-            str(node["id"]),
-            str(node.get("description") or ""),
-            int(node["parallelism"]),
-            tuple(
-                (str(each["id"]), str(each.get("ship_strategy") or ""))
-                for each in node.get("inputs") or ()
-            ),
-        )
-        for node in plan["nodes"]
-    )
-
-
 def make_plan_rows(
     at: datetime,
     scope: str,

@@ -34,7 +34,6 @@ from speck.metrics.rows import (
     make_plan_rows,
     make_site_row,
     make_task_rows,
-    parse_plan,
 )
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
@@ -348,8 +347,9 @@ class Sampler:
 
     def _fetch_plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
         try:
-            return parse_plan(self._polling.engine(site, EnginePoll.JOB_PLAN, [job_id]))
-        except (SpeckError, KeyError, TypeError, ValueError, AttributeError) as error:
+            nodes: tuple[PlanNode, ...] = self._polling.engine(site, EnginePoll.JOB_PLAN, [job_id])
+            return nodes
+        except SpeckError as error:
             LOG.info("no plan of %s: %s", name, error)
             return None
 

@@ -213,7 +213,7 @@ def test_unknown_fields_are_ignored_in_silence_and_parallelism_is_1(site: Site) 
     assert site.server.post(f"/jars/{site.jar_id()}/run", body).ok
     site.becomes(job, RunState.RUNNING)
     assert site.engine.view().jobs[job].name == "trial"
-    assert {node["parallelism"] for node in site.engine.job_plan(job)["nodes"]} == {1}
+    assert {node.parallelism for node in site.engine.job_plan(job)} == {1}
 
 
 def test_arguments_arrive_one_by_one(site: Site) -> None:
@@ -562,7 +562,7 @@ def test_only_the_operators_own_counters_count_in_a_chained_job(site: Site) -> N
 
 def test_one_unknown_name_empties_an_aggregated_answer(site: Site) -> None:
     job = site.run()
-    vertex = f"/jobs/{job}/vertices/{site.engine.job_plan(job)['nodes'][0]['id']}"
+    vertex = f"/jobs/{job}/vertices/{site.engine.job_plan(job)[0].id}"
     known, unknown = "numRecordsIn", "numRecordsNever"
     wait_for(lambda: site.server.get(f"{vertex}/metrics").json(), "metrics")
     every = site.server.get(f"{vertex}/subtasks/metrics", get=f"{known},{unknown}", agg="sum")

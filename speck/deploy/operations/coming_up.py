@@ -56,7 +56,7 @@ class ComingUp:
         return self._wait()
 
     def _wait(self) -> Waiting:
-        trouble = self.problem or _describe(self.failures)
+        trouble = self.problem or (_describe(self.failures) if self.failures else None)
         return Waiting(
             self.operation.site,
             self._is_ready,
@@ -107,7 +107,7 @@ class ComingUp:
         with suppress(SpeckError):  # then the next look shows them
             self.failures = self._engine.exceptions(self.operation.engine_job_id)
         if count_equal(self.failures) >= MOST_EQUAL:
-            return self._give_up(f"{_describe(self.failures)}")
+            return self._give_up(_describe(self.failures))
         if took > self.context.patience.start_s:
             return self._end_overdue()
         return self._wait()
@@ -235,7 +235,7 @@ def explain_end(context: Context, operation: Start, state: RunState | None) -> s
 def count_equal(failures: Sequence[JobException]) -> int:
     """How many of the newest failures have the same cause, apart from numbers in it; 0 if that may
     pass by itself."""
-    if not failures or failures[0].passing:
+    if not failures or failures[0].transient:
         return 0
     newest = _generalise(failures[0])
     different = (n for n, each in enumerate(failures) if _generalise(each) != newest)
@@ -246,9 +246,8 @@ def _generalise(failure: JobException) -> str:
     return _NUMBER.sub("#", failure.reason or failure.name)
 
 
-def _describe(failures: Sequence[JobException]) -> str | None:
-    if not failures:
-        return None
+def _describe(failures: Sequence[JobException]) -> str:
+    """The newest of the failures, of which there is one at least."""
     times = count_equal(failures)
     cause = failures[0].reason or failures[0].name
     return f"it failed: {cause}" if times < 2 else f"it fails again and again ({times}x): {cause}"

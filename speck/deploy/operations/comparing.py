@@ -56,10 +56,10 @@ def report_late_failure(
 
 
 def _find_parallelism(context: Context, incarnation: Incarnation) -> int | None:
-    with suppress(SpeckError, KeyError, TypeError, ValueError):
+    with suppress(SpeckError):
         engine = context.connections.engine(incarnation.job.site)
-        nodes = engine.job_plan(incarnation.engine_job_id)["nodes"]
-        return max((int(node["parallelism"]) for node in nodes), default=None)
+        nodes = engine.job_plan(incarnation.engine_job_id)
+        return max((node.parallelism for node in nodes), default=None)
     return None
 
 

@@ -10,6 +10,7 @@ from binders.flink import answers
 from binders.flink.numbers import unix_ms
 from speck.binding import CheckpointInfo, SavepointProgress
 from speck.errors import EngineRefusedError
+from speck.model.measurement import PlanNode
 from speck.model.observation import RunState, Slots
 
 JOB = "a" * 32
@@ -272,3 +273,19 @@ def test_texts_of_an_engine_are_shortened() -> None:
     }
     (exception,) = answers.job_exceptions({"exceptionHistory": {"entries": [entry]}})
     assert len(exception.name + str(exception.task)) == 1000
+
+
+def test_a_plan_is_read_with_how_records_are_shipped() -> None:
+    window = {
+        "id": "2",
+        "parallelism": 1,
+        "description": "window",
+        "inputs": [{"id": "1", "ship_strategy": "HASH"}],
+    }
+    source = {"id": "1", "parallelism": 2, "description": "source"}
+    assert answers.plan_nodes({"plan": {"nodes": [window, source]}}) == (
+        PlanNode("2", "window", 1, (("1", "HASH"),)),
+        PlanNode("1", "source", 2),
+    )
+    with pytest.raises(KeyError):
+        answers.plan_nodes({"plan": {"anything": "else"}})

@@ -416,7 +416,7 @@ def test_metrics_and_plan(world: World, jar: Path) -> None:
     world.pump()
 
     assert engine.metrics("a" * 32) == {"source.numRecordsIn": 2.0, "sink.numRecordsSend": 2.0}
-    assert engine.job_plan("a" * 32)["nodes"][0]["parallelism"] == 1
+    assert engine.job_plan("a" * 32)[0].parallelism == 1
     assert engine.view().jobs["a" * 32].name == "clean"
 
 

@@ -93,7 +93,7 @@ def test_failures_are_equal_whatever_numbers_they_hold() -> None:
 
 
 def test_failures_that_may_pass_do_not_count() -> None:
-    assert count_equal([replace(failure("Connection refused"), passing=True)] * 4) == 0
+    assert count_equal([replace(failure("Connection refused"), transient=True)] * 4) == 0
     assert count_equal([]) == 0
 
 
