@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from speck import failpoints
@@ -101,18 +101,21 @@ class Connections:
             return failpoints.wrap(self._brokers[key])
 
     @contextmanager
-    def visit(self, site: Site, timeout_s: float) -> Iterator[tuple[StreamEngine, MessageBroker]]:
-        """Binders of a site's engine and broker as they are described, registered or not; closed at
-        the end. Raises PermanentError, as `engine` and `broker` do."""
+    def visit_engine(self, site: Site, timeout_s: float) -> Iterator[StreamEngine]:
+        """The engine of a site as it is described, registered or not; closed at the end. Raises
+        PermanentError, as `engine` does."""
+        is_encrypted = site.spe.address.startswith("https:")
+        file = self._credentials_file(site.broker.credentials) if is_encrypted else None
+        with closing(open_engine(site.spe.kind, Target(site.spe.address, file, timeout_s))) as it:
+            yield it
+
+    @contextmanager
+    def visit_broker(self, site: Site, timeout_s: float) -> Iterator[MessageBroker]:
+        """The same for its broker."""
         file = self._credentials_file(site.broker.credentials)
-        encrypted = site.spe.address.startswith("https:")
-        target = Target(site.spe.address, file if encrypted else None, timeout_s)
-        with ExitStack() as stack:
-            engine = open_engine(site.spe.kind, target)
-            stack.callback(engine.close)
-            broker = open_broker(site.broker.kind, Target(site.broker.address, file, timeout_s))
-            stack.callback(broker.close)
-            yield engine, broker
+        target = Target(site.broker.address, file, timeout_s)
+        with closing(open_broker(site.broker.kind, target)) as it:
+            yield it
 
     def secrets(self, site: str, names: Collection[str]) -> dict[str, str]:
         """Read secrets for jobs from the credentials file of a site. Raises SpeckError, naming

@@ -56,7 +56,7 @@ class Identities:
     def ask_broker(self, site: Site, give: str | None = None) -> BrokerFound:
         """Ask the broker at the address of `site`; it gets the identity `give` if it has none."""
         try:
-            with self._connections.visit(site, _ANSWER_S) as (_, broker):
+            with self._connections.visit_broker(site, _ANSWER_S) as broker:
                 return BrokerFound(broker.identify(give))
         except SpeckError as error:
             return BrokerFound(None, error)
@@ -75,7 +75,7 @@ class Identities:
     def find_engine_owner(self, site: Site, sites: Mapping[str, Site]) -> str | None:
         """Which other of the `sites` has its jobs at the engine at the address of `site`. None: no
         other one, as far as the engine tells."""
-        with suppress(SpeckError), self._connections.visit(site, _ANSWER_S) as (engine, _):
+        with suppress(SpeckError), self._connections.visit_engine(site, _ANSWER_S) as engine:
             running = {id for id, job in engine.jobs().items() if not job.state.terminal}
             for other in sites:
                 own = self._records.incarnations_at(other).values()

@@ -57,3 +57,20 @@ def test_after_close_binders_are_opened_anew(tmp_path: Path) -> None:
     before = opened.engine("edge-a")
     opened.close()
     assert opened.engine("edge-a") is not before
+
+
+def test_a_visit_to_a_broker_asks_nothing_of_the_engine_and_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    body = site_body("edge-a")
+    no_engine = site_from_data({**body, "spe": {**body["spe"], "kind": "storm"}})
+    no_broker = site_from_data({**body, "broker": {**body["broker"], "credentials": "gone"}})
+    opened = connections(tmp_path)
+    with opened.visit_broker(no_engine, 1.0) as broker:
+        assert broker.reach()
+    with opened.visit_engine(no_broker, 1.0) as engine:
+        assert engine.jobs() == {}
+    with pytest.raises(PermanentError), opened.visit_engine(no_engine, 1.0):
+        pass
+    with pytest.raises(PermanentError), opened.visit_broker(no_broker, 1.0):
+        pass
