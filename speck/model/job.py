@@ -150,6 +150,12 @@ class Job(JobOptions):
         return self.source.site
 
     @property
+    def ends(self) -> tuple[Link, Link]:
+        """Its source and its sink: jobs with the same ends take the same records to the same
+        link."""
+        return self.source, self.sink
+
+    @property
     def sink_site(self) -> str:
         return self.sink.site
 

@@ -249,7 +249,7 @@ def _is_exchanged(draft: Draft, session: Session) -> bool:
         return False
     if old.job.source != new.source or old.job.sink == new.sink:
         return False
-    if draft.is_fed_outside(session.link) and _can_catch_up(draft, session.link):
+    if draft.has_foreign_producers(session.link) and _can_catch_up(draft, session.link):
         return False
     others = [d.job for other, d in draft.inventory.jobs.items() if other != name]
     gives = any(
@@ -285,8 +285,8 @@ def _has_to_be_read(
         return False
     is_fed = _is_fed_first(draft, session.link, waiting)
     if lineage is not None:
-        anew = is_fed and not _is_fed(draft, session.link)
-        if lineage.find_reader(waiting, anew=anew) != session:
+        again = is_fed and not _is_fed(draft, session.link)
+        if lineage.find_reader(waiting, also_drained=again) != session:
             return False
     if _lost_its_follower(draft, session):
         return True
@@ -302,7 +302,7 @@ def _has_to_be_read(
         is_followed = _is_followed_while_fed(draft, session)
         return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
     if draft.wants(session):
-        return draft.is_fed_outside(session.link) or count_abandoned(draft, session) != 0
+        return draft.has_foreign_producers(session.link) or count_abandoned(draft, session) != 0
     if _goes_back(draft, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended

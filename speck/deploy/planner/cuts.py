@@ -52,7 +52,7 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
                 stopping |= {n for n in readers | between if _is_kept(by_name.get(n))}
                 draft.cut_between |= between
                 continue
-            if cut.link is not None and draft.is_fed_outside(cut.link):
+            if cut.link is not None and draft.has_foreign_producers(cut.link):
                 warned |= {(d.job_name, cut.link) for d in leaving}
             stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
             draft.cut_between |= cut.between
@@ -80,7 +80,7 @@ class _Cut:
 def _find_together(draft: Draft, by_name: dict[str, Decision], cut: _Cut) -> frozenset[str]:
     """The readers that can stop at the same record without a stop of their producers; none if these
     stop, or if one of the readers cannot."""
-    if cut.link is None or not draft.is_fed_outside(cut.link):
+    if cut.link is None or not draft.has_foreign_producers(cut.link):
         return frozenset()
     readers = [
         decision.old.job
@@ -105,7 +105,7 @@ def _find_leaving_readers(
         if old is None or not is_rewired(decision):
             continue
         link = old.job.source
-        waits = draft.is_fed_outside(link) and (old.ended or old.switched)
+        waits = draft.has_foreign_producers(link) and (old.ended or old.switched)
         if decision.stops or (waits and has_place(draft, old, link)):
             leaving[link].append(decision)
     return leaving
@@ -151,14 +151,14 @@ def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
     successors = [
         job
         for job in draft.wanted_jobs.values()
-        if job.sink == old.sink and not _is_writer(old_jobs.get(job.job_name), job)
+        if job.sink == old.sink and not _has_same_ends(old_jobs.get(job.job_name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
 
 
-def _is_writer(old: Incarnation | None, job: Job) -> bool:
+def _has_same_ends(old: Incarnation | None, job: Job) -> bool:
     """Whether the job takes the same records to the same link already."""
-    return old is not None and (old.job.source, old.job.sink) == (job.source, job.sink)
+    return old is not None and old.job.ends == job.ends
 
 
 def _find_cuts(

@@ -161,7 +161,7 @@ class Draft:
             self._wanted = self.sessions, len(self.sessions), keys
         return (session.client_id, session.link) in keys
 
-    def is_fed_outside(self, link: Link) -> bool:
+    def has_foreign_producers(self, link: Link) -> bool:
         """Whether producers that this plan cannot stop feed a link."""
         return link in self.links_fed_outside or not self.producers.get(link)
 

@@ -33,15 +33,17 @@ class Lineage:
     members: tuple[Session, ...]
     readers: tuple[Session, ...]
 
-    def find_reader(self, waiting: Mapping[str, Job], *, anew: bool = False) -> Session | None:
+    def find_reader(
+        self, waiting: Mapping[str, Job], *, also_drained: bool = False
+    ) -> Session | None:
         """The session to read the messages from while the jobs in `waiting` run as given; None if
-        all of its jobs are to read other links. Only messages that are still to come may be read
-        `anew`, from a session that was drained."""
+        all of its jobs are to read other links. From a session that was drained (`also_drained`)
+        only messages that are still to come may be read."""
         for session in self.members:
             if session.job_name in waiting and _is_free(session, waiting):
                 return session
         for session in self.readers:
-            if _is_free(session, waiting) and (anew or not session.drained):
+            if _is_free(session, waiting) and (also_drained or not session.drained):
                 return session
         return None
 

@@ -139,13 +139,9 @@ def is_rewired(decision: Decision) -> bool:
 
 def find_successors(draft: Draft, old: Job) -> list[Job]:
     """The jobs that take the same records to the same link from now on."""
-    before = {name for name, d in draft.inventory.jobs.items() if _have_same_ends(d.job, old)}
+    before = {name for name, d in draft.inventory.jobs.items() if d.job.ends == old.ends}
     jobs = draft.wanted_jobs.values()
-    return [job for job in jobs if _have_same_ends(job, old) and job.job_name not in before]
-
-
-def _have_same_ends(one: Job, other: Job) -> bool:
-    return (one.source, one.sink) == (other.source, other.sink)
+    return [job for job in jobs if job.ends == old.ends and job.job_name not in before]
 
 
 def _find_closing_stops(draft: Draft, job: Job) -> set[int]:

@@ -178,7 +178,7 @@ def drain(
         tuple(sorted(silent)),
         tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
         has_follower,
-        has_follower and is_fed_outside(draft, source),
+        has_follower and is_fed_uncounted(draft, source),
         _is_lossy(draft, source),
         draft.limit_s,
     )
@@ -199,7 +199,7 @@ def drain(
     return step
 
 
-def is_fed_outside(draft: Draft, link: Link) -> bool:
+def is_fed_uncounted(draft: Draft, link: Link) -> bool:
     """Whether a publisher without reported numbers feeds the link."""
     producers = draft.producers.get(link, ())
     if not producers and link not in draft.sinks_outside:

@@ -27,7 +27,7 @@ def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> b
     if not was_interrupted(draft, session):
         return False
     is_followed = any(former in lineage.members for former in draft.predecessors.values())
-    if is_followed and _is_fed_outside(draft, session.link):
+    if is_followed and _may_be_fed_outside(draft, session.link):
         return True
     if not (is_followed or _reaches_wanted_links(draft, session.job.sink)):
         return False
@@ -40,7 +40,7 @@ def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> b
     return sending or (count != 0 if producers else bool(count))
 
 
-def _is_fed_outside(draft: Draft, link: Link) -> bool:
+def _may_be_fed_outside(draft: Draft, link: Link) -> bool:
     """Whether publishers outside speck or jobs of other scopes may feed a link."""
     return link in draft.links_fed_outside or all(job.sink != link for job in _list_jobs(draft))
 
