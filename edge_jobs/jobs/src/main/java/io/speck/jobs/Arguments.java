@@ -1,6 +1,7 @@
 package io.speck.jobs;
 
 import io.speck.mqtt.Parameters;
+import io.speck.mqtt.SpeckJob;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
@@ -11,21 +12,16 @@ import org.slf4j.LoggerFactory;
 /** Reads arguments that several jobs have. */
 final class Arguments {
     private static final Logger LOG = LoggerFactory.getLogger(Arguments.class);
-    private static final Set<String> CONTRACT =
-            Set.of(
-                    "job-name", "source-broker", "source-topic", "sink-broker", "sink-topic",
-                    "client-id", "sink-client-id", "epoch", "delivery", "sink-readers",
-                    "batch-records", "linger-ms", "compression");
 
     private Arguments() {}
 
-    /** Logs arguments that a job does not know; they are the connector's, or without effect. */
+    /** Logs arguments that neither a job nor the connector knows: they are without effect. */
     static void logUnknown(Parameters parameters, String... known) {
         Set<String> names = new HashSet<>(parameters.asMap().keySet());
-        names.removeAll(CONTRACT);
+        names.removeAll(SpeckJob.ARGUMENTS);
         names.removeAll(Set.of(known));
         if (!names.isEmpty()) {
-            LOG.info("Arguments that this job itself does not use: {}", names);
+            LOG.info("Arguments without effect: {}", names);
         }
     }
 

@@ -8,6 +8,7 @@ import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.protocol.Until;
 import io.speck.mqtt.sink.SinkSettings;
+import java.util.Set;
 
 /**
  * The arguments by which speck's control plane joins a job to its links; {@link SpeckJob} lists
@@ -25,6 +26,29 @@ record JobContract(
         Until until,
         long attempt,
         SinkSettings settings) {
+    static final Set<String> ARGUMENTS =
+            Set.of(
+                    "job-name",
+                    "client-id",
+                    "epoch",
+                    "sink-client-id",
+                    "source-broker",
+                    "source-topic",
+                    "sink-broker",
+                    "sink-topic",
+                    "delivery",
+                    "sink-readers",
+                    "receive-maximum",
+                    "sink-window",
+                    "max-record-bytes",
+                    "resend-window",
+                    "resend-bytes",
+                    "resend-state-bytes",
+                    "batch-records",
+                    "linger-ms",
+                    "compression",
+                    "taken",
+                    "until");
     private static final int RECEIVE_MAXIMUM = 10_000;
     private static final int SINK_WINDOW = 2000;
     private static final int MAX_RECORD_BYTES = 1_048_576;

@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import io.speck.mqtt.sink.MqttSink;
 import io.speck.mqtt.source.MqttSource;
+import java.util.Set;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.ExecutionOptions;
@@ -27,6 +28,7 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * --resend-window TIME  how long the sink keeps what the broker has acknowledged, to send it again
  *                       after a loss of the connection: three autosave intervals (15s); 0s: not
  * --resend-bytes N      how much of it at most (32 MiB, or a sixteenth of a small JVM's memory)
+ * --resend-state-bytes N  how much of it at most in a checkpoint (1000000); 0: nothing
  * --batch-records N     most records in one message, 1 to 10000 (1)
  * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: the shortest
  *                       that a timer waits, a millisecond)
@@ -51,6 +53,9 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * passed on. Source and sink run at parallelism 1, what is between them at the environment's.
  */
 public final class SpeckJob {
+    /** The names of the arguments above: a job may have others of its own. */
+    public static final Set<String> ARGUMENTS = JobContract.ARGUMENTS;
+
     private static final long CHECKPOINT_INTERVAL_MS = 1000;
 
     /**

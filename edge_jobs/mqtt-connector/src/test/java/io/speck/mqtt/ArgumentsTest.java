@@ -6,9 +6,16 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.speck.mqtt.protocol.Batching;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -20,6 +27,28 @@ class ArgumentsTest {
         "--source-broker", "tcp://127.0.0.1:1883", "--source-topic", "a",
         "--sink-broker", "tcp://127.0.0.1:1884", "--sink-topic", "b",
     };
+
+    /** A job logs arguments that it does not know, and must not log those. */
+    @Test
+    void allArgumentsThatAreReadOrDescribedAreListed() throws IOException {
+        Path sources = Path.of("src", "main", "java", "io", "speck", "mqtt");
+        Set<String> read =
+                names("(?:parameters\\.get\\w*\\(|parameters, )\"([a-z-]+)\"",
+                        Files.readString(sources.resolve("JobContract.java")));
+        String description = Files.readString(sources.resolve("SpeckJob.java"));
+        Set<String> described =
+                names("--([a-z]+(?:-[a-z]+)*) ", description.substring(0, description.indexOf("*/")));
+        assertEquals(new TreeSet<>(SpeckJob.ARGUMENTS), read);
+        assertEquals(new TreeSet<>(SpeckJob.ARGUMENTS), described);
+    }
+
+    private static Set<String> names(String pattern, String text) {
+        return Pattern.compile(pattern)
+                .matcher(text)
+                .results()
+                .map(found -> found.group(1))
+                .collect(Collectors.toCollection(TreeSet::new));
+    }
 
     @Test
     void readsPairsFlagsAndEqualSigns() {

@@ -253,7 +253,8 @@ class ExactlyOnceTest extends JobTest {
         client.publishNumbered("in", 1, 101, 120);
         awaitDistinct(thereOut, 120);
         String savepoint = job.stop(folder.toUri().toString());
-        exactly(broker, "out").with("sink-client-id", "elsewhere-out").from(savepoint).start(); // its link has moved to another broker
+        // its link has moved to another broker
+        exactly(broker, "out").with("sink-client-id", "elsewhere-out").from(savepoint).start();
         client.publishNumbered("in", 1, 121, 140);
         awaitJoined(140, thereOut, out); // which fails when a stamp has come with other bytes
         assertTrue(thereOut.stamps().size() > before + 20, "some came once more");

@@ -50,10 +50,13 @@ public record SentNumber(String producer, long epoch, long number) {
     }
 
     /**
-     * Writes the announcement.
+     * Writes the announcement in the form that {@link #parse} reads.
      *
+     * @param atMs when the sink says so, in milliseconds since 1970
      * @param unread how many records are held back because nobody has subscribed to the topic
+     * @param report which records were refused, left out or lost, and the present problem
      * @param topic of the link
+     * @return a JSON object in UTF-8
      */
     public byte[] toJson(long atMs, int unread, SinkReport report, String topic) {
         String head = "{\"v\":1,\"at\":%d,\"unread\":%d,%s\"topic\":%s,";

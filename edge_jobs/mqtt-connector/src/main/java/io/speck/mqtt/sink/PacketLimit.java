@@ -75,8 +75,8 @@ final class PacketLimit implements AutoCloseable {
 
     static String describeTooLarge(LinkConfig link, int payloadBytes, int maxBytes) {
         return ("cannot publish a record of %d bytes to %s: its broker takes at most %d bytes on"
-                        + " this topic; raise its max_packet_size and message_size_limit, or have such records left out"
-                        + " with --max-record-bytes %d")
+                        + " this topic; raise its max_packet_size and message_size_limit, or have"
+                        + " such records left out with --max-record-bytes %d")
                 .formatted(payloadBytes, link, maxBytes, maxBytes);
     }
 

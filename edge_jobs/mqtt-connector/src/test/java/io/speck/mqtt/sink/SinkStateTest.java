@@ -24,7 +24,9 @@ class SinkStateTest {
             new LinkConfig(
                     BrokerAddress.parse("tcp://h:1"), "t", "c-out", Delivery.EXACTLY_ONCE, 10);
 
-    private static final NumberedMessages EARLIER = new NumberedMessages(ProducerEpoch.of("p", 6), 9, List.of(Message.of(new byte[] {8})));
+    private static final NumberedMessages EARLIER =
+            new NumberedMessages(
+                    ProducerEpoch.of("p", 6), 9, List.of(Message.of(new byte[] {8})));
 
     @Test
     void aBatchKeepsItsLinkNumbersAndBytes() throws Exception {
