@@ -210,7 +210,7 @@ class HealthEvents:
             return
         if failures:
             reason = failures[0].reason or failures[0].name
-            if failures[0].passing and (end := ends.explain(job.site, failures[0].at_ms)):
+            if failures[0].transient and (end := ends.explain(job.site, failures[0].at_ms)):
                 reason = f"{reason}; {end}"
             self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason)
 

@@ -226,7 +226,7 @@ def explain_end(context: Context, operation: Start, state: RunState | None) -> s
         return f"{operation.site} does not know it any more" + (f": {end}" if end else "")
     failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)
     if failures:
-        end = ends.explain(operation.site, failures[0].at_ms) if failures[0].passing else None
+        end = ends.explain(operation.site, failures[0].at_ms) if failures[0].transient else None
         reason = failures[0].reason or failures[0].name
         return f"it is {state}: {reason}" + (f"; {end}" if end else "")
     return f"it is {state}; see the engine's log at {operation.site}"

@@ -148,7 +148,7 @@ def test_a_job_that_its_engine_has_lost_says_how_that_ended(watched: Watched) ->
 def test_a_job_that_lost_its_worker_says_how_that_ended(watched: Watched) -> None:
     deploy(watched, job_body("A"))
     failure = JobException(
-        watched.time.now_ms(), "Lost", "", reason="Lost: the worker has gone", passing=True
+        watched.time.now_ms(), "Lost", "", reason="Lost: the worker has gone", transient=True
     )
     running = engine("edge-a").running()[0]
     running.state = RunState.RESTARTING
