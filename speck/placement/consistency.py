@@ -2,7 +2,7 @@
 
 Rates differ a little from one analysis to the next. Where two placements are nearly as good, each
 analysis could prefer another one. So a placement is proposed again as long as what it rests on has
-not changed: no figure by more than `CLOSE`, and neither jobs, sites nor limits.
+not changed: no measured figure by more than `CLOSE`, and neither jobs, sites nor limits.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from dataclasses import asdict
 from speck.model.values import JsonObject
 from speck.placement.instance import Instance
 from speck.placement.measurements import load_name_of
-from speck.placement.model import Kind
+from speck.placement.model import Kind, Load
 from speck.placement.problem import Question
 from speck.placement.wiring import At, Wiring
 
 CLOSE = 0.25
-"""Figures that differ by this share or less are the same: a rate and the size of its records may
-each differ by a tenth."""
+"""Measured figures that differ by this share or less are the same: records and bytes of each end of
+a job may differ by a tenth each, and so may what it takes and what it sends."""
+FAR = 1.0
+"""Likewise of figures that are computed from measured ones all along the graph, whose differences
+multiply."""
 IDLE = 0.05
 """Core-seconds per second; what is as busy or less is idle."""
 
@@ -36,9 +39,7 @@ def describe_evidence(question: Question) -> JsonObject:
                 "slots": load.slots,
                 "pinned": load.pinned,
                 "stateful": load.stateful,
-                "work": load.work,
-                "in": sum(flow.bytes_per_s for flow in instance.into[load.name]),
-                "out": sum(flow.bytes_per_s for flow in instance.out[load.name]),
+                **_describe_figures(instance, load),
             }
             for load in whole.loads
             if load.kind is Kind.JOB
@@ -60,8 +61,33 @@ def describe_evidence(question: Question) -> JsonObject:
     }
 
 
-_MEASURED = {"work": IDLE, "in": 0.0, "out": 0.0, "uplink": 0.0, "busy": IDLE, "memory": 0.0}
-"""Figures that may differ a little: those up to this are the same in any case."""
+def _describe_figures(instance: Instance, load: Load) -> JsonObject:
+    """What was measured of a job, and what follows for it from the jobs before it."""
+    into, out = instance.into[load.name], instance.out[load.name]
+    (taken, bytes_in), (sent, bytes_out) = (
+        (sum(flow.records_per_s for flow in flows), sum(flow.bytes_per_s for flow in flows))
+        for flows in (into, out)
+    )
+    is_entry = not any(
+        instance.loads[each.start].kind is Kind.JOB
+        for flow in into
+        for each in instance.into[flow.start]
+    )
+    return {
+        "entering": taken if is_entry else None,
+        "selectivity": sent / taken if taken else None,
+        "record_in": bytes_in / taken if taken else None,
+        "record_out": bytes_out / sent if sent else None,
+        "cost": load.core_s_per_record,
+        "work": load.work,
+        "in": bytes_in,
+        "out": bytes_out,
+    }
+
+
+_SHARES = dict.fromkeys(("entering", "selectivity", "record_in", "record_out", "cost"), CLOSE)
+_SHARES |= {"uplink": CLOSE, "busy": CLOSE, "memory": CLOSE, "work": FAR, "in": FAR, "out": FAR}
+"""Figures that may differ a little, and by how much."""
 
 
 def is_same_evidence(before: JsonObject, now: JsonObject) -> bool:
@@ -74,18 +100,20 @@ def is_same_evidence(before: JsonObject, now: JsonObject) -> bool:
 
 
 def _are_close(before: JsonObject, now: JsonObject) -> bool:
+    is_idle = max(before.get("work") or 0.0, now.get("work") or 0.0) <= IDLE
+    names = [name for name in now if name != "cost" or not is_idle]
     return all(
-        _is_close(before[name], now[name], _MEASURED[name])
-        if name in _MEASURED
-        else before[name] == now[name]
-        for name in now
+        _is_close(name, before[name], now[name]) if name in _SHARES else before[name] == now[name]
+        for name in names
     )
 
 
-def _is_close(before: float | None, now: float | None, least: float) -> bool:
+def _is_close(name: str, before: float | None, now: float | None) -> bool:
     if before is None or now is None:
         return before is now
-    return abs(now - before) <= CLOSE * abs(before) + 1e-9 or max(before, now) <= least
+    least = IDLE if name in ("work", "busy") else 0.0
+    nearer = min(abs(before), abs(now))
+    return abs(now - before) <= _SHARES[name] * nearer + 1e-9 or max(before, now) <= least
 
 
 def sites_of_links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:

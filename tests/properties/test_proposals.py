@@ -80,28 +80,30 @@ def describe(jobs: list[Job], edges: Mapping[int, str]) -> CompositionDescriptio
 def measure(
     jobs: list[Job], description: CompositionDescription, noise: Mapping[str, float]
 ) -> JsonObject:
-    """An analysis: 100 records/s enter at each input. `noise`: a factor on the rate of each topic,
-    and of each topic with `#` on the size of its records."""
+    """An analysis: 100 records/s enter at each input. `noise`: a factor on the rate at each end of
+    a job (`job-0 in`), and with `#` on the size of its records there."""
     rates: dict[str, float] = {}
     reports = []
     for index, (job, body) in enumerate(zip(jobs, description.jobs, strict=True)):
         source, sink = body.source_topic, body.sink_topic
         taken = rates.setdefault(source, 100.0)
         rates[sink] = taken * job.selectivity
-        rate, sent = taken * noise.get(source, 1.0), rates[sink] * noise.get(sink, 1.0)
+        name = f"job-{index}"
+        rate = taken * noise.get(f"{name} in", 1.0)
+        sent = rates[sink] * noise.get(f"{name} out", 1.0)
         reader_bytes = [
             jobs[n].bytes_in for n, each in enumerate(description.jobs) if each.source_topic == sink
         ]
         figures: dict[str, Any] = {
             "out_rate": sent,
             "selectivity": sent / rate,
-            "bytes_in_per_record": job.bytes_in * noise.get(f"{source}#", 1.0),
-            "bytes_out_per_record": (reader_bytes or [50.0])[0] * noise.get(f"{sink}#", 1.0),
+            "bytes_in_per_record": job.bytes_in * noise.get(f"{name} in#", 1.0),
+            "bytes_out_per_record": (reader_bytes or [50.0])[0] * noise.get(f"{name} out#", 1.0),
             "stateful": job.stateful,
             "state_bytes": job.state_bytes,
         }
         site = body.site or ""
-        reports.append(describe_measured(f"job-{index}", site, rate, **figures))
+        reports.append(describe_measured(name, site, rate, **figures))
     return analysis(reports)
 
 
@@ -139,8 +141,8 @@ CASES = {
 
 
 def noise_of(draw: Any) -> dict[str, float]:
-    topics = [f"{kind}-{n}{size}" for kind in ("raw", "t") for n in range(5) for size in ("", "#")]
-    return {topic: draw(FACTORS) for topic in topics}
+    ends = [f"job-{n} {end}{size}" for n in range(5) for end in ("in", "out") for size in ("", "#")]
+    return {end: draw(FACTORS) for end in ends}
 
 
 @settings(max_examples=60, deadline=None)
