@@ -201,3 +201,19 @@ def test_without_a_memory_no_move_is_undone_by_the_next_analysis(
     undone = {name for name in moved if after.layout.jobs[name] == was[name]}
     changed = {name for name, site in after.layout.jobs.items() if site != first.layout.jobs[name]}
     assert not (undone and undone == changed == moved)
+
+
+def test_a_limit_that_any_answer_exceeds_by_now_is_no_reason_for_another_one() -> None:
+    """The job needs 0.99 of a core, then 1.09 of one, wherever it is."""
+    jobs = [Job(-1, "cloud", 100.0, 0.5, False, 0)]
+    description = describe(jobs, {0: "edge-a"})
+    busy, busier = (
+        measure(jobs, description, {"job-0 in": factor, "job-0 out": factor})
+        for factor in (1.0, 1.1)
+    )
+    for body in (busy, busier):
+        body["jobs"][0]["reference_core_s_per_record"] = 0.0099
+    first = ask(description, busy, "ranked", [])
+    assert first.layout.jobs == {"job-0": "edge-a"}
+    again = ask(description, busier, "ranked", [keep(first)])
+    assert (again.repeats, again.layout.jobs) == ("p1", first.layout.jobs)
