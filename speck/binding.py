@@ -344,9 +344,9 @@ class MessageBroker(Protocol):
     def view(self) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers."""
 
-    def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers of readers or sinks that are gone for good; without client ids
-        it sends nothing to the broker."""
+    def forget(self, *sinks: str) -> None:
+        """Clear the retained numbers of sinks, by client id, that are gone for good; without client
+        ids it sends nothing to the broker."""
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
         """Return the broker's measurements (None for values that it does not publish, or hides),

@@ -75,7 +75,7 @@ class MemoryBroker:
                 self._broker.abandoned[client_id].extend(session.waiting)
             if last_reader:
                 self._broker.readers[topic] = "none"
-            self._clear(client_id)
+            self._broker.taken.pop(client_id, None)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Store whether the link has readers."""
@@ -131,13 +131,13 @@ class MemoryBroker:
                 bridges=frozenset(self._broker.bridges),
             )
 
-    def forget(self, *client_ids: str) -> None:
+    def forget(self, *sinks: str) -> None:
         """Clear the retained numbers; counts as one call."""
-        if not client_ids:
+        if not sinks:
             return
-        with self._call("forget", ", ".join(client_ids)):
-            for client_id in client_ids:
-                self._clear(client_id)
+        with self._call("forget", ", ".join(sinks)):
+            for client_id in sinks:
+                self._broker.sent.pop(client_id, None)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
         """Count the published, dropped and queued messages, unless a test has set `measures`."""
@@ -158,10 +158,6 @@ class MemoryBroker:
 
     def close(self) -> None:
         """Does nothing: there are no connections."""
-
-    def _clear(self, client_id: str) -> None:
-        self._broker.taken.pop(client_id, None)
-        self._broker.sent.pop(client_id, None)
 
     def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
         return self._broker.call(kind, subject)

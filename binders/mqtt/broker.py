@@ -167,7 +167,7 @@ class MqttBroker:
         announcements |= {bookkeeping.session_topic(topic, client_id): b""}
         if _topic_fault(topic) is not None:
             announcements.clear()
-        numbers = _clearing_messages(client_id)
+        numbers = {bookkeeping.TAKEN + client_id: b""}
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
         with self._open(Session(client_id, lingers=self._version == V311)) as connection:
             try:
@@ -265,12 +265,12 @@ class MqttBroker:
         readers, and values of $SYS where it may be read; unreadable messages are skipped."""
         return self._poll().view()
 
-    def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers of readers or sinks, if there are any: on the connection
-        between polls, if that is open, which saves a new one."""
-        if not client_ids:
+    def forget(self, *sinks: str) -> None:
+        """Clear the retained numbers of sinks, if there are any: on the connection between polls,
+        if that is open, which saves a new one."""
+        if not sinks:
             return
-        messages = _clearing_messages(*client_ids)
+        messages = {bookkeeping.SENT + client_id: b"" for client_id in sinks}
         kept = self._kept.take(self._version, self._credentials())
         if kept is not None:
             kept.resume(time.monotonic() + self._target.timeout_s / 2)
@@ -420,12 +420,6 @@ def _records_of(message: MQTTMessage) -> list[Record]:
         return read_records(message)
     except PermanentError:
         return [Record(None, bytes(message.payload))]
-
-
-def _clearing_messages(*client_ids: str) -> dict[str, bytes]:
-    """The messages, by topic, that clear the numbers of readers or sinks."""
-    numbers = (bookkeeping.TAKEN, bookkeeping.SENT)
-    return {topic + client_id: b"" for client_id in client_ids for topic in numbers}
 
 
 def _visitor() -> Session:

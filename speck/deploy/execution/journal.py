@@ -52,11 +52,35 @@ class Journal:
 
     # -- while a step runs ----------------------------------------------------------------
 
-    def begin(self, step_ids: Sequence[int]) -> None:
-        """Store that steps begin, or are tried again, before their calls are sent."""
-        records = [self._by_id[step_id] for step_id in step_ids]
-        for record in records:
+    def advance(
+        self, successes: Sequence[tuple[int, Done]], spared: Iterable[int], begun: Iterable[int]
+    ) -> None:
+        """Store in one write the results of steps, the steps that are not needed since these
+        succeeded, and that steps begin or are tried again: before their calls are sent."""
+        ended = [self._by_id[step_id] for step_id, _ in successes]
+        beginning = [self._by_id[step_id] for step_id in begun]
+        for record in ended:
+            failpoints.hit(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
+        for record in beginning:
             failpoints.hit(failpoints.BEFORE_INTENT, record.step.operation.kind)
+        skipped = self._skip(spared)
+        self._begin(beginning)
+        if not (ended or beginning):
+            return
+        self._records.write(
+            *(outcome.store for _, outcome in successes),
+            *self._put_dropped(successes),
+            self._records.put_operations(self._change.id, [*ended, *skipped, *beginning]),
+            *(
+                self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
+                for record in ended
+            ),
+        )
+        for record in ended:
+            failpoints.hit(failpoints.AFTER_OUTCOME, record.step.operation.kind)
+        self._on_progress()
+
+    def _begin(self, records: Iterable[OperationRecord]) -> None:
         for record in records:
             record.attempts += 1
             self._begun.setdefault(record.step.id, self._clock.monotonic())
@@ -64,9 +88,13 @@ class Journal:
                 record.started = rfc3339(self._clock.now())
             if record.state is not OperationState.BLOCKED:
                 self._set(record, OperationState.RUNNING)
-        if records:
-            self._records.write(self._records.put_operations(self._change.id, records))
-            self._on_progress()
+
+    def _skip(self, step_ids: Iterable[int]) -> list[OperationRecord]:
+        records = [self._by_id[step_id] for step_id in step_ids]
+        for record in records:
+            self._set(record, OperationState.SKIPPED)
+            record.ended = rfc3339(self._clock.now())
+        return records
 
     def note_waiting(self, step_id: int, progress: str | None, trouble: str | None) -> None:
         """A call has returned, and its step waits for the engine now; `trouble`: what delays it."""
@@ -119,36 +147,11 @@ class Journal:
     # -- a step ends ----------------------------------------------------------------------
 
     def set_done(self, step_id: int) -> None:
-        """A step has succeeded; `store_successes` stores that."""
+        """A step has succeeded; `advance` stores that."""
         record = self._by_id[step_id]
         self._set(record, OperationState.DONE)
         record.ended = rfc3339(self._clock.now())
         record.error = record.progress = None
-
-    def store_successes(
-        self, successes: Sequence[tuple[int, Done]], spared_steps: Iterable[int]
-    ) -> None:
-        """Store in one write the results of steps, and the steps that are not needed since these
-        succeeded."""
-        records = [self._by_id[step_id] for step_id, _ in successes]
-        for record in records:
-            failpoints.hit(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
-        skipped_records = [self._by_id[step_id] for step_id in spared_steps]
-        for record in skipped_records:
-            self._set(record, OperationState.SKIPPED)
-            record.ended = rfc3339(self._clock.now())
-        self._records.write(
-            *(outcome.store for _, outcome in successes),
-            *self._put_dropped(successes),
-            self._records.put_operations(self._change.id, [*records, *skipped_records]),
-            *(
-                self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
-                for record in records
-            ),
-        )
-        for record in records:
-            failpoints.hit(failpoints.AFTER_OUTCOME, record.step.operation.kind)
-        self._on_progress()
 
     def _put_dropped(self, successes: Sequence[tuple[int, Done]]) -> Iterator[Batch]:
         """The writes for the queues that steps have dropped."""

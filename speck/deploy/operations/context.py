@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 
 from speck.binding import StateKeeper, Submission
 from speck.clock import Clock
+from speck.deploy.locks import NamedLocks
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
 from speck.errors import SpeckError
@@ -34,9 +34,10 @@ class Context:
     patience: Patience
     keeper: StateKeeper
     refills: Refills
-    noting: Lock = field(default_factory=Lock)
-    """Held while the numbers owed to a reader are read and written: several producers may leave its
-    link at the same time."""
+    noting: NamedLocks = field(default_factory=NamedLocks)
+    """By client id: held while the record of its session is read and written, since several
+    producers may leave its link at the same time. Each has its own, so that the writes of many
+    sessions share a sync."""
 
     def submission(
         self,

@@ -69,7 +69,7 @@ def release(context: Context, operation: Release) -> Outcome:
     looks = operation.guarded or operation.limit_s is not None
     # read before the session: numbers that another step clears now are stored with it by then
     view = broker.view() if looks else None
-    with context.noting:
+    with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:
             _refuse_to_drop(operation, view, stored)
@@ -101,7 +101,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
     """Drop a session whose broker does not answer. It is ended there once the broker answers
     (`speck.monitor.lost_sessions`)."""
     records = context.records
-    with context.noting:
+    with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = replace(_begin_release(operation, stored, dropped), released=True)
@@ -236,7 +236,7 @@ def note_owed(
     view = context.connections.broker(site).view()
     reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
     for client_id in readers if reports else ():
-        with context.noting:
+        with context.noting[client_id]:
             _note(context, site, client_id, reports, view)
 
 

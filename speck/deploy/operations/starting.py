@@ -163,7 +163,8 @@ def _submit(
             raise
     # From now on, an engine that does not know the id has forgotten the job.
     incarnation = replace(incarnation, start=StartState.ACCEPTED)
-    with context.noting:
+    reader = source_client_id(context.records.installation, job.job_name, job.source)
+    with context.noting[reader]:
         context.records.write(
             context.records.put_incarnation(context.scope, incarnation),
             put_begun(context, operation.job),

@@ -39,7 +39,7 @@ class MailboxBroker:
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         self._sessions().pop(client_id, None)
-        self.forget(client_id)
+        self._taken.pop(client_id, None)
 
     def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
         return all(topic in self._sessions().get(client_id, ()) for client_id in client_ids)
@@ -55,9 +55,8 @@ class MailboxBroker:
         sessions = frozenset((client_id, topic) for client_id, topics in boxes for topic in topics)
         return BrokerView(taken=self._taken, sent=self._sent, sessions=sessions)
 
-    def forget(self, *client_ids: str) -> None:
-        for client_id in client_ids:
-            self._taken.pop(client_id, None)
+    def forget(self, *sinks: str) -> None:
+        for client_id in sinks:
             self._sent.pop(client_id, None)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
