@@ -11,7 +11,7 @@ again, so that a restarted service survives. Without the variable all failpoints
     after-request   the request has been sent; its answer has not been read
     after-answer    the answer has been read; nothing of it is stored yet
     before-outcome  the operation has its outcome, which is not stored yet
-    after-outcome   the outcome is stored; no dependent operation has begun
+    after-outcome   the outcome is stored; no call of a dependent operation has been made
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -37,6 +37,7 @@ from speck.model.plan import (
     Stop,
     Upload,
 )
+from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
 from speck.spec.schema import site_from_data
@@ -314,6 +315,27 @@ def test_a_dependent_starts_after_the_outcome_before_it_was_stored(bench: Bench)
         "running start edge-a",
         "called submit",
         "done start edge-a",
+    ]
+
+
+def test_an_outcome_and_what_it_releases_are_stored_with_one_sync(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[list[str]] = []
+    write = bench.records.store.write
+
+    def count(batch: Mapping[str, JsonObject | None]) -> None:
+        states = [f"{r['state']} {r['site']}" for k, r in batch.items() if r and k[:3] == "op/"]
+        syncs.append(states)
+        write(batch)
+
+    monkeypatch.setattr(bench.records.store, "write", count)
+    bench.run((upload("edge-a"), ()), (upload("edge-b"), (1,)), (upload("cloud"), (2,)))
+    assert syncs == [
+        ["running edge-a"],
+        ["done edge-a", "running edge-b"],
+        ["done edge-b", "running cloud"],
+        ["done cloud"],
     ]
 
 
@@ -719,6 +741,26 @@ def test_a_release_clears_its_readers_numbers_in_one_call(bench: Bench) -> None:
     assert set(queues.taken) == {"stays"}
     assert queues.calls == [("release", "gone")] * 2  # the first one's answer was lost
     assert bench.records.inventory("c").sessions == ()
+
+
+def test_sessions_that_are_released_together_share_a_sync(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = ("r1", "r2", "r3", "r4")
+    link = job("A").source
+    sessions = [Session(reader, link, "edge-a", reader) for reader in readers]
+    bench.records.write(*(bench.records.put_session("c", session) for session in sessions))
+    write, first = bench.records.store.write, threading.Lock()
+
+    def sync(batch: Mapping[str, JsonObject | None]) -> None:
+        if any(key.startswith("ses/") for key in batch) and first.acquire(blocking=False):
+            others = len(readers) - sum(key.startswith("ses/") for key in batch)
+            wait_for(lambda: bench.records.queued == others, "the others", 10)
+        write(batch)
+
+    monkeypatch.setattr(bench.records.store, "write", sync)
+    steps = [(Release("edge-a", link, r, r, last_reader=False), ()) for r in readers]
+    assert states(bench.run(*steps)) == [DONE] * 4
 
 
 def test_a_session_is_remembered_before_the_broker_is_asked(bench: Bench) -> None:
