@@ -9,7 +9,7 @@ import pytest
 
 from bench import chains
 from bench.chains import Bare, Chain
-from bench.fig6 import MOST, Series, _deletion, _of_a_deployment, _ratio, ways_of
+from bench.fig6 import MOST, Series, compare_deletion, _of_a_deployment, _ratio, ways_of
 
 
 def test_each_way_is_as_often_before_another_as_after_it() -> None:
@@ -47,7 +47,7 @@ def test_a_deletion_is_compared_with_a_floor_that_ends_the_sessions_too() -> Non
         {"way": "floor", "round": 1, "delete_s": {jobs: 0.75}, "release_s": {jobs: 0.25}},
         {"way": "one_by_one", "round": 1, "delete_s": {jobs: 3.0}},
     ]
-    deletion = _deletion(rows, MOST)
+    deletion = compare_deletion(rows, MOST)
     assert deletion["floor_released_s"]["mean"] == 1.0
     assert deletion["ratio_released"]["median"] == 1.2
     assert deletion["lead"]["median"] == 2.5
