@@ -42,7 +42,8 @@ def feed(first: int, last: int) -> None:
 
 
 def cancel_after(service: Service, outcomes: int) -> None:
-    """Let the next change be cancelled once so many operations are done."""
+    """Let the next change be cancelled once so many operations are done, and those that they
+    release have begun."""
     store = service.records.store
     write, done = store.write, 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import chains
 from bench.chains import Bare, Chain
-from bench.fig6 import MOST, Series, compare_deletion, _of_a_deployment, _ratio, ways_of
+from bench.fig6 import MOST, Series, _of_a_deployment, _ratio, compare_deletion, ways_of
 
 
 def test_each_way_is_as_often_before_another_as_after_it() -> None:
