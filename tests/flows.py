@@ -18,9 +18,10 @@ from typing import Any
 from unittest.mock import patch
 
 from binders.memory import World
+from speck.deploy.changes.ledger import ChangeLedger
 from speck.deploy.execution.journal import Journal
 from speck.errors import ConflictError, QueuesError
-from speck.model.change import ChangeState
+from speck.model.change import Change, ChangeState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -79,17 +80,28 @@ class Flow:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count the operations that are done. An interruption comes before the outcome is stored,
-        with the beginnings of the operations that it releases: none of these begins."""
-        set_done = Journal.set_done
+        """Count the operations that are done, and those of a former plan again when their change
+        goes on with another one. An interruption comes then, or before the outcome is stored with
+        the beginnings of the operations that it releases: none of these begins."""
+        set_done, go_on = Journal.set_done, ChangeLedger.go_on
 
-        def count(journal: Journal, step_id: int) -> None:
-            set_done(journal, step_id)
-            self._done += 1
+        def count(done: int) -> None:
+            self._done += done
             if self._stop_after is not None and self._done >= self._stop_after:
                 self._interrupt()
 
-        with patch.object(Journal, "set_done", count):
+        def count_one(journal: Journal, step_id: int) -> None:
+            set_done(journal, step_id)
+            count(1)
+
+        def count_earlier(ledger: ChangeLedger, change: Change) -> None:
+            go_on(ledger, change)
+            count(sum(operation["state"] == "done" for operation in change.earlier))
+
+        with (
+            patch.object(Journal, "set_done", count_one),
+            patch.object(ChangeLedger, "go_on", count_earlier),
+        ):
             yield
 
     def send(self, count: int) -> None:
