@@ -169,13 +169,17 @@ class ComingUp:
     def _is_connected(self) -> bool:
         """Whether the source takes input, by the engine's metrics. Tasks of our connector are
         running once they have subscribed, or after ten seconds without. A broker that does not
-        answer is no failure of the incarnation."""
+        answer is no failure of the incarnation, nor is an engine without such metrics, unless it
+        has forgotten the incarnation since it was polled."""
+        job_id = self.operation.engine_job_id
         try:
             self.context.connections.broker(self.operation.job.source_site).reach()
-            figures = self._engine.metrics(self.operation.engine_job_id)
         except SpeckError:
             return True
-        return source_connected(figures)
+        try:
+            return source_connected(self._engine.metrics(job_id))
+        except SpeckError:
+            return self._engine.status(job_id) is not None
 
 
 def confirm(context: Context, incarnation: Incarnation) -> Done:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, look_anew
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, look_anew
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
@@ -404,31 +406,46 @@ def test_a_refusal_of_a_start_that_arrived_before_is_no_word_that_it_does_not_ru
     assert list(running()) == ["cloud"]
 
 
-def _not_connected_at(site: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
-    """Starts at `site` are not done before they are given up: their source never connects."""
-    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
-
-    counts = MemoryEngine.metrics
+def _never_connected_at(
+    site: str, monkeypatch: pytest.MonkeyPatch, service: Service, start_s: float
+) -> Event:
+    """The source of what starts at `site` never connects, so that the start is given up after
+    `start_s`; but not before the returned event is set."""
+    service.executions.patience = replace(
+        HASTY, connect_s=0.0, start_s=start_s, forgotten_s=0.05, stop_poll_s=0.01
+    )
+    look_on, counts = Event(), MemoryEngine.metrics
 
     def metrics(client: MemoryEngine, job_id: str) -> dict[str, float]:
-        # `counts` fails for a job that its engine has forgotten since its state was read
-        connected = client._engine is not engine(site)
-        return {**counts(client, job_id), "source.connected": float(connected)}
+        is_there = client._engine is engine(site)
+        if is_there:
+            look_on.wait(LIMIT_S)
+        return {**counts(client, job_id), "source.connected": float(not is_there)}
 
     monkeypatch.setattr(MemoryEngine, "metrics", metrics)
+    return look_on
 
 
+@pytest.mark.parametrize("call", [1, 2, 3])
 def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
-    """It runs and takes checkpoints, its engine forgets it, and it never counted as started."""
+    """It runs and takes checkpoints, its engine forgets it, and it never counted as started: be it
+    forgotten just before its engine is asked whether it is connected, or later."""
     apply(service, at("edge-a"))
     feed(b"1")
-    _not_connected_at("cloud", monkeypatch, service)
+    look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1000.0)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_for(lambda: len(engine("cloud").running()) == 1)
+    wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     feed(b"2")
-    engine("cloud").forget_jobs()
+    calls = count(1)
+
+    def forgets(kind: str, _: str) -> None:
+        if next(calls) == call:
+            engine("cloud").forget_jobs()
+
+    engine("cloud").before = forgets
+    look_on.set()
     wait_for(lambda: service.changes.get(change)["state"] == "failed")
     World.current().pump()
     assert running()["edge-a"].ledger.messages == 2
@@ -464,10 +481,11 @@ def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
     """Its tasks run, so it counts as running for the plan; the change may give it up yet."""
     apply(service, at("edge-a"))
     feed(b"1")
-    _not_connected_at("cloud", monkeypatch, service)
+    look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1.0)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
     wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     assert service.compositions.plan("c")["operations"] == []
+    look_on.set()
     wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert running()["edge-a"].ledger.messages == 1
     assert service.changes.get(change)["error"] == (
