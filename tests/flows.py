@@ -136,8 +136,9 @@ class Flow:
 
     def complete(self, line: str) -> None:
         """Make a change that is not interrupted. It may be asked for twice: its plan may be made
-        while a site does not answer, and be out of date when it does."""
-        if self._await(self._begin(line)) is not ChangeState.DONE:
+        while a site does not answer, and be out of date when it does: a job may have ended that
+        counted as running."""
+        if self._await(self._begin(line)) is not ChangeState.DONE or self._differs():
             assert self.apply(line) is ChangeState.DONE
 
     def find_faults(self) -> dict[str, tuple[list[int], list[int]]]:
@@ -173,6 +174,10 @@ class Flow:
             for site in SITES:
                 engine(site).unreachable = False
         return changes[0]
+
+    def _differs(self) -> bool:
+        """Whether what runs is not what is wanted."""
+        return bool(self.service.compositions.plan("c")["operations"])
 
     def _ask(self, line: str) -> str | None:
         description = composition_from_data(parse_composition(line, self.outputs, self.delivery))

@@ -110,7 +110,10 @@ class Reserve:
 @dataclass(frozen=True, slots=True)
 class HandOver:
     """Let one job succeed another as the reader of a link, once the other has stopped: the numbers
-    that the old reader has taken are stored with the new session, and its reader skips them."""
+    that the old reader has taken are stored with the new session, and its reader skips them.
+
+    `others` are the client ids of readers that went on beside the old one and end with it: the new
+    reader takes the place of all of them."""
 
     kind: ClassVar[str] = "handover"
     site: str
@@ -119,6 +122,7 @@ class HandOver:
     job_name: str
     former: str
     former_job: str
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return (

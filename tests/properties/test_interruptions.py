@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from speck.model.change import ChangeState
@@ -134,7 +134,22 @@ def _search(examples: int) -> settings:
     )
 
 
+INTERRUPTED_TWICE = [
+    Step("a:in>out", None, 1),
+    Step("b:in>m1 c:m1>out", Interruption.CANCELLED, 5),
+    Step("c:in>m1 a:m1>out", Interruption.CANCELLED, 12),
+]
+"""The link has gone from one reader to a second and a third, and the first one comes back."""
+SILENT = [
+    Step("a:in>m1 c:m1>m3 b:m3>out", None, 1),
+    Step("a:in>out", Interruption.SUPERSEDED, 10),
+]
+"""A job ends while its site is silent, and counts as running when the next plan is made."""
+
+
 @_search(30)
+@example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
+@example(SILENT, AT_LEAST_ONCE, "a:in>m3 b:m3>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
     sequence: list[Step], delivery: str, last: str

@@ -30,12 +30,6 @@ PLACES = [(site, topic) for site in SITES for topic in "xy"]
 IN, OUT, OUT2 = ("edge-a", "in"), ("cloud", "o1"), ("cloud", "o2")
 CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
 FIRST_SEEDS = 6  # of each kind of trouble in one test
-KNOWN = {
-    ("refuse", 495): "one of two jobs that follow a reader cannot start, and is rolled back: the"
-    " reader goes on where the other one ended",
-}
-"""Seeds of faults that docs/guarantees.md names. Threads decide which step comes first: some
-trials come out right."""
 REPAIRED = [
     ("cancel", 65, True),
     ("cancel", 107, True),
@@ -43,6 +37,7 @@ REPAIRED = [
     ("cancel", 205, True),
     ("cancel", 329, True),
     ("cancel", 387, True),
+    ("cancel", 2225, True),
     ("refuse", 10, True),
     ("refuse", 151, True),
     ("refuse", 161, True),
@@ -52,10 +47,13 @@ REPAIRED = [
     ("refuse", 229, False),
     ("refuse", 278, False),
     ("refuse", 292, True),
+    ("refuse", 297, True),
     ("refuse", 305, True),
+    ("refuse", 495, True),
+    ("refuse", 508, True),
 ]
 """Seeds that once lost or repeated messages: a job began to send before those downstream of it
-ran."""
+ran, or one of two jobs that follow a reader began and the other one did not."""
 REFUSED = EngineRefusedError("cannot start it: no")
 
 
@@ -202,22 +200,11 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_rolled_back(
     tmp_path: Path, trouble: str, first: int
 ) -> None:
     for seed in range(first, first + FIRST_SEEDS):
-        if (trouble, seed) not in KNOWN:
-            assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
+        assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
 
 
 @pytest.mark.parametrize(("trouble", "seed", "back"), REPAIRED)
-def test_nothing_is_sent_before_those_downstream_run(
+def test_every_record_comes_out_once_where_it_once_did_not(
     tmp_path: Path, trouble: str, seed: int, *, back: bool
 ) -> None:
     assert rewire(tmp_path / "trial", seed, trouble, back=back) == {}
-
-
-@pytest.mark.parametrize(
-    ("trouble", "seed"),
-    [pytest.param(*key, marks=pytest.mark.xfail(reason=why)) for key, why in KNOWN.items()],
-)
-def test_every_record_comes_out_once_in_the_known_cases(
-    tmp_path: Path, trouble: str, seed: int
-) -> None:
-    assert rewire(tmp_path / "trial", seed, trouble, back=True) == {}

@@ -174,15 +174,15 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()
     taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
-    return Done(
-        {
-            **records.put_session(
-                scope,
-                replace(new, follows=None, followed_by=None, former=operation.former, skip=taken),
-            ),
-            **records.put_session(scope, replace(old, followed_by=operation.client_id)),
-        }
-    )
+    new = replace(new, follows=None, followed_by=None, former=operation.former, skip=taken)
+    batch = records.put_session(scope, new)
+    if not new.beside or old.followed_by is None:
+        batch |= records.put_session(scope, replace(old, followed_by=operation.client_id))
+    for client_id in operation.others:
+        other = records.session(scope, client_id, operation.site)
+        if other is not None and other.reserved:
+            batch |= records.put_session(scope, replace(other, followed_by=operation.client_id))
+    return Done(batch)
 
 
 def _limit_epochs(

@@ -175,7 +175,7 @@ def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
         ahead.pop()
         if each.start_id is None:
             starts = ids(other.start_id for other in earlier_of[each.job_name])
-            start(draft, each, starts, order.find_stops(each))
+            start(draft, each, starts, order.find_stops(each), order.find_beside(each))
             _add_clear(draft, each)
 
 

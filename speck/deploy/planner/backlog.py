@@ -19,10 +19,12 @@ from speck.deploy.planner.lineages import (
     find_lineages,
     is_arriving,
     is_left_behind,
+    is_outrun,
     is_running,
+    was_followed,
 )
 from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_still_fed
-from speck.deploy.planner.stranded import is_stranded
+from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -41,6 +43,9 @@ class Backlog:
     """The session of the reader that these follow once more, by the client id of theirs."""
     renewed: set[str] = field(default_factory=set)
     """Client ids of sessions that may hold messages for others."""
+    completed_links: set[Link] = field(default_factory=set)
+    """Links that jobs write to as an interrupted change wants them: what was drained there before
+    is for others."""
 
     def add(self, draft: Draft, job: Job, session: Session, lineage: Lineage | None) -> None:
         self.jobs[job.job_name] = job
@@ -51,6 +56,8 @@ class Backlog:
             self.handed_back[session.client_id] = lineage.owner
         if session.drained and not is_running(draft, session):
             self.renewed.add(session.client_id)
+        if is_outrun(draft, session) or session.link in self.completed_links:
+            self.completed_links.add(job.sink)
 
 
 def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlog:
@@ -65,6 +72,8 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
         count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
             if session.client_id in has_read:
+                continue
+            if session.drained and session.link in backlog.completed_links:
                 continue
             lineage = lineage_of.get(session.client_id)
             reader = _find_first_reader(draft, session, lineage, backlog.jobs)
@@ -147,11 +156,12 @@ def _find_first_reader(
         return None
     if (early := _find_early(draft, session)) is not None:
         return early
-    if _is_read(draft, session):
+    if (outrun := _find_outrun(draft, session)) is not None:
+        candidates = [outrun]
+    elif _is_read(draft, session) or not _has_to_be_read(draft, session, lineage, waiting):
         return None
-    if not _has_to_be_read(draft, session, lineage, waiting):
-        return None
-    candidates = _find_candidates(draft, session, lineage, waiting)
+    else:
+        candidates = _find_candidates(draft, session, lineage, waiting)
     others = [
         incarnation.job
         for other, incarnation in draft.inventory.jobs.items()
@@ -171,6 +181,17 @@ def _find_early(draft: Draft, session: Session) -> Job | None:
     if old is None or old.job.source != session.link:
         return None
     return old.job if old.ends_early and is_live(draft, old) else None
+
+
+def _find_outrun(draft: Draft, session: Session) -> Job | None:
+    """The session's reader as it was to run, if it has to reach the record that a reader beside it
+    has reached."""
+    if session.job is None or not is_outrun(draft, session):
+        return None
+    is_followed = session in draft.predecessors.values()
+    if not (is_followed or reaches_wanted_links(draft, session.job.sink)):
+        return None
+    return replace(session.job, state=DesiredState.RUNNING)
 
 
 def keep_sessions(draft: Draft, then: Draft) -> None:
@@ -364,10 +385,11 @@ def _goes_back(draft: Draft, session: Session) -> bool:
         return False  # its predecessor does not do the same work
     old = draft.inventory.jobs.get(session.job_name or "")
     has_read = old is not None and old.job.source == session.link
-    for other in draft.inventory.sessions:
-        if not other.usable or other.link != session.link:
+    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
+    for other in there.values():
+        if other.link != session.link:
             continue
-        if not has_read and other.followed_by == session.client_id and draft.wants(other):
+        if not has_read and was_followed(other, session, there) and draft.wants(other):
             return True
         if has_read and old is not None and old.ended and other.follows == session.client_id:
             return draft.wants(other)

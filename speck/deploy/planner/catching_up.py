@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.handovers import make_handover
+from speck.deploy.planner.handovers import list_others, make_handover
 from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
 from speck.deploy.planner.starts import is_rewired, make_start
@@ -110,9 +110,11 @@ def _changes(draft: Draft, decision: Decision) -> bool:
 
 
 def _find_handovers(draft: Draft) -> list[HandOver]:
-    followers = ((session, draft.predecessors.get(session.client_id)) for session in draft.sessions)
+    # the successor of a reader is stored with it last: the others only run beside it
+    sessions = sorted(draft.sessions, key=lambda s: s.client_id not in draft.readers_beside)
+    followers = ((session, draft.predecessors.get(session.client_id)) for session in sessions)
     handovers = (
-        make_handover(session, former)
+        make_handover(session, former, list_others(draft, session, former))
         for session, former in followers
         if former is not None and former.job_name in draft.together.get(session.link, ())
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.lineages import find_owner, index_job_sessions
+from speck.deploy.planner.lineages import find_beside, find_owner, index_job_sessions
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -107,7 +107,7 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
         former = pairs.get(session.client_id)
         if former is None or session.client_id in draft.handover_of:
             continue
-        operation = make_handover(session, former)
+        operation = make_handover(session, former, list_others(draft, session, former))
         if operation is None:
             continue
         assert former.job_name is not None
@@ -121,7 +121,18 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
         )
 
 
-def make_handover(session: Session, former: Session) -> HandOver | None:
+def list_others(draft: Draft, session: Session, former: Session) -> tuple[str, ...]:
+    """The client ids of the readers that took the place of `session`'s reader beside `former`'s,
+    and that end together with it, so that the first one comes back for all of them."""
+    if former.former != session.client_id:
+        return ()
+    others = (s for s in find_beside(draft, former) if s.followed_by is None)
+    return tuple(sorted(s.client_id for s in others if not draft.wants(s)))
+
+
+def make_handover(
+    session: Session, former: Session, others: tuple[str, ...] = ()
+) -> HandOver | None:
     """The handover between two jobs; None if one of the sessions belongs to no job."""
     if session.job_name is None or former.job_name is None:
         return None
@@ -132,6 +143,7 @@ def make_handover(session: Session, former: Session) -> HandOver | None:
         session.job_name,
         former.client_id,
         former.job_name,
+        others,
     )
 
 

@@ -66,6 +66,17 @@ def find_owner(session: Session, there: Mapping[str, Session]) -> Session | None
     return session
 
 
+def was_followed(former: Session, session: Session, there: Mapping[str, Session]) -> bool:
+    """Whether the link was handed over from one reader to the other, be it through others."""
+    visited, at = {former.client_id}, former.followed_by
+    while at is not None and at in there and at not in visited:
+        if at == session.client_id:
+            return True
+        visited.add(at)
+        at = there[at].followed_by
+    return False
+
+
 def is_left_behind(draft: Draft, session: Session) -> bool:
     """Whether the session that it follows, or that followed it, has been released: what is queued
     was for that one's reader, which has taken it or left the link."""
@@ -122,6 +133,35 @@ def _find_completing_reader(
         if session.job is not None and _has_running_reader(draft, session.job):
             return session
     return None
+
+
+def is_outrun(draft: Draft, session: Session) -> bool:
+    """Whether several readers took the place of one, and the session's reader has not begun though
+    another one has, which does not go on as it was to: what that one has taken is still to reach
+    this one's sink link."""
+    has_place = session.former is not None and session.followed_by is None
+    if not has_place or session.begun or session.drained:
+        return False
+    return any(other.begun and not _goes_on(draft, other) for other in find_beside(draft, session))
+
+
+def find_beside(draft: Draft, session: Session) -> list[Session]:
+    """The sessions of the other readers that took the place of the same one."""
+    return [
+        other
+        for other in draft.inventory.sessions
+        if other.link == session.link
+        and other.job_name not in (None, session.job_name)
+        and other.former == session.former is not None
+    ]
+
+
+def _goes_on(draft: Draft, session: Session) -> bool:
+    """Whether the session's reader is wanted as it was to run with it."""
+    job = draft.wanted_jobs.get(session.job_name or "")
+    if job is None or session.job is None or job.state is not DesiredState.RUNNING:
+        return False
+    return (job.source, job.sink) == (session.link, session.job.sink)
 
 
 def is_arriving(draft: Draft, session: Session) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.decisions import is_live, may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.lineages import is_left_behind
+from speck.deploy.planner.lineages import find_owner, is_left_behind, is_running, was_followed
 from speck.deploy.planner.sinks import list_sinks, sink_of
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -224,6 +224,19 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
             starts += [draft.start_of.get(c) for c in followers]
             visited.add(source)
             ahead.append(source)
+    return starts + _find_starts_instead(draft, visited)
+
+
+def _find_starts_instead(draft: Draft, links: set[Link]) -> list[int | None]:
+    """The starts of those that take the place of jobs which wrote to these links, or were to, until
+    a change ended early: if they do not begin, what waits there is taken by these jobs."""
+    starts: list[int | None] = []
+    for session in draft.inventory.sessions:
+        if session.job is None or session.job.sink not in links or is_running(draft, session):
+            continue
+        owner = find_owner(session, draft.sessions_there) or session
+        followers = [c for c, former in draft.predecessors.items() if former == owner]
+        starts += [draft.start_of.get(c) for c in (session.client_id, owner.client_id, *followers)]
     return starts
 
 
@@ -261,17 +274,18 @@ def count_untaken(draft: Draft, session: Session) -> int | None:
 
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:
-    """Whether another session has the messages of this one. That holds in three cases: it waits to
-    follow the other one, or was followed by it; it followed the other one, whose reader comes back;
-    or the other one is a follower that is still wanted and was reserved before this reader was
-    drained and ended."""
+    """Whether another session has the messages of this one, or its reader has taken them. That
+    holds in three cases: it waits to follow the other one, or was followed by it; it followed the
+    other one, whose reader comes back; or the other one is a follower that is still wanted and was
+    reserved before this reader was drained and ended."""
     if session.beside and session.follows is None:
         return False
-    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
-    if any(other in there for other in (session.follows, session.followed_by)):
+    reserved = {s.client_id for s in draft.inventory.sessions if s.reserved}
+    if session.follows in reserved or session.followed_by in reserved:
         return True
+    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
     comes_back = (c for c, former in draft.predecessors.items() if former == session)
-    if any(c in there and there[c].followed_by == session.client_id for c in comes_back):
+    if any(c in there and was_followed(there[c], session, there) for c in comes_back):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link

@@ -41,6 +41,8 @@ class StartOrder:
         staying, sharing, reading_anew = set[str](), set[str](), set[str]()
         self._taking_over = set[str]()
         """The jobs that follow another reader, or that ran with other links."""
+        self._followers = defaultdict[str, list[Decision]](list)
+        """Those that follow one reader, by its client id."""
         if draft.backlog_only or not draft.drain:
             return
         followed = {session.client_id for session in draft.predecessors.values()}
@@ -63,8 +65,10 @@ class StartOrder:
                 staying.add(name)
             if others or own in draft.predecessors:
                 sharing.add(name)
-            if old is None or (old.job.source != new.source and new.source in branched):
+            if old is None or (rewired and new.source in branched):
                 reading_anew.add(name)
+            if own in draft.predecessors:
+                self._followers[draft.predecessors[own].client_id].append(decision)
             if own in draft.predecessors or rewired:
                 self._taking_over.add(name)
         self._restarts = _Rule(staying, set())
@@ -72,8 +76,17 @@ class StartOrder:
         taken_over = sharing | reading_anew
         self._takes_over = _Rule(taken_over, taken_over - self._taking_over)
 
+    def find_beside(self, decision: Decision) -> list[Decision]:
+        """The others that take the place of the reader which this one follows. They start when all
+        of them can: if one has taken records that another cannot take, the way back is closed."""
+        assert decision.new is not None
+        own = source_client_id(self._draft.installation, decision.job_name, decision.new.source)
+        former = self._draft.predecessors.get(own)
+        followers = self._followers.get(former.client_id, ()) if former is not None else ()
+        return [each for each in followers if each is not decision]
+
     def find_earlier(self, decision: Decision) -> list[Decision]:
-        """The jobs downstream that start before this one does.
+        """The jobs downstream that start before this one, or those beside it, do.
 
         If it stops and starts again with the same links, those that stay at a link which another
         reader leaves for good. If it begins to send there, or its readers change at one record,
@@ -82,6 +95,12 @@ class StartOrder:
         """
         if not self._decisions_reading:
             return []
+        earlier = dict[str, Decision]()
+        for each in (decision, *self.find_beside(decision)):
+            earlier |= self._find_earlier(each)
+        return list(earlier.values())
+
+    def _find_earlier(self, decision: Decision) -> dict[str, Decision]:
         assert decision.new is not None
         if decision.job_name in self._taking_over:
             rule = self._takes_over
@@ -89,7 +108,7 @@ class StartOrder:
             rule = self._restarts
         else:
             rule = self._begins
-        return list(self._find_behind(decision.new.sink, rule).values()) if rule.awaited else []
+        return self._find_behind(decision.new.sink, rule) if rule.awaited else {}
 
     def find_stops(self, decision: Decision) -> list[int]:
         """The stops downstream that come before the start of a job that did not run.
@@ -145,9 +164,9 @@ def _find_branched_links(draft: Draft, decisions: Sequence[Decision]) -> set[Lin
     """The links that are joined, as they are or will be, to one with several readers. Elsewhere all
     messages go one way, so that those that wait for a job come back with it.
 
-    Empty if no job is to read another link than before.
+    Empty if no job is to have other links than before.
     """
-    if not any(it.old and it.new and it.old.job.source != it.new.source for it in decisions):
+    if not any(it.old and it.new and is_rewired(it) for it in decisions):
         return set()
     before = [it.job for it in draft.inventory.jobs.values()]
     outside = [s.link for s in draft.inventory.sessions if s.reader is None]

@@ -49,24 +49,24 @@ def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
 
 
 def start(
-    draft: Draft, decision: Decision, starts: Sequence[int] = (), stops: Sequence[int] = ()
+    draft: Draft,
+    decision: Decision,
+    starts: Sequence[int] = (),
+    stops: Sequence[int] = (),
+    beside: Sequence[Decision] = (),
 ) -> None:
-    """Add a start after what it needs, after other `starts`, and when other `stops` are over."""
+    """Add a start after what it needs, and what those `beside` it need, after other `starts`, and
+    when other `stops` are over."""
     job = decision.new
     assert job is not None
     old = decision.old.base if decision.again and decision.old is not None else decision.old
     own = source_client_id(draft.installation, job.job_name, job.source)
     needed = [
         upload(draft, job),
-        *draft.reserves.get(job.sink, []),
-        *ids([draft.reserve_of.get(own)]),
-        *ids([draft.handover_of.get(own)]),
-        *ids([decision.stop_id]),
         *starts,
-        *_find_leaving_readers(draft, decision, job),
+        *(step for each in (decision, *beside) for step in _list_needed(draft, each)),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
-        *(_find_closing_stops(draft, job) if is_rewired(decision) or not decision.stops else ()),
     ]
     operation = make_start(draft, decision)
     reason = "new job" if decision.old is None else decision.reason
@@ -75,6 +75,19 @@ def start(
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         add_way_back(draft, decision, operation)
+
+
+def _list_needed(draft: Draft, decision: Decision) -> list[int]:
+    """The steps at links, and the stops, that come before a start."""
+    job = decision.new
+    assert job is not None
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    return [
+        *draft.reserves.get(job.sink, []),
+        *ids([draft.reserve_of.get(own), draft.handover_of.get(own), decision.stop_id]),
+        *_find_leaving_readers(draft, decision, job),
+        *(_find_closing_stops(draft, job) if is_rewired(decision) or not decision.stops else ()),
+    ]
 
 
 def make_start(draft: Draft, decision: Decision) -> Start:

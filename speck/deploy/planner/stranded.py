@@ -29,7 +29,7 @@ def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> b
     is_followed = any(former in lineage.members for former in draft.predecessors.values())
     if is_followed and _may_be_fed_outside(draft, session.link):
         return True
-    if not (is_followed or _reaches_wanted_links(draft, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(draft, session.job.sink)):
         return False
     producers = draft.producers.get(session.link, ())
     sending = any(
@@ -52,7 +52,7 @@ def _list_jobs(draft: Draft) -> list[Job]:
     return [*reading, *deployed, *draft.wanted_jobs.values()]
 
 
-def _reaches_wanted_links(draft: Draft, link: Link) -> bool:
+def reaches_wanted_links(draft: Draft, link: Link) -> bool:
     """Whether records on a link reach one that a wanted job writes."""
     ways = defaultdict[Link, set[Link]](set)
     for job in _list_jobs(draft):

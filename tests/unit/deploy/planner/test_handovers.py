@@ -731,3 +731,60 @@ def test_a_job_starts_after_all_new_readers_downstream() -> None:
     assert {starts["f-next"].id, starts["s-next"].id} <= set(starts["first"].after)
     assert starts["s-next"].id in starts["second"].after
     assert starts["first"].id not in starts["second"].after
+
+
+# -- several readers that follow one ------------------------------------------------------
+
+OTHER = reader("other", "cloud/z")
+
+
+def split(**new: Any) -> Inventory:
+    """Two readers took the place of the old one; the other one runs."""
+    return with_sessions(
+        end_jobs(deployed(FEED, OLD, OTHER), "old"),
+        session(OLD, followed_by=client_id(NEW), begun=True, job=OLD),
+        session(NEW, former=client_id(OLD), skip=TAKEN, job=NEW, **new),
+        session(OTHER, former=client_id(OLD), beside=True, begun=True, job=OTHER),
+    )
+
+
+def test_one_that_has_not_begun_reads_first_if_another_one_has_and_leaves() -> None:
+    plan = plan_jobs(split(), FEED, OLD)
+    assert plan.goes_on
+    assert plan.queues == ()
+    assert "start new on edge-a" in str(plan)
+    assert "start old" not in str(plan)
+    assert list_handovers(plan) == {}
+
+
+def test_it_need_not_if_the_other_one_stays() -> None:
+    plan = plan_jobs(split(), FEED, OLD, OTHER)
+    assert not plan.goes_on
+    assert list_handovers(plan) == {"old": "new"}
+
+
+def test_it_need_not_if_nothing_writes_its_sink_link_any_more() -> None:
+    assert not plan_jobs(split(), FEED, replace(OTHER, site="cloud")).goes_on
+
+
+def test_the_old_reader_comes_back_for_all_of_them() -> None:
+    inventory = split(begun=True)
+    both = replace(inventory, jobs={**inventory.jobs, **deployed(NEW).jobs})
+    plan = plan_jobs(both, FEED, OLD)
+    (handover,) = (s.operation for s in plan.steps if isinstance(s.operation, HandOver))
+    assert handover.others == (client_id(OTHER),)
+
+
+def test_what_went_through_several_hands_is_not_dropped_when_the_first_reader_comes_back() -> None:
+    between, last = reader("between"), reader("last")
+    inventory = with_sessions(
+        end_jobs(deployed(FEED, OLD, between), "old", "between"),
+        session(OLD, followed_by=client_id(between), begun=True, job=OLD),
+        session(
+            between, followed_by=client_id(last), former=client_id(OLD), begun=True, job=between
+        ),
+        session(last, former=client_id(between), job=last),
+    )
+    plan = plan_jobs(inventory, FEED, OLD)
+    assert list_handovers(plan) == {"old": "last"}
+    assert plan.queues == ()

@@ -117,3 +117,17 @@ def _renamed(each: Job) -> Job:
         source=each.source._replace(topic=f"{each.source.topic}-new"),
         sink=each.sink._replace(topic=f"{each.sink.topic}-new"),
     )
+
+
+def test_jobs_that_follow_one_reader_start_when_all_of_them_can() -> None:
+    e, f = job("E", "edge-a/x", "edge-a/w"), job("F", "edge-a/w", "edge-a/y")
+    plan = plan_jobs(deployed(P, R), P, e, f, S)
+    assert starts_before(plan, "E") == {"F"}
+    assert starts_before(plan, "S") == {"F"}
+
+
+def test_a_job_that_begins_to_send_waits_for_a_reader_that_gets_another_sink_link() -> None:
+    """If it could not start, what waits for it would go its former way, behind the branch."""
+    p = replace(P, source=P.source._replace(topic="other"))
+    r = replace(R, sink=R.sink._replace(topic="w"))
+    assert "R" in starts_before(plan_jobs(deployed(P, R), p, r, S), "P")
