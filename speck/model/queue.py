@@ -73,6 +73,7 @@ def count_unread(view: BrokerView, session: Session, sinks: Iterable[str]) -> in
 
     `sinks` are the client ids of those who write to the link; one that reports no number for it has
     sent nothing. The numbers of sinks that have left the link are stored with the session (`owed`).
+    What an earlier reader has taken and handed over (`skip`) does not wait for this one.
     """
     last = {(producer, epoch): number for producer, epoch, number in session.owed}
     for sink in sinks:
@@ -80,7 +81,12 @@ def count_unread(view: BrokerView, session: Session, sinks: Iterable[str]) -> in
         if sent is not None:
             key = (sent.producer, sent.epoch)
             last[key] = max(sent.number, last.get(key, 0))
+    before = {(producer, epoch): number for producer, epoch, number in session.since}
+    for each in session.skip:
+        key = (each.producer, each.epoch)
+        before[key] = max(each.upto, before.get(key, 0))
+        if last.get(key, 0) <= each.upto:
+            last.pop(key, None)
     if session.client_id in view.taken:
         return view.untaken(session.client_id, last)
-    before = {(producer, epoch): number for producer, epoch, number in session.since}
     return sum(max(0, number - before.get(key, 0)) for key, number in last.items())
