@@ -140,6 +140,26 @@ INTERRUPTED_TWICE = [
     Step("c:in>m1 a:m1>out", Interruption.CANCELLED, 12),
 ]
 """The link has gone from one reader to a second and a third, and the first one comes back."""
+MIXED = [
+    Step("a:in>m1 c:m1>m3 b:m3>out", None, 1),
+    Step("d:in>m1 a:m1>m3 c:m3>out", Interruption.CANCELLED, 11),
+]
+"""What comes first is read by jobs as they ran: one of them, which was to follow a drained reader,
+is not to be started in its new form."""
+RELEASED = [
+    Step("b:in>m1 c:m1>out", None, 1),
+    Step("a:in>m1 b:m1>out", Interruption.CANCELLED, 7),
+    Step("a:in>out", Interruption.CANCELLED, 1),
+]
+"""The sessions downstream of a reader that may have to read first are kept until another one has
+taken its place."""
+HANDED_OVER = [
+    Step("d:in>out", None, 1),
+    Step("b:in>m2 a:m2>m1 d:m1>out", Interruption.CANCELLED, 8),
+    Step("c:in>m2 d:m2>m1 a:m1>out", Interruption.CANCELLED, 9),
+    Step("c:in>m2 d:m2>m1 a:m1>out", Interruption.CANCELLED, 9),
+]
+"""A reader that never began holds what the one before it has taken: that is no queue."""
 SILENT = [
     Step("a:in>m1 c:m1>m3 b:m3>out", None, 1),
     Step("a:in>out", Interruption.SUPERSEDED, 10),
@@ -149,6 +169,9 @@ SILENT = [
 
 @_search(30)
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
+@example(MIXED, AT_LEAST_ONCE, "c:in>out")
+@example(RELEASED, AT_LEAST_ONCE, "c:in>out")
+@example(HANDED_OVER, AT_LEAST_ONCE, "c:in>m1 b:m1>out")
 @example(SILENT, AT_LEAST_ONCE, "a:in>m3 b:m3>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
