@@ -124,12 +124,19 @@ class Draft:
     """The links of sessions that are reserved now."""
     sessions_there: Mapping[str, Session] = field(init=False)
     """All present sessions by client id."""
+    sessions_by_sink: Mapping[Link, Sequence[Session]] = field(init=False)
+    """Those whose reader writes, or was to write, to a link."""
     _wanted: tuple[Sequence[Session], int, frozenset[tuple[str, Link]]] = field(
         init=False, default=((), 0, frozenset())
     )
 
     def __post_init__(self) -> None:
         self.sessions_there = {s.client_id: s for s in self.inventory.sessions}
+        by_sink = defaultdict[Link, list[Session]](list)
+        for session in self.inventory.sessions:
+            if session.job is not None:
+                by_sink[session.job.sink].append(session)
+        self.sessions_by_sink = by_sink
         self.reserved_links = frozenset(s.link for s in self.inventory.sessions if s.reserved)
 
     @property

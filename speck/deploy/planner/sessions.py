@@ -12,7 +12,7 @@ from speck.deploy.planner.sinks import list_sinks, sink_of
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
-from speck.model.plan import Release, Reserve
+from speck.model.plan import Release, Reserve, Start
 from speck.spec.job_contract import reports_numbers
 
 
@@ -229,14 +229,19 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
 
 def _find_starts_instead(draft: Draft, links: set[Link]) -> list[int | None]:
     """The starts of those that take the place of jobs which wrote to these links, or were to, until
-    a change ended early: if they do not begin, what waits there is taken by these jobs."""
+    a change ended early, and that write elsewhere: if they do not begin, what waits there is taken
+    by these jobs."""
     starts: list[int | None] = []
-    for session in draft.inventory.sessions:
-        if session.job is None or session.job.sink not in links or is_running(draft, session):
+    for session in (each for link in links for each in draft.sessions_by_sink.get(link, ())):
+        if is_running(draft, session):
             continue
         owner = find_owner(session, draft.sessions_there) or session
         followers = [c for c, former in draft.predecessors.items() if former == owner]
-        starts += [draft.start_of.get(c) for c in (session.client_id, owner.client_id, *followers)]
+        for client_id in (session.client_id, owner.client_id, *followers):
+            step = draft.start_of.get(client_id)
+            start = draft.steps[step - 1].operation if step is not None else None
+            if isinstance(start, Start) and session.job and start.job.sink != session.job.sink:
+                starts.append(step)
     return starts
 
 
