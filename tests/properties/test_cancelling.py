@@ -7,13 +7,17 @@ its start was cancelled, or that was stopped and is not wanted any more, and of 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from binders.memory import World
+from speck.deploy.execution.journal import Journal
 from speck.errors import QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -41,26 +45,33 @@ def feed(first: int, last: int) -> None:
     World.current().pump()
 
 
-def cancel_after(service: Service, outcomes: int) -> None:
-    """Let the next change be cancelled once so many operations are done, and those that they
-    release have begun."""
-    store = service.records.store
-    write, done = store.write, 0
+@contextmanager
+def cancelling_after(service: Service, outcomes: int) -> Iterator[None]:
+    """Cancel changes once so many operations are done: those that they release do not begin; with
+    0, once the first ones have begun."""
+    set_done, advance, done = Journal.set_done, Journal.advance, 0
 
-    def counting(batch: Any) -> None:
-        nonlocal done
-        write(batch)
-        done += sum(1 for key, r in batch.items() if key.startswith("op/") and is_done(r))
+    def cancel_in_time() -> None:
         if done >= outcomes:
             for running in service.changes.all_under_way():
                 if running.execution is not None:
                     running.execution.cancel()
 
-    store.write = counting  # type: ignore[method-assign]
+    def count(journal: Journal, step_id: int) -> None:
+        nonlocal done
+        set_done(journal, step_id)
+        done += 1
+        cancel_in_time()
 
+    def begin(journal: Journal, *steps: Any) -> None:
+        advance(journal, *steps)
+        cancel_in_time()
 
-def is_done(record: JsonObject | None) -> bool:
-    return record is not None and record["state"] == "done"
+    with (
+        patch.object(Journal, "set_done", count),
+        patch.object(Journal, "advance", begin),
+    ):
+        yield
 
 
 def ask(service: Service, desired: JsonObject | None) -> str:
@@ -89,10 +100,8 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
     ):
         assert ask(service, scenario.first) == "done"
         feed(1, 10)
-        write = service.records.store.write
-        cancel_after(service, outcomes)
-        ended = ask(service, scenario.then)
-        service.records.store.write = write  # type: ignore[method-assign]
+        with cancelling_after(service, outcomes):
+            ended = ask(service, scenario.then)
         assert ended in ("done", "cancelled")
         is_gone = ended == "done" and scenario.then is None
         fed = 10

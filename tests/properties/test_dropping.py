@@ -23,7 +23,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from tests.crash_scenarios import IMPOSSIBLE
 from tests.memory_fog import MemoryKeeper, memory_service, site_body
-from tests.properties.test_cancelling import cancel_after, feed
+from tests.properties.test_cancelling import cancelling_after, feed
 from tests.service_helpers import DONE, broker, composition, engine, job_body, look_anew
 from tests.unit.deploy.test_crash import Mortal
 from tests.waiting import wait_for
@@ -123,11 +123,9 @@ def test_a_removal_that_is_cancelled_and_repeated_drops_nothing_silently(
     while not is_over:
         with fog(trouble) as mortal:
             service = mortal.service
-            write = service.records.store.write
-            cancel_after(service, outcomes)
-            service.compositions.delete("c", 20, drop_queues=True, drain_limit_s=LIMIT_S)
-            wait_for(lambda s=service: not s.changes.all_under_way())
-            service.records.store.write = write  # type: ignore[method-assign]
+            with cancelling_after(service, outcomes):
+                service.compositions.delete("c", 20, drop_queues=True, drain_limit_s=LIMIT_S)
+                wait_for(lambda s=service: not s.changes.all_under_way())
             is_over = service.changes.all("c")[0]["state"] == "done"
             remove(service)
             check(service, trouble)

@@ -23,6 +23,7 @@ from speck.deploy.operations.refilling import (
     publishes_at_checkpoints,
 )
 from speck.deploy.operations.returning import come_back
+from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.state_transfer import carry
 from speck.deploy.operations.stopping import Stopping
 from speck.errors import TransientError
@@ -66,7 +67,15 @@ class Operations:
         refills: Refills,
     ):
         self._context = Context(
-            connections, records, clock, scope, jar_file, patience, keeper, refills
+            connections,
+            records,
+            clock,
+            scope,
+            jar_file,
+            patience,
+            keeper,
+            refills,
+            SharedViews(lambda site: connections.broker(site).view()),
         )
         self._first_tried: dict[Operation, float] = {}
 

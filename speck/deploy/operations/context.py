@@ -12,6 +12,7 @@ from speck.clock import Clock
 from speck.deploy.locks import NamedLocks
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
+from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import SpeckError
 from speck.model.ids import producer_epoch, source_client_id
 from speck.model.incarnation import Incarnation
@@ -34,6 +35,8 @@ class Context:
     patience: Patience
     keeper: StateKeeper
     refills: Refills
+    views: SharedViews
+    """Of brokers, for what needs their numbers as they are once it has begun."""
     noting: NamedLocks = field(default_factory=NamedLocks)
     """By client id: held while the record of its session is read and written, since several
     producers may leave its link at the same time. Each has its own, so that the writes of many

@@ -25,7 +25,7 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     former = context.records.session(context.scope, operation.client_id, operation.site)
     is_new = operation.fresh or former is None or not former.usable
     known = None if is_new else former
-    view = broker.view() if operation.sinks and known is None else None
+    view = context.views.view(operation.site) if operation.sinks and known is None else None
     session = Session(
         operation.client_id,
         operation.link,
@@ -68,7 +68,7 @@ def release(context: Context, operation: Release) -> Outcome:
     broker = context.connections.broker(operation.site)
     looks = operation.guarded or operation.limit_s is not None
     # read before the session: numbers that another step clears now are stored with it by then
-    view = broker.view() if looks else None
+    view = context.views.view(operation.site) if looks else None
     with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:
@@ -170,7 +170,7 @@ def hand_over(context: Context, operation: HandOver) -> Done:
             f" {operation.former_job} to {operation.job_name}: the session of {lost_reader} is"
             " gone; apply again"
         )
-    view = context.connections.broker(operation.site).view()
+    view = context.views.view(operation.site)
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()
     taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
@@ -233,7 +233,7 @@ def note_owed(
     reports them any more."""
     if not readers or _is_forgotten(context, site):
         return
-    view = context.connections.broker(site).view()
+    view = context.views.view(site)
     reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
     for client_id in readers if reports else ():
         with context.noting[client_id]:

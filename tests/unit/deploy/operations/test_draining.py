@@ -16,6 +16,7 @@ from speck.deploy.operations import Patience, Refills
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.outcome import Done, Waiting
+from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
 from speck.model.change import ChangeState, OperationState
 from speck.model.ids import sink_client_id, source_client_id
@@ -376,6 +377,7 @@ class Reader:
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
+            SharedViews(lambda site: self.bench.connections.broker(site).view()),
         )
         return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
 
