@@ -113,7 +113,7 @@ class HandOver:
     that the old reader has taken are stored with the new session, and its reader skips them.
 
     `others` are the client ids of readers that went on beside the old one and end with it: the new
-    reader takes the place of all of them."""
+    reader takes the place of all of them. `job` is the new reader as it is to run."""
 
     kind: ClassVar[str] = "handover"
     site: str
@@ -123,6 +123,7 @@ class HandOver:
     former: str
     former_job: str
     others: tuple[str, ...] = ()
+    job: Job | None = None
 
     def __str__(self) -> str:
         return (

@@ -159,7 +159,8 @@ def _refuse_to_drop(operation: Release, view: BrokerView, stored: Session | None
 
 def hand_over(context: Context, operation: HandOver) -> Done:
     """Store the numbers taken of the link by the old reader, and by those before it, with the new
-    reader's session. From then on the link belongs to the new reader."""
+    reader's session. From then on the link belongs to the new reader, and what waits is for it as
+    it is to run now."""
     records, scope = context.records, context.scope
     new = records.session(scope, operation.client_id, operation.site)
     old = records.session(scope, operation.former, operation.site)
@@ -175,6 +176,8 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     epochs = reported.epochs() if reported else ()
     taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
     new = replace(new, follows=None, followed_by=None, former=operation.former, skip=taken)
+    if operation.job not in (None, new.job):
+        new = replace(new, job=operation.job, begun=False)
     batch = records.put_session(scope, new)
     if not new.beside or old.followed_by is None:
         batch |= records.put_session(scope, replace(old, followed_by=operation.client_id))

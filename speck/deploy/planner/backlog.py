@@ -196,13 +196,15 @@ def _find_outrun(draft: Draft, session: Session) -> Job | None:
 
 def keep_sessions(draft: Draft, then: Draft) -> None:
     """Keep all present sessions wanted, so that none is released. Links that the jobs of this plan
-    write to get the readers that they will have in `then`."""
+    write to get the readers that they will have in `then`, and links that they leave those that
+    follow them there."""
     there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
     sinks = {job.sink for job in draft.wanted_jobs.values() if job.job_name not in draft.kept_jobs}
     draft.sessions = list(draft.inventory.sessions)
     for session in then.sessions:
         key = (session.client_id, session.link)
-        if session.link not in sinks or there.get(key) or _has_it_already(draft, then, session):
+        reads_on = session.link in sinks and not _has_it_already(draft, then, session)
+        if there.get(key) or not (reads_on or _leaves_to(draft, then, session)):
             continue
         draft.first_readers.add(session.client_id)
         if key not in there:
@@ -210,6 +212,16 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
         if session.client_id in then.predecessors:
             draft.predecessors[session.client_id] = then.predecessors[session.client_id]
     draft.links_read |= {session.link for session in draft.sessions}
+
+
+def _leaves_to(draft: Draft, then: Draft, session: Session) -> bool:
+    """Whether a job that runs leaves the session's link with this plan, and the session's reader
+    is to follow it there."""
+    former = then.predecessors.get(session.client_id)
+    if former is None or not is_running(draft, former):
+        return False
+    job = draft.wanted_jobs.get(former.job_name or "")
+    return job is not None and job.source != former.link
 
 
 def _find_candidates(

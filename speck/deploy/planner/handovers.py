@@ -144,6 +144,7 @@ def make_handover(
         former.client_id,
         former.job_name,
         others,
+        session.job,
     )
 
 
