@@ -24,9 +24,9 @@ class Lineage:
     """Sessions of one link whose readers follow one another.
 
     If none of these runs or is wanted, one of `readers` takes the messages, the best first: jobs
-    that do not run elsewhere; of those, one that goes on where the change ended; the last one that
-    has begun, which did run with everything behind it, and whose session still has all messages
-    since its end; any other.
+    whose records reach an end; of those, jobs that do not run elsewhere; of those, one that goes on
+    where the change ended; the last one that has begun, which did run with everything behind it,
+    and whose session still has all messages since its end; any other.
     """
 
     owner: Session
@@ -109,8 +109,9 @@ def _make_lineage(draft: Draft, owner: Session, there: Mapping[str, Session]) ->
         former = before
     completing = _find_completing_reader(draft, owner, followers)
     begun = [s for s in (owner, *formers) if s.begun or s.beside]
-    readers = dict.fromkeys([*([completing] if completing else []), *begun, owner, *followers])
-    ordered = sorted(readers, key=lambda s: _runs_elsewhere(draft, s))
+    first = [completing] if completing else []
+    readers = dict.fromkeys([*first, *begun, owner, *followers, *formers])
+    ordered = sorted(readers, key=lambda s: (not _has_way_out(draft, s), _runs_elsewhere(draft, s)))
     return Lineage(owner, (owner, *followers, *formers), tuple(ordered))
 
 
@@ -187,6 +188,32 @@ def _has_running_reader(draft: Draft, producer: Job) -> bool:
         and (is_live(draft, each) or may_arrive(draft, each))
         for name, each in draft.inventory.jobs.items()
     )
+
+
+def _has_way_out(draft: Draft, session: Session) -> bool:
+    """Whether what the session's reader writes comes to a reader outside speck, through jobs that
+    have a session on each link between. The reader itself leaves the link that it reads now."""
+    if session.job is None:
+        return False
+    visited, ahead = {session.link}, [session.job.sink]
+    while ahead:
+        link = ahead.pop()
+        if link in visited:
+            continue
+        visited.add(link)
+        for other in draft.inventory.sessions:
+            if other.link != link or not other.reserved or other.job_name == session.job_name:
+                continue
+            if other.job_name is None:
+                return True
+            incarnation = draft.inventory.jobs.get(other.job_name)
+            if incarnation is not None and incarnation.job.source == link:
+                ahead.append(incarnation.job.sink)
+            elif other.job is not None:
+                ahead.append(other.job.sink)
+        if link in draft.outside_readers:
+            return True
+    return False
 
 
 def is_running(
