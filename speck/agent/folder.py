@@ -65,12 +65,15 @@ class StateFolder:
         try:
             if not file.exists():
                 fresh = self.root / f"{IDENTITY}.{secrets.token_hex(8)}"
-                fresh.write_text(secrets.token_hex(16))
                 try:
+                    with fresh.open("w") as out:
+                        out.write(secrets.token_hex(16))
+                        out.flush()
+                        os.fsync(out.fileno())  # or a power failure may leave it empty
                     with suppress(FileExistsError):  # another agent of this folder was faster
                         os.link(fresh, file)
                 finally:
-                    fresh.unlink()
+                    fresh.unlink(missing_ok=True)
             identity = file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise PermanentError(f"cannot use the state folder {self.root}: {error}") from error

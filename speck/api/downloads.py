@@ -82,7 +82,12 @@ def spool(pieces: Iterable[bytes], folder: Path) -> tuple[BinaryIO, int]:
     """A file without a name that holds `pieces`, and its size. Raises StoreFullError."""
     descriptor, name = mkstemp(dir=folder)
     os.unlink(name)
-    file = cast(BinaryIO, BufferedRandom(SparingFile(descriptor, folder, f"write to {folder}")))
+    try:
+        raw = SparingFile(descriptor, folder, f"write to {folder}")
+    except StoreFullError:
+        os.close(descriptor)
+        raise
+    file = cast(BinaryIO, BufferedRandom(raw))
     try:
         for piece in pieces:
             file.write(piece)

@@ -10,6 +10,7 @@ of what is taken a service of 100 MB had 70 MB of holes in them.
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +29,6 @@ LOOK_EVERY_S = 2.0
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _STATM = Path("/proc/self/statm")
-_PAGE_BYTES = 4096
 
 
 def limit_idle_memory() -> None:
@@ -76,6 +76,6 @@ def trim() -> None:
 def read_resident_bytes() -> int:
     """The memory that this process holds; 0 where the system does not say."""
     try:
-        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0

@@ -57,10 +57,10 @@ class Bridges:
         return Link(min(self.find_joined(link)), link.topic)
 
     def describe(self, sites: Iterable[str]) -> str:
-        """Which brokers are bridged, and by which bridges."""
+        """Which brokers are bridged, and by which bridges: maybe those to a third one."""
         shown = sorted(sites)
         counts: defaultdict[str, int] = defaultdict(int)
-        for site in shown:
+        for site in next((group for group in self.groups if shown[0] in group), shown):
             for name in self.names.get(site, ()):
                 counts[name] += 1
         bridges = ", ".join(cut(name) for name, count in sorted(counts.items()) if count > 1)

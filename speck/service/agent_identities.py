@@ -7,11 +7,15 @@ use the site.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from speck.errors import ConflictError
+from speck.errors import ConflictError, InvalidError
+from speck.model.values import cut
 from speck.store.records import Records
 from speck.store.tables import Batch
+
+_IDENTITY = re.compile("[0-9a-f]{32}")
 
 
 class AgentIdentities:
@@ -25,7 +29,10 @@ class AgentIdentities:
 
     def admit(self, site: str, identity: object) -> None:
         """Take an agent for that of the site, if it is: an agent that reports no identity is. The
-        first one is remembered, and another one if nothing uses the site. Raises ConflictError."""
+        first one is remembered, and another one if nothing uses the site. Raises ConflictError, and
+        InvalidError for what is no identity."""
+        if isinstance(identity, str) and not _IDENTITY.fullmatch(identity):
+            raise InvalidError(f"cannot take {cut(identity)!r} for an agent: write 32 hex digits")
         recorded = self._records.agent_identities.get(site)
         known = recorded["id"] if recorded is not None else None
         if not isinstance(identity, str) or identity == known:

@@ -226,7 +226,9 @@ class Sites:
         return self._agents.heartbeat(name, body)
 
     def refuse_other_agent(self, name: str, identity: str | None) -> None:
-        """Raises ConflictError if this is not the agent of the site: it gets no commands."""
+        """Raises ConflictError if this is not the agent of the site: it gets no commands.
+        NotFoundError for an unknown site, InvalidError for what is no identity."""
+        self._site(name)
         self._agent_identities.admit(name, identity)
 
     def check(self, name: str) -> JsonObject:

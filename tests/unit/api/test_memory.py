@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from speck.api import memory
@@ -39,6 +42,20 @@ def test_holes_between_what_stays_are_given_back() -> None:
     most, after = map(int, result.stdout.split())
     assert most > 100
     assert after < 20
+
+
+def test_the_size_is_counted_in_the_systems_own_pages() -> None:
+    resident = psutil.Process().memory_info().rss
+    assert abs(memory.read_resident_bytes() - resident) < resident / 10
+
+
+def test_pages_may_be_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 KiB on a Raspberry Pi 5, 64 KiB with some kernels for servers."""
+    statm = tmp_path / "statm"
+    statm.write_text("900 100 30 1 0 200 0\n")
+    monkeypatch.setattr(memory, "_STATM", statm)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 16384}.__getitem__)
+    assert memory.read_resident_bytes() == 100 * 16384
 
 
 @pytest.fixture

@@ -56,6 +56,12 @@ def test_bridges_join_brokers_through_a_third_one() -> None:
     assert "the brokers of a, b, hub are bridged (b-to-hub, to-hub)" in problem.message
 
 
+def test_brokers_that_a_third_one_joins_are_named_with_its_bridges() -> None:
+    joined = bridges({"a": {"to-hub"}, "b": {"b-to-hub"}, "hub": {"to-hub", "b-to-hub"}})
+    (warning,) = warn_of_repeats([Link("a", "T"), Link("b", "T")], joined)
+    assert warning.startswith("the brokers of a, b are bridged (b-to-hub, to-hub): if a bridge ")
+
+
 def test_a_bridge_to_a_broker_that_is_no_sites_joins_nothing() -> None:
     assert bridges({"a": {"to-office"}, "b": set()}).groups == ()
 

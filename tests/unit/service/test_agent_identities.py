@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from speck.agent.folder import IDENTITY, StateFolder
-from speck.errors import ConflictError, ForbiddenError, PermanentError
+from speck.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    PermanentError,
+)
 from speck.service import Service
 from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
@@ -64,6 +71,19 @@ def test_another_agent_is_accepted_where_nothing_is_lost(service: Service) -> No
         beat(service, FIRST)
 
 
+@pytest.mark.parametrize("identity", ["", "x", "1" * 31, "1" * 33, "A" * 32, "1" * 32 + "\n"])
+def test_what_is_no_identity_is_refused(service: Service, identity: str) -> None:
+    with pytest.raises(InvalidError, match="32 hex digits"):
+        service.sites.refuse_other_agent("edge-a", identity)
+    assert service.records.agent_identities.get("edge-a") is None
+
+
+def test_nothing_is_stored_of_agents_of_sites_that_are_not_registered(service: Service) -> None:
+    with pytest.raises(NotFoundError):
+        service.sites.refuse_other_agent("nowhere", FIRST)
+    assert service.records.agent_identities.get("nowhere") is None
+
+
 def test_an_agent_is_accepted_by_consent_once(service: Service) -> None:
     beat(service, FIRST)
     use(service)
@@ -104,3 +124,24 @@ def test_a_state_folder_has_one_identity_and_another_folder_another(tmp_path: Pa
         folders[0].identity()
     with pytest.raises(PermanentError, match="cannot use the state folder"):
         StateFolder(tmp_path / "nowhere").identity()
+
+
+def test_a_new_identity_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure may leave a file empty that was never synced, and no agent starts then."""
+    done: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        done.append(f"{os.fstat(descriptor).st_size} bytes")
+        fsync(descriptor)
+
+    def note_link(source: Path, target: Path) -> None:
+        done.append(Path(target).name)
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_link)
+    StateFolder(tmp_path).identity()
+    assert done == ["32 bytes", IDENTITY]
