@@ -56,15 +56,18 @@ def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
     if old is None:
         return
     job, records = old.job, context.records
-    readers = [s for s in records.sessions_on_link(context.scope, job.sink) if s.job_name is None]
+    there = records.sessions_on_link(context.scope, job.sink)
+    names = tuple(session.client_id for session in there if session.job_name is None)
     own = sink_client_id(records.installation, job.job_name, job.source, job.sink)
-    names = tuple(session.client_id for session in readers)
     try:
         note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
     except TransientError:
-        for session in readers:
-            uncounted = replace(session, fed_outside=True)
-            records.write(records.put_session(context.scope, uncounted))
+        for name in names:
+            with context.noting[name]:
+                session = records.session(context.scope, name, job.sink_site)
+                if session is not None and session.reserved:  # it is not being released
+                    uncounted = replace(session, fed_outside=True)
+                    records.write(records.put_session(context.scope, uncounted))
 
 
 def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:

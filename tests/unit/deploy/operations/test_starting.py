@@ -1,0 +1,63 @@
+"""What a start stores for readers outside speck: the former numbers of its sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from binders.memory import World
+from speck.clock import SystemClock
+from speck.deploy.operations import Refills
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.shared_views import SharedViews
+from speck.deploy.operations.starting import _note_last_epoch
+from speck.errors import UnreachableError
+from speck.model.incarnation import Incarnation, Session
+from speck.model.observation import BrokerView
+from speck.service.agents import Agents
+from tests.memory_fog import HASTY
+from tests.unit.deploy.execution.test_executor import Bench, RecordingRecords, job
+
+OWED = (("i-B", 7, 20),)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[RecordingRecords]:
+    World.reset(slots=64)
+    opened = RecordingRecords.at(tmp_path / "store", SystemClock())
+    assert isinstance(opened, RecordingRecords)
+    opened.log = []
+    yield opened
+    opened.store.close()
+
+
+def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_path: Path) -> None:
+    """One of them leaves the link, another one releases a session there."""
+    link = job("A").sink
+    kept, released = (Session(name, link, "edge-a", None) for name in ("q-kept", "q-released"))
+    records.write(*(records.put_session("c", each) for each in (kept, released)))
+
+    def view(site: str) -> BrokerView:
+        records.write(
+            records.put_session("c", replace(kept, owed=OWED)),
+            records.drop_session("c", released.client_id, site),
+        )
+        raise UnreachableError(f"cannot reach the broker of {site}")
+
+    bench = Bench(tmp_path, records)
+    context = Context(
+        bench.connections,
+        records,
+        bench.clock,
+        "c",
+        lambda sha256: tmp_path / "a.jar",
+        HASTY,
+        Agents(records, records.sites, bench.clock),
+        Refills(bench.connections, bench.clock, 0.0),
+        SharedViews(view),
+    )
+    _note_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))
+    assert records.sessions("c") == [replace(kept, owed=OWED, fed_outside=True)]
