@@ -201,7 +201,8 @@ class Session:
     `drained`: its reader has taken everything that was meant for it and has been stopped, on a
     link that its producers have left. Later messages are meant for other readers: before such a
     session is used again, it is made anew. `holes` is how many numbers it lacked at the end of its
-    drain: these messages had been lost before.
+    drain: these messages had been lost before. `running` are, for a reader outside speck, the
+    (producer, epoch) that sinks were seen to number in and whose last number is not in `owed` yet.
 
     With the user's consent to drop queues: `undrained` says why its reader has not taken
     everything, `dropping` is the queue that is dropped with the session once its release has begun,
@@ -228,6 +229,7 @@ class Session:
     holes: int = 0
     dropping: DroppedQueue | None = None
     released: bool = False
+    running: tuple[tuple[str, int], ...] = ()
 
     @property
     def reader(self) -> str:

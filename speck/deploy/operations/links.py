@@ -254,9 +254,11 @@ def _note(
         key = (sent.producer, sent.epoch)
         owed[key] = max(sent.number, owed.get(key, 0))
     numbers = tuple((*key, number) for key, number in sorted(owed.items()))
-    noted = replace(session, owed=numbers)
+    ended = {(sent.producer, sent.epoch) for sent in reports}
+    running = tuple(each for each in session.running if each not in ended)
+    noted = replace(session, owed=numbers, running=running)
     if not count_unread(view, noted, ()):
-        noted = replace(session, owed=())
+        noted = replace(noted, owed=())
     if noted != session:
         context.records.write(context.records.put_session(context.scope, noted))
 

@@ -12,6 +12,7 @@ import pytest
 from binders.memory import World
 from speck.errors import QueuesError, UnreachableError
 from speck.model.composition import composition_of_one
+from speck.model.incarnation import Session
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
 from speck.monitor.health_board import JobHealth
@@ -152,6 +153,54 @@ def test_what_was_sent_before_an_engine_restarted_the_job_is_still_counted(
 
     wait_for(is_noted)
     assert [queue["messages"] for queue in refused(service, A)] == [10]
+
+
+def test_a_queue_is_not_forgotten_if_an_engine_restarted_the_job_while_the_service_was_down(
+    service: Service,
+) -> None:
+    """Nobody knows the last number of the former epoch then."""
+    begin(service, 7)
+    poll_until_known(service)
+    again = reopened(service)
+    restart_sink(again, number=0)
+    wait_for(lambda: poll(again) and outside_session(again).fed_outside)
+    ((messages, count),) = {(q["messages"], q["count"]) for q in refused(again, A)}
+    assert (messages, count) == (None, "unknown")
+    again.close()
+
+
+def test_a_start_by_speck_is_no_unseen_epoch_after_the_service_was_down(service: Service) -> None:
+    begin(service, 7)
+    poll_until_known(service)
+    service.compositions.apply(composition({**A, "args": ["x"]}, outputs=[DB]), DONE)
+    again = reopened(service)
+    feed(3)
+    for _ in range(3):
+        poll(again)
+    assert [queue["messages"] for queue in refused(again, {**A, "args": ["x"]})] == [10]
+    again.close()
+
+
+def poll(service: Service) -> bool:
+    look_anew(service)
+    service.watch.poll()
+    return True
+
+
+def poll_until_known(service: Service) -> None:
+    """Until the sink's epoch is stored with the session of the outside reader."""
+    wait_for(lambda: poll(service) and outside_session(service).running)
+
+
+def outside_session(service: Service) -> Session:
+    (session,) = (each for each in service.records.sessions("c") if each.job_name is None)
+    return session
+
+
+def restart_sink(service: Service, number: int) -> None:
+    """The engine has started the sink again, which numbers anew."""
+    ((sink, sent),) = broker("edge-a").sent.items()
+    broker("edge-a").sent[sink] = replace(sent, epoch=sent.epoch + 5, number=number)
 
 
 def test_what_a_producer_sent_that_has_left_is_still_counted(service: Service) -> None:

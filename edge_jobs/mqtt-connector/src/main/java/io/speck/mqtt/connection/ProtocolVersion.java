@@ -73,13 +73,14 @@ final class ProtocolVersion {
                 : null;
     }
 
-    /** Runs {@code next} once it is known whether a broker that hangs up accepts MQTT 3.1.1. */
+    /**
+     * Runs {@code next} once it is known whether a broker that hangs up accepts MQTT 3.1.1. It is
+     * run without a lock held: the supervisor's is taken before ours.
+     */
     void askBefore(Runnable next) {
-        synchronized (this) {
-            if (old || spoke5 || accepts311 || hangUps < SUSPICIOUS) {
-                next.run();
-                return;
-            }
+        if (!isSuspicious()) {
+            next.run();
+            return;
         }
         Mqtt3AsyncClient visitor = makeVisitor();
         visitor.connectWith()
@@ -96,6 +97,10 @@ final class ProtocolVersion {
                             }
                             next.run();
                         });
+    }
+
+    private synchronized boolean isSuspicious() {
+        return !(old || spoke5 || accepts311) && hangUps >= SUSPICIOUS;
     }
 
     /** Under an id of its own: the reader's session, if there is one, stays as it is. */

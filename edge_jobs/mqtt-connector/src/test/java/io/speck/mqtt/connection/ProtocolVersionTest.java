@@ -71,9 +71,26 @@ class ProtocolVersionTest {
         }
     }
 
+    @Test
+    void whatFollowsHoldsNoLock() {
+        LinkConfig link = linkTo(broker.address(), Delivery.AT_LEAST_ONCE);
+        AtomicBoolean held = new AtomicBoolean(true);
+        EventLoops loops = EventLoops.lease();
+        try {
+            ProtocolVersion version = new ProtocolVersion(link, loops);
+            version.askBefore(() -> held.set(Thread.holdsLock(version)));
+            assertFalse(held.get());
+        } finally {
+            loops.close();
+        }
+    }
+
+    private static LinkConfig linkTo(String address, Delivery delivery) {
+        return new LinkConfig(BrokerAddress.parse(address), "t", "reader", delivery, 10);
+    }
+
     private Supervisor connect(String address, Delivery delivery) {
-        LinkConfig link = new LinkConfig(BrokerAddress.parse(address), "t", "reader", delivery, 10);
-        Supervisor supervisor = Supervisor.forReader(link, new Listener());
+        Supervisor supervisor = Supervisor.forReader(linkTo(address, delivery), new Listener());
         supervisor.start();
         return supervisor;
     }
