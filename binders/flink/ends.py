@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from binders.flink.numbers import unix_ms
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import EngineEnd
 
@@ -65,9 +66,15 @@ def find_last_end(text: str) -> EngineEnd | None:
         return None
     try:
         at = datetime.fromisoformat(last[2])
+        if at.tzinfo is None:
+            return None
+        at_ms = unix_ms(int(at.timestamp() * 1000))
     except ValueError:
         return None
-    return EngineEnd(int(at.timestamp() * 1000), f"the {last[1]} was restarted: {explain(words)}")
+    when = (
+        f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"  # the job may have been lost for another reason
+    )
+    return EngineEnd(at_ms, f"the {last[1]} was restarted at {when}: {explain(words)}")
 
 
 def explain(words: str) -> str:

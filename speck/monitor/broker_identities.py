@@ -2,7 +2,7 @@
 
 A broker that was away when its site was registered gets its identity later. Once a site's broker
 has one, another broker at its address is a stranger: a network may have given the address to
-another machine. Nothing is reserved at a stranger.
+another machine. The watch reserves nothing at a stranger.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def reason(words: str) -> str:
     end = find_last_end(FIRST + words + SECOND)
     assert end is not None
     assert end.at_ms == 1795690800500
-    return end.reason.removeprefix("the engine was restarted: ")
+    return end.reason.removeprefix("the engine was restarted at 2026-11-26T11:00:00Z: ")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,17 @@ def reason(words: str) -> str:
 )
 def test_last_words(words: str, expected: str) -> None:
     assert expected in reason(words)
+
+
+def test_an_end_says_when_since_it_may_be_long_ago() -> None:
+    end = find_last_end(FIRST + "speck: engine started 2026-11-26T12:00:00+01:00\n")
+    assert end is not None
+    assert end.reason.startswith("the engine was restarted at 2026-11-26T11:00:00Z: its process")
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "2026-11-26"])
+def test_what_is_no_moment_with_its_zone_is_no_start(at: str) -> None:
+    assert find_last_end(FIRST + f"speck: engine started {at}\n") is None
 
 
 def test_only_the_last_end_counts() -> None:
