@@ -9,7 +9,7 @@ from dataclasses import replace
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import DuplicateJobError
-from speck.model.ids import source_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState, Job
 from speck.model.observation import EngineJob
@@ -59,6 +59,11 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     result = replace(incarnation, job=job, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
+    installation = context.records.installation
+    context.views.note_end(
+        source_client_id(installation, job.job_name, job.source),
+        sink_client_id(installation, job.job_name, job.source, job.sink),
+    )
     return {
         **context.records.put_incarnation(context.scope, result),
         **put_begun(context, incarnation.job, drained=is_final),

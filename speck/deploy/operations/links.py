@@ -66,9 +66,13 @@ def release(context: Context, operation: Release) -> Outcome:
     """
     records = context.records
     broker = context.connections.broker(operation.site)
-    looks = operation.guarded or operation.limit_s is not None
     # read before the session: numbers that another step clears now are stored with it by then
-    view = context.views.view(operation.site) if looks else None
+    view = None
+    if operation.guarded:
+        view = context.views.view(operation.site)
+    elif operation.limit_s is not None:
+        clients = (operation.client_id, *operation.sinks)
+        view = context.views.view_after_end(operation.site, clients)
     with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:

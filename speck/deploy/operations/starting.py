@@ -137,6 +137,8 @@ def _submit(
     secrets = context.read_secrets(job)
     while old is not None and old.void:
         old = old.base
+    sink = sink_client_id(context.records.installation, job.job_name, job.source, job.sink)
+    context.views.note_start(sink)
     incarnation = Incarnation(
         operation.job,
         operation.attempt,

@@ -80,3 +80,21 @@ def test_a_view_that_fails_fails_for_all_and_the_next_one_is_new() -> None:
     broker.error = None
     broker.let_end()
     assert views.view("edge-a").uptime_s == 2
+
+
+def test_of_clients_that_have_ended_the_newest_view_is_enough() -> None:
+    broker = Broker()
+    views = SharedViews(broker.view)
+
+    def look(*client_ids: str) -> float | None:
+        broker.let_end()
+        return views.view_after_end("edge-a", client_ids).uptime_s
+
+    assert look("a", "a-out") == 1  # they have not ended
+    views.note_end("a", "a-out")
+    assert look("a", "a-out") == 2  # that view began before their end
+    assert look("a", "a-out") == 2
+    assert look("a", "b-out") == 3
+    views.note_start("a-out")
+    assert look("a", "a-out") == 4
+    assert look() == 5
