@@ -74,6 +74,9 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
     out = speck.reader("cloud", "e/out", "e2e-behind")
     source.count(range(1, 501))
     await_taken(speck, 500, "e-1", "e/in")
+    # before anything is sent to the reader outside, nothing waits for it
+    look = ("DELETE", "/compositions/before?dry_run=true", 200)
+    wait_for(lambda: bool(speck.call(*look)["plan"]["queues"]), "a queue for e2e-unread")
 
     refusal = speck.call("DELETE", "/compositions/before", 409)
     assert [queue["reader"] for queue in refusal["queues"]] == ["e2e-unread"]
