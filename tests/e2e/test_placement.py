@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from speck.model.values import JsonObject
 from tests.e2e.harness import Speck, await_all, composition, flowing, job
 from tests.waiting import wait_for
@@ -35,6 +37,7 @@ def analyse(speck: Speck) -> JsonObject:
     return wait_for(look, "evidence", 400)  # type: ignore[return-value]
 
 
+@pytest.mark.long
 def test_what_crosses_for_nothing_is_placed_where_its_data_is(speck: Speck) -> None:
     reader = speck.reader("edge-a", "apart/kept", "apart-reader")
     speck.apply(APART)

@@ -77,6 +77,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
         speck.remove()
 
 
+@pytest.mark.long
 def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:

@@ -93,6 +93,7 @@ def test_up_again_changes_nothing_and_registers_again(fog: Fog) -> None:
     assert [[entry.pid for entry in site.processes] for site in fog.status()] == pids
 
 
+@pytest.mark.long
 def test_a_launcher_killed_halfway_leaves_nothing_behind(small: Fog) -> None:
     launcher = subprocess.run(
         [sys.executable, "-c", LAUNCHER, str(small.folder)], check=False, timeout=120
@@ -211,6 +212,7 @@ def test_a_supervised_fog_restarts_what_dies(small: Fog) -> None:
     assert not small.supervised
 
 
+@pytest.mark.long
 def test_a_fog_without_restart_has_no_supervisor(small: Fog) -> None:
     small.up(edges=1, slots=2, clouds=0, restart=True)
     small.up(edges=1, slots=2, clouds=0, restart=False)
@@ -220,6 +222,7 @@ def test_a_fog_without_restart_has_no_supervisor(small: Fog) -> None:
     assert small.down() == 2
 
 
+@pytest.mark.long
 def test_an_engine_that_was_just_ending_is_started_again(tmp_path: Path) -> None:
     """As after a SIGTERM: it does not answer, and ends while it is waited for."""
     settings = FlinkSettings(tmp_path / "engine", tmp_path / "state", 1, port=pick_port(LOOPBACK))
