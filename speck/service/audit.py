@@ -171,9 +171,7 @@ class Audit:
                     continue
                 if not self.record(_unknown(fields)):
                     unwritten.append(fields)
-        self._intents.clear()
-        for fields in unwritten:
-            self._intents.add(fields)
+        self._intents.keep(unwritten)
 
     def close(self) -> None:
         """Record what was only counted so far, and sync."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -62,10 +63,14 @@ class Intents:
                     left.append(json.loads(content[begin : begin + _SLOT]))
         return [fields for fields in left if isinstance(fields, dict)]
 
-    def clear(self) -> None:
-        """Empty all slots."""
+    def keep(self, left: Sequence[JsonObject]) -> None:
+        """Empty all slots that a process has left, but for these, in the order of `read_left`. One
+        that is kept is never missing: it moves to the front before its former slot is emptied."""
         with self._lock, suppress(OSError):
-            os.truncate(self._path, 0)
+            for slot, fields in enumerate(left):
+                self._write(slot, _pack(fields))
+            self._taken = dict(enumerate(left))
+            os.truncate(self._path, len(left) * _SLOT)
 
     def close(self) -> None:
         """Close the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -466,6 +467,36 @@ def test_spoilt_slots_stop_no_start(content: bytes, tmp_path: Path) -> None:
     log.record(CHANGED)
     log.close()
     assert verify(tmp_path).faults == ()
+
+
+def test_what_is_kept_for_a_later_start_outlasts_a_kill_at_any_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> list[object]:
+        return [fields["n"] for fields in Intents(tmp_path / "slots").read_left()]
+
+    intents = Intents(tmp_path / "slots")
+    for n in range(4):
+        intents.add({"n": n})
+    intents.close()
+    states: list[list[object]] = []
+    for name in ("pwrite", "truncate", "ftruncate"):
+        original = getattr(os, name)
+
+        def note(*args: object, original: Callable[..., int] = original) -> int:
+            result = original(*args)
+            states.append(read())
+            return result
+
+        monkeypatch.setattr(os, name, note)
+    later = Intents(tmp_path / "slots")
+    later.keep([{"n": 1}, {"n": 3}])
+    assert states and all({1, 3} <= set(state) for state in states)
+    assert read() == [1, 3]
+    assert later.add({"n": 5}) == 2
+    assert read() == [1, 3, 5]
+    later.keep([])
+    assert read() == []
 
 
 def test_slots_are_used_again_and_a_full_disk_stops_nothing(
