@@ -7,12 +7,12 @@ import io.speck.mqtt.connection.LinkProblem.Guilt;
  *
  * <p>A broker, or a proxy before it, may end the connection at one message: too large, malformed in
  * its eyes. Sent again over the next connection, that message would end it, too, and all behind it
- * would go out again and again. Each message without a final answer at an end may be the one: after
- * two ends they are sent one by one until so many have an answer, and the one that then ends the
+ * would go out again and again. Each message that never had an answer may be the one: after two
+ * ends they are sent one by one until so many have an answer, and the one that then ends the
  * connection is found. (Which was the first without an answer at several ends says nothing: when
- * the broker is slow, the first is each time the first that was sent.) A connection that is closed
- * without a reason may belong to a broker that is killed, so it is tried more often then. Not
- * thread-safe.
+ * the broker is slow, the first is each time the first that was sent.) What had an answer and is
+ * sent again is none of them. A connection that is closed without a reason may belong to a broker
+ * that is killed, so it is tried more often then. Not thread-safe.
  */
 final class EndingMessage {
     private static final int SUSPECT_ENDS = 2;
@@ -23,7 +23,7 @@ final class EndingMessage {
     private SinkMessage alone; // that ended the last connection on which they went one by one
     private int endsAlone;
 
-    /** Whether only one message may be under way. */
+    /** Whether a message that never had an answer may only be under way alone. */
     boolean sendsAlone() {
         return ends >= SUSPECT_ENDS;
     }
@@ -32,24 +32,23 @@ final class EndingMessage {
      * A connection has ended.
      *
      * @param unanswered the first message that was sent over it and has no answer
-     * @param sentAgain how many messages are sent over the next connection up to the last one that
-     *     was sent over this one
+     * @param count how many were sent over it and never had an answer
      * @return whether the connection ended because of this message
      */
-    boolean noteEnd(SinkMessage unanswered, long sentAgain, Guilt guilt) {
-        if (guilt == Guilt.NONE) {
+    boolean noteEnd(SinkMessage unanswered, long count, Guilt guilt) {
+        if (guilt == Guilt.NONE || count == 0) {
             return false;
         }
-        if (sendsAlone()) {
+        if (sendsAlone() && !unanswered.kept) {
             endsAlone = alone != null && isSame(alone, unanswered) ? endsAlone + 1 : 1;
             alone = unanswered;
         }
-        suspects = Math.max(suspects, sentAgain);
+        suspects = Math.max(suspects, count);
         ends++;
         return endsAlone >= (guilt == Guilt.CERTAIN ? 1 : CLOSED_ALONE);
     }
 
-    /** A message has an answer. */
+    /** A message that never had an answer has one. */
     void noteAnswer() {
         if (suspects > 0 && --suspects == 0) {
             forget();

@@ -62,6 +62,7 @@ final class OutcomeHandler {
         int handled = 0;
         SinkMessage message;
         while ((message = queue.firstSent()) != null && message.outcome() != Outcome.UNDER_WAY) {
+            boolean isFirstAnswer = !message.kept;
             switch (message.outcome()) {
                 case CUT_OFF -> {
                     return handled; // and so are all behind it
@@ -75,7 +76,9 @@ final class OutcomeHandler {
                     accept(message, connection, now);
                 }
             }
-            ending.noteAnswer();
+            if (isFirstAnswer) {
+                ending.noteAnswer();
+            }
             queue.removeFirstSent();
             handled++;
         }

@@ -157,7 +157,7 @@ final class Publisher {
 
     void add(SinkMessage message) {
         newest = message;
-        boolean canSend = canSendNew();
+        boolean canSend = canSendAtOnce(message);
         queue.add(message);
         if (canSend) {
             send(queue.takeFirst());
@@ -244,17 +244,21 @@ final class Publisher {
 
     // ---- sending
 
-    private boolean canSendNew() {
+    private boolean canSendAtOnce(SinkMessage message) {
         return connection != null
                 && !isHeld()
                 && !resend.isDue()
                 && !queue.hasWaiting()
                 && connection.isReady()
-                && queue.sentCount() < mostSent();
+                && hasRoomFor(message);
     }
 
-    private int mostSent() {
-        return ending.sendsAlone() ? 1 : window;
+    private boolean hasRoomFor(SinkMessage message) {
+        SinkMessage first = queue.firstSent();
+        if (first == null || !ending.sendsAlone()) {
+            return queue.sentCount() < window;
+        }
+        return message.kept && first.kept && queue.sentCount() < window;
     }
 
     private boolean isHeld() {
@@ -265,11 +269,11 @@ final class Publisher {
         if (isHeld()) {
             return;
         }
-        while (queue.hasWaiting() && connection.isReady() && queue.sentCount() < mostSent()) {
+        while (queue.hasWaiting() && connection.isReady() && hasRoomFor(queue.firstWaiting())) {
             send(queue.takeFirst());
         }
         // what was split may be more than the window: the rest goes without another message
-        boolean more = queue.hasWaiting() && queue.sentCount() >= mostSent();
+        boolean more = queue.hasWaiting() && !hasRoomFor(queue.firstWaiting());
         if (more && !wakeAfter(Math.max(1, queue.sentCount() / 4))) {
             runByOwner(onProgress);
         }
@@ -344,8 +348,8 @@ final class Publisher {
     /** Takes the message because of which the last connection ended; null: it is not known. */
     private SinkMessage findEnding() {
         SinkMessage first = queue.firstSent();
-        long sentAgain = (long) recent.size() + queue.sentCount();
-        if (first == null || !ending.noteEnd(first, sentAgain, connection.guilt())) {
+        long count = queue.countNeverAnswered();
+        if (first == null || !ending.noteEnd(first, count, connection.guilt())) {
             return null;
         }
         ending.forget();

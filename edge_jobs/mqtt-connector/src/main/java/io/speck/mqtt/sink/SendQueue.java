@@ -89,6 +89,11 @@ final class SendQueue {
         return countRecords(sentMessages);
     }
 
+    /** Counts those that never had an answer, be it over an earlier connection. */
+    long countNeverAnswered() {
+        return sentMessages.stream().filter(message -> !message.kept).count();
+    }
+
     void addSent(SinkMessage message) {
         sentMessages.add(message);
     }

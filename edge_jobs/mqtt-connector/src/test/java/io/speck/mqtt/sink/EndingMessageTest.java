@@ -17,8 +17,8 @@ class EndingMessageTest {
                 ProducerEpoch.of("p", 1), number, Message.of(new byte[] {1}));
     }
 
-    private boolean endAt(long number, long sentAgain, Guilt guilt) {
-        return ending.noteEnd(message(number), sentAgain, guilt);
+    private boolean endAt(long number, long count, Guilt guilt) {
+        return ending.noteEnd(message(number), count, guilt);
     }
 
     private void answer(int count) {
@@ -52,16 +52,28 @@ class EndingMessageTest {
         assertFalse(ending.sendsAlone());
     }
 
-    /** Message 4 waits in the resend window, and is sent anew over each connection. */
+    /** The broker is slow: message 4, the first that is sent again, has no answer at any end. */
     @Test
-    void whatIsSentAgainBeforeItHidesItNot() {
-        assertFalse(endAt(4, 3, Guilt.POSSIBLE));
-        assertFalse(endAt(4, 3, Guilt.POSSIBLE));
-        for (int end = 1; end <= 3; end++) {
-            answer(1);
-            assertTrue(ending.sendsAlone());
-            assertEquals(end == 3, endAt(5, 2, Guilt.POSSIBLE));
+    void whatHadAnAnswerIsNeverTheOne() {
+        SinkMessage kept = message(4);
+        kept.kept = true;
+        for (int end = 0; end < 9; end++) {
+            assertFalse(ending.noteEnd(kept, 1, Guilt.POSSIBLE));
         }
+        assertTrue(ending.sendsAlone());
+        for (int end = 1; end <= 3; end++) {
+            assertEquals(end == 3, endAt(5, 1, Guilt.POSSIBLE));
+        }
+    }
+
+    @Test
+    void endsWhileOnlyWhatHadAnAnswerIsSentAgainProveNothing() {
+        SinkMessage kept = message(4);
+        kept.kept = true;
+        for (int end = 0; end < 9; end++) {
+            assertFalse(ending.noteEnd(kept, 0, Guilt.CERTAIN));
+        }
+        assertFalse(ending.sendsAlone());
     }
 
     @Test
