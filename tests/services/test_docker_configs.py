@@ -462,8 +462,9 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     agent = Running([sys.executable, *command.split()], environment, tmp_path / "agent.out")
     try:
         heads = {requests_queue.get(timeout=DEADLINE_S) for _ in range(2)}
+        identity = (tmp_path / "state/.speck-agent").read_text().strip()
         assert heads == {
-            ("/sites/edge-q/commands?wait=25", "Bearer of-edge-q"),
+            (f"/sites/edge-q/commands?wait=25&agent={identity}", "Bearer of-edge-q"),
             ("/sites/edge-q/heartbeat", "Bearer of-edge-q"),
         }
     finally:
