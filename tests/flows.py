@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,18 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import memory_service, site_body
+from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import LIMIT_S, broker, engine, job_body
 from tests.waiting import wait_for
 
 HOME, SITES = "edge-a", ("edge-a", "cloud")
 IN = "in"
+MAKING = {"stop", "submit", "cancel"}
 CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
+PATIENCE = replace(HASTY, connect_s=0.1, forgotten_s=0.1, drain_idle_s=0.5, drain_ask_s=0.1)
 AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
+
+_MOST_APPLIES = 3
 
 
 class Interruption(StrEnum):
@@ -43,6 +47,8 @@ class Interruption(StrEnum):
     """By its user."""
     SUPERSEDED = "superseded"
     """By the next apply, while it is blocked: its site does not answer."""
+    UNANSWERED = "unanswered"
+    """Like SUPERSEDED; but the last call has reached the engine, and only its answer is lost."""
 
 
 def parse_composition(
@@ -76,6 +82,7 @@ class Flow:
     _done: int = 0
     _stop_after: int | None = None
     _how: Interruption = Interruption.CANCELLED
+    _dies_after: int | None = None
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -134,17 +141,26 @@ class Flow:
         self.send(3)
         return state
 
+    def let_die(self, after: int) -> None:
+        """Let the engine of the first site lose all its jobs after so many calls from now on."""
+        self._dies_after = after
+
     def complete(self, line: str) -> None:
-        """Make a change that is not interrupted. It may be asked for twice: its plan may be made
-        while a site does not answer, and be out of date when it does: a job may have ended that
-        counted as running."""
-        if self._await(self._begin(line)) is not ChangeState.DONE or self._differs():
-            assert self.apply(line) is ChangeState.DONE
+        """Make a change that is not interrupted. It may be asked for several times: its plan may be
+        made while a site does not answer, and be out of date when it does: jobs may have ended or
+        been lost that counted as running."""
+        state = self._await(self._begin(line))
+        for _ in range(_MOST_APPLIES):
+            if state is ChangeState.DONE and not self._differs():
+                return
+            state = self.apply(line)
+        assert state is ChangeState.DONE
 
     def find_faults(self) -> dict[str, tuple[list[int], list[int]]]:
         """The lost and repeated records, by output."""
         for site in SITES:
             engine(site).before = broker(site).before = None
+        self._dies_after = None
         World.current().pump()
         faults = {}
         for topic in self.outputs:
@@ -172,7 +188,7 @@ class Flow:
         wait_for(ask)
         if are_silent:
             for site in SITES:
-                engine(site).unreachable = False
+                engine(site).unreachable = engine(site).hears = False
         return changes[0]
 
     def _differs(self) -> bool:
@@ -198,11 +214,30 @@ class Flow:
     def _called(self, kind: str, subject: str) -> None:
         if kind in CALLS:
             self.send(1)
+            if self._dies_after is not None:
+                self._dies_after -= 1
+                if self._dies_after < 0:
+                    self._dies_after = None
+                    self._die()
+        is_due = self._stop_after is not None and self._done >= self._stop_after
+        if is_due and self._how is Interruption.UNANSWERED and kind in MAKING:
+            self._silence(hears=True)
+
+    def _die(self) -> None:
+        """All that the jobs have sent is in a checkpoint: they would send what is not again."""
+        with World.current().lock:
+            World.current().pump()
+            engine(HOME).forget_jobs()
+
+    def _silence(self, hears: bool = False) -> None:
+        for site in SITES:
+            engine(site).unreachable, engine(site).hears = True, hears
 
     def _interrupt(self) -> None:
+        if self._how is Interruption.UNANSWERED:
+            return  # `_called` waits for the call
         if self._how is Interruption.SUPERSEDED:
-            for site in SITES:
-                engine(site).unreachable = True
+            self._silence()
             return
         for running in self.service.changes.all_under_way():
             if running.execution is not None:
@@ -213,7 +248,8 @@ class Flow:
 def flow(folder: Path, **more: Any) -> Iterator[Flow]:
     """A flow through a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    with memory_service(folder, map(site_body, SITES)) as service:
+    sites, keeper = map(site_body, SITES), MemoryKeeper()
+    with memory_service(folder, sites, keeper=keeper, apart=False, patience=PATIENCE) as service:
         stream = Flow(service, **more)
         with stream.counting():
             yield stream

@@ -24,15 +24,17 @@ CHANGING = frozenset(
 class Faults:
     """The behaviour of one address towards the binders that are opened on it.
 
-    `calls` holds (method, subject) in order; the subject is the engine job id, the jar's hash
-    or the client id, or "" if there is none. `before`, if set, runs before each call and outside
-    the world's lock: a test may block in it to see which calls overlap. `on_request`: see
-    `speck.binding.Target`.
+    With `hears` calls that may change something take effect while it is `unreachable`: only their
+    answers are lost. `calls` holds (method, subject) in order; the subject is the engine job id,
+    the jar's hash or the client id, or "" if there is none. `before`, if set, runs before each call
+    and outside the world's lock: a test may block in it to see which calls overlap. `on_request`:
+    see `speck.binding.Target`.
     """
 
     address: str
     lock: RLock
     unreachable: bool = False
+    hears: bool = False
     calls: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] | None = None
     on_request: Callable[[], None] = ignore_request
@@ -60,8 +62,9 @@ class Faults:
             self.before(kind, subject)
         with self.lock:
             self.calls.append((kind, subject))
-            if self.unreachable:
-                raise UnreachableError(f"cannot reach {self.address}: made unreachable by a test")
+            silent = UnreachableError(f"cannot reach {self.address}: made unreachable by a test")
+            if self.unreachable and not (self.hears and kind in CHANGING):
+                raise silent
             refusals = self._refusals[kind]
             error, after = refusals.popleft() if refusals else (None, False)
             if error is not None and not after:
@@ -69,5 +72,7 @@ class Faults:
             yield
             if kind in CHANGING:
                 self.on_request()
+            if self.unreachable:
+                raise silent
             if error is not None:
                 raise error

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from speck.deploy.operations.beginnings import put_begun, refuse_forgotten_run
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import DuplicateJobError
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, StartState
-from speck.model.job import DesiredState, Job
+from speck.model.job import DesiredState
 from speck.model.observation import EngineJob
 from speck.model.plan import Cancel, Fence, Stop
 from speck.store.tables import Batch
@@ -41,6 +42,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
     assert incarnation is not None
     engine = context.connections.engine(operation.site)
     if engine.status(operation.engine_job_id) is None:
+        refuse_forgotten_run(context, incarnation)
         with suppress(DuplicateJobError):  # it has arrived just now
             engine.fence(operation.engine_job_id)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
@@ -68,15 +70,3 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
         **context.records.put_incarnation(context.scope, result),
         **put_begun(context, incarnation.job, drained=is_final),
     }
-
-
-def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
-    """The writes for the session that an incarnation has begun to read."""
-    records = context.records
-    client_id = source_client_id(records.installation, job.job_name, job.source)
-    session = records.session(context.scope, client_id, job.source_site)
-    if session is None:
-        return {}
-    drained = (drained and not session.undrained) or session.drained
-    result = replace(session, job=job, begun=True, drained=drained)
-    return records.put_session(context.scope, result) if result != session else {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from speck.deploy.operations.beginnings import find_forgotten_run
 from speck.deploy.operations.coming_up import note_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -52,13 +53,14 @@ def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:
 def _fence(context: Context, newest: Incarnation) -> None:
     """The engine does not know the start: make sure that it never arrives.
 
-    An accepted one may have run before its engine forgot it. Its state is looked for before its id
-    is fenced: afterwards the engine knows the id, and reports no checkpoints for it.
+    It may have run before its engine forgot it. Its state is looked for before its id is fenced:
+    afterwards the engine knows the id, and reports no checkpoints for it.
     """
     site = newest.job.site
-    state = None
     if newest.accepted:
         state = context.keeper.newest(site, newest.engine_job_id, newest.checkpoints)
+    else:
+        state = find_forgotten_run(context, newest)
     incarnation = replace(newest, savepoint=state.path) if state else newest
     if state is not None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+from speck.deploy.operations.beginnings import put_begun, refuse_forgotten_run
 from speck.deploy.operations.coming_up import ComingUp, note_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
-from speck.deploy.operations.ending import put_begun
 from speck.deploy.operations.links import note_owed
 from speck.deploy.operations.outcome import Outcome
 from speck.deploy.operations.state_transfer import bring
@@ -34,9 +34,12 @@ def start(context: Context, operation: Start) -> Outcome:
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
+        if context.connections.engine(operation.site).status(old.engine_job_id) is None:
+            refuse_forgotten_run(context, old)
         old = old.base  # this very start was sent before: it may hold its session
     else:
         _check_session(context, operation, old)
+        _refuse_followed(context, operation)
 
     def submit(source: Incarnation | None, savepoint: str | None) -> Outcome:
         _refuse_a_second(context, old)
@@ -107,6 +110,23 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
         f" {cut(job.source.topic)} since it was reserved; apply again: {former.job_name} then takes"
         " what came meanwhile"
     )
+
+
+def _refuse_followed(context: Context, operation: Start) -> None:
+    """Raise PermanentError if a reader to which its link was handed over has begun, though it had
+    not when the plan was made: a start whose answer was lost may have arrived. That reader has
+    taken what waits in this one's session."""
+    job, records = operation.job, context.records
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(context.scope, client_id, job.source_site)
+    if session is None or session.followed_by is None:
+        return
+    follower = records.session(context.scope, session.followed_by, job.source_site)
+    if follower is not None and follower.begun:
+        raise PermanentError(
+            f"cannot start {job.job_name}: {follower.job_name} has gone on in its place on"
+            f" {cut(job.source.topic)}; apply again"
+        )
 
 
 def _refuse_a_second(context: Context, old: Incarnation | None) -> None:

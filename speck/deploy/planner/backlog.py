@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
@@ -70,7 +71,7 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
     backlog, count = Backlog(), -1
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
-        for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
+        for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
             if session.client_id in has_read:
                 continue
             if session.drained and session.link in backlog.completed_links:
@@ -80,6 +81,15 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
             if reader is not None and not _is_out_of_reach(draft, reader):
                 backlog.add(draft, reader, session, lineage)
     return backlog
+
+
+def _rank(draft: Draft, session: Session) -> tuple[bool, str]:
+    """First those that hold what their readers took last: a reader that was lost goes on there
+    before it reads another link."""
+    old = draft.inventory.jobs.get(session.job_name or "")
+    return old is None or old.job.source != session.link or not is_lost(
+        draft, old
+    ), session.client_id
 
 
 def _is_out_of_reach(draft: Draft, reader: Job) -> bool:

@@ -73,7 +73,11 @@ def _is_drained_for_good(draft: Draft, session: Session) -> bool:
 def _is_guarded(draft: Draft, session: Session) -> bool:
     """Whether a session is kept if something has come by the time of its release. Not that of a job
     which is to run elsewhere: what it has to read first is decided with the plan (`backlog.py`),
-    and what comes during the change is for the new wiring."""
+    and what comes during the change is for the new wiring. Nor one whose reader is followed: what
+    comes from now on, once its producers run again, is in the follower's session, too."""
+    is_followed = any(former == session for former in draft.predecessors.values())
+    if is_followed and not draft.has_foreign_producers(session.link):
+        return False
     job = draft.wanted_jobs.get(session.job_name or "")
     return not draft.drops and (job is None or job.state is not DesiredState.RUNNING)
 

@@ -1,0 +1,65 @@
+"""Stores that an incarnation has begun to read, and finds out whether a forgotten one had."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from speck.binding import CheckpointInfo
+from speck.deploy.operations.context import Context
+from speck.errors import PermanentError
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation, StartState
+from speck.model.job import Job
+from speck.store.tables import Batch
+
+
+def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
+    """The writes for the session that an incarnation has begun to read."""
+    records = context.records
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(context.scope, client_id, job.source_site)
+    if session is None:
+        return {}
+    drained = (drained and not session.undrained) or session.drained
+    result = replace(session, job=job, begun=True, drained=drained)
+    return records.put_session(context.scope, result) if result != session else {}
+
+
+def find_forgotten_run(context: Context, incarnation: Incarnation) -> CheckpointInfo | None:
+    """The newest checkpoint of a start whose answer was lost and that its engine does not know.
+
+    None if it has not arrived. If it has, and the engine has lost its jobs since, its checkpoints
+    tell: it has acknowledged messages, and its readers know its epoch, so it is not to be started
+    again from an older state under the same id. Where nobody can look for checkpoints, it counts as
+    not arrived.
+    """
+    site, own = incarnation.job.site, incarnation.checkpoints
+    with suppress(PermanentError):
+        return context.keeper.newest(site, incarnation.engine_job_id, own)
+    return None
+
+
+def refuse_forgotten_run(context: Context, incarnation: Incarnation) -> None:
+    """Raise PermanentError if a start whose answer was lost ran until its engine lost its jobs. The
+    next plan finds a job that has begun and was lost, and so all others that ran there."""
+    if find_forgotten_run(context, incarnation) is None:
+        return
+    job, engine = incarnation.job, context.connections.engine(incarnation.job.site)
+    for each in context.records.inventory(context.scope).jobs.values():
+        if not each.may_arrive or each.job.site != job.site:
+            continue
+        is_forgotten = engine.status(each.engine_job_id) is None
+        if is_forgotten and find_forgotten_run(context, each) is not None:
+            _note_run(context, each)
+    raise PermanentError(
+        f"cannot go on with attempt {incarnation.attempt} of {job.job_name}: it ran, and"
+        f" {job.site} does not know it any more; apply again"
+    )
+
+
+def _note_run(context: Context, incarnation: Incarnation) -> None:
+    job, records = incarnation.job, context.records
+    accepted = replace(incarnation, start=StartState.ACCEPTED)
+    with context.noting[source_client_id(records.installation, job.job_name, job.source)]:
+        records.write(records.put_incarnation(context.scope, accepted), put_begun(context, job))
