@@ -198,7 +198,7 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     sessions = {(session.client_id, session.link) for session in draft.inventory.sessions}
     if any(link == old.job.sink for _, link in sessions - wanted_sessions):
         return False
-    if old.job.sink in draft.leaving_readers:
+    if old.job.sink in draft.leaving_readers or _was_left(draft, old.job):
         return False
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
@@ -214,6 +214,20 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
         link == old.job.source for _, link in wanted_sessions - sessions
     )
     return not (handed_over or is_followed) and not _may_circle(draft, old.job)
+
+
+def _was_left(draft: Draft, job: Job) -> bool:
+    """Whether an earlier change, which ended early, has handed over the link that a job read to
+    another reader, or has let a reader of its sink's link leave that."""
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    session = draft.sessions_there.get(own)
+    is_followed = session is not None and session.followed_by is not None
+    if is_followed and own not in draft.predecessors:
+        return True
+    return any(
+        each.drained and each.link == job.sink and each.client_id not in draft.predecessors
+        for each in draft.inventory.sessions
+    )
 
 
 def _gets_a_producer(draft: Draft, link: Link) -> bool:
