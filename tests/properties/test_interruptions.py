@@ -87,6 +87,8 @@ class Step:
     wiring: str
     how: Interruption | None
     after: int
+    dies: int | None = None
+    """Its engine loses all its jobs after so many calls from its end on; None: it does not."""
 
 
 @st.composite
@@ -123,6 +125,8 @@ def _make(stream: Flow, step: Step) -> None:
         stream.complete(step.wiring)
     else:
         stream.interrupt(step.wiring, step.how, step.after)
+    if step.dies is not None:
+        stream.let_die(step.dies)
 
 
 def _search(examples: int) -> settings:
@@ -186,4 +190,61 @@ def test_every_record_comes_out_once_whatever_is_interrupted(
 def test_every_record_comes_out_once_whatever_is_interrupted_long(
     sequence: list[Step], delivery: str, last: str
 ) -> None:
+    change_often(sequence, delivery, last)
+
+
+# -- engines that lose their jobs ---------------------------------------------------------
+
+mortal_steps = st.builds(
+    Step,
+    chains(),
+    st.sampled_from([None, *Interruption, Interruption.UNANSWERED]),
+    st.integers(0, 16),
+    st.sampled_from([None, 0, 0, 1, 2, 4, 7, 11, 16, 23]),
+)
+SENT_AGAIN = [
+    Step("c:in>out", None, 1),
+    Step("a:in>out", None, 1),
+    Step("a:in>m1 c:m1>m2 b:m2>out", Interruption.UNANSWERED, 6, 0),
+]
+"""A start whose answer was lost has run, and is not sent again from an older state."""
+TAKEN_OVER = [
+    Step("c:in>m1 b:m1>m3 a:m3>out", None, 1),
+    Step("a:in>out", Interruption.UNANSWERED, 10, 0),
+]
+"""The follower, whose start was not answered, has taken what waits for the former reader."""
+HANDED_OVER_BEFORE = [
+    Step("c:in>m1 a:m1>out", None, 1),
+    Step("d:in>m2 c:m2>out", Interruption.SUPERSEDED, 8, 0),
+]
+"""A job does not come back to a link that an interrupted change has handed over."""
+LEFT_BEFORE = [
+    Step("b:in>m3 a:m3>out", None, 1),
+    Step("b:in>m1 c:m1>m2 d:m2>out", Interruption.SUPERSEDED, 9, 0),
+]
+"""A job does not come back to write to a link whose reader an interrupted change has removed."""
+LOST_BETWEEN = [
+    Step("d:in>m1 b:m1>out", None, 1),
+    Step("c:in>m1 d:m1>m3 b:m3>out", None, 1, 0),
+]
+"""The follower of a reader that was lost has all that comes from then on."""
+LOST_AT_TWO_LINKS = [
+    Step("c:in>out", None, 1),
+    Step("b:in>m3 a:m3>m2 c:m2>out", Interruption.UNANSWERED, 1, 0),
+]
+"""A reader that was lost goes on where it was before it reads another link."""
+
+
+@_search(10)
+@example(SENT_AGAIN, AT_LEAST_ONCE, "d:in>m2 b:m2>m1 c:m1>out")
+@example(TAKEN_OVER, AT_LEAST_ONCE, "c:in>m1 b:m1>m3 a:m3>out")
+@example(HANDED_OVER_BEFORE, AT_LEAST_ONCE, "d:in>m3 b:m3>m1 a:m1>out")
+@example(LEFT_BEFORE, EXACTLY_ONCE, "a:in>m1 b:m1>m2 c:m2>out")
+@example(LOST_BETWEEN, EXACTLY_ONCE, "c:in>m1 a:m1>out")
+@example(LOST_AT_TWO_LINKS, AT_LEAST_ONCE, "a:in>m2 d:m2>out")
+@given(st.lists(mortal_steps, min_size=2, max_size=2), st.sampled_from(DELIVERIES), chains())
+def test_every_record_comes_out_once_though_an_engine_loses_its_jobs(
+    sequence: list[Step], delivery: str, last: str
+) -> None:
+    """Among others those of a change whose last call it has carried out without an answer."""
     change_often(sequence, delivery, last)

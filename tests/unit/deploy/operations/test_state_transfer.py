@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from binders.memory import MemoryEngine, World
-from speck.errors import EngineRefusedError, UnreachableError
+from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -449,6 +449,71 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
     wait_for(lambda: service.changes.get(change)["state"] == "failed")
     World.current().pump()
     assert running()["edge-a"].ledger.messages == 2
+
+
+def leave_unanswered(service: Service) -> str:
+    """Update A while its engine carries out the start, but does not answer it; the change."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+
+    def fall_silent(kind: str, _: str) -> None:
+        if kind == "submit":
+            engine("edge-a").unreachable = engine("edge-a").hears = True
+
+    engine("edge-a").before = fall_silent
+    desired = composition(at("edge-a", args=["--2"]))
+    change: str = service.compositions.apply(desired, SOON).body["change"]
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    engine("edge-a").before = None
+    return change
+
+
+def restart_engine() -> None:
+    """It answers again, and knows no job; the last one has taken a message."""
+    feed(b"2")
+    engine("edge-a").forget_jobs()
+    engine("edge-a").unreachable = engine("edge-a").hears = False
+
+
+@pytest.mark.parametrize("args", [["--2"], ["--3"]], ids=["wanted", "replaced"])
+def test_a_start_without_an_answer_that_ran_and_was_forgotten_is_not_sent_again(
+    service: Service, args: list[str]
+) -> None:
+    change = leave_unanswered(service)
+    service.runner.cancel(change)
+    wait_for(lambda: not service.changes.all_under_way())
+    restart_engine()
+    change_after = apply(service, at("edge-a", args=args), state="failed")
+    assert "it ran, and edge-a does not know it any more; apply again" in change_after["error"]
+    apply(service, at("edge-a", args=args))
+    assert running()["edge-a"].ledger.messages == 2
+    assert running()["edge-a"].submission.args[-1] == args[0]
+
+
+def test_the_way_back_goes_on_from_what_one_without_an_answer_has_taken(service: Service) -> None:
+    change = leave_unanswered(service)
+    restart_engine()
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    assert running()["edge-a"].ledger.messages == 2
+    assert "--2" not in running()["edge-a"].submission.args
+
+
+def test_a_start_that_has_not_arrived_is_sent_again_where_nobody_can_look_for_checkpoints(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = leave_unanswered(service)
+    service.runner.cancel(change)
+    wait_for(lambda: not service.changes.all_under_way())
+    with World.current().lock:
+        engine("edge-a").jobs.popitem()
+    engine("edge-a").unreachable = engine("edge-a").hears = False
+
+    def refuse(*_: object) -> None:
+        raise PermanentError("cannot list: no agent")
+
+    monkeypatch.setattr(MemoryKeeper, "newest", refuse)
+    apply(service, at("edge-a", args=["--2"]))
+    assert running()["edge-a"].ledger.messages == 1
 
 
 def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Service) -> None:
