@@ -72,7 +72,7 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
-            if session.client_id in has_read:
+            if session.client_id in has_read and not _was_lost(draft, session):
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
@@ -84,12 +84,14 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
 
 
 def _rank(draft: Draft, session: Session) -> tuple[bool, str]:
-    """First those that hold what their readers took last: a reader that was lost goes on there
-    before it reads another link."""
+    """A reader that was lost goes on where it was before it reads another link."""
+    return not _was_lost(draft, session), session.client_id
+
+
+def _was_lost(draft: Draft, session: Session) -> bool:
+    """Whether the session's reader was lost with its engine."""
     old = draft.inventory.jobs.get(session.job_name or "")
-    return old is None or old.job.source != session.link or not is_lost(
-        draft, old
-    ), session.client_id
+    return old is not None and old.job.source == session.link and is_lost(draft, old)
 
 
 def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
