@@ -72,7 +72,7 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
-            if session.client_id in has_read and not _was_lost(draft, session):
+            if session.client_id in has_read:
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
