@@ -82,20 +82,32 @@ def add_yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
+def _check_drain_limit(
+    context: click.Context, _: click.Parameter, limit_s: float | None
+) -> float | None:
+    if limit_s is not None and not context.params.get("drop_queues"):
+        raise click.UsageError(
+            "give --drain-limit together with --drop-queues: without it, jobs take all"
+        )
+    return limit_s
+
+
 def add_dropping_options(command: F) -> F:
     """Add --drop-queues and --drain-limit, passed as `drop_queues` and `drain_limit` (seconds or
     None): which messages may be lost."""
     for option in (
         click.option(
             "--drain-limit",
-            type=click.FloatRange(min=0),
+            type=click.FloatRange(min=0, max=86400),
             metavar="SECONDS",
+            callback=_check_drain_limit,
             help="With --drop-queues: how long each job that leaves its link may take what waits"
             " for it; 0: it leaves at once (default: 300, or what the service is set up with).",
         ),
         click.option(
             "--drop-queues",
             is_flag=True,
+            is_eager=True,  # --drain-limit looks at it
             help="Drop what nobody takes: what waits for readers outside speck, for jobs that do"
             " not run or cannot be reached, and what other jobs do not take in --drain-limit.",
         ),

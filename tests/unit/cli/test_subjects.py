@@ -30,6 +30,10 @@ def test_the_document_is_given_with_f_or_by_itself(speck: Run, chain: str) -> No
         (("destroy",), "give COMPOSITION, or -f FILE with its document"),
         (("destroy", "chain", "-f", "b.yaml"), "give COMPOSITION or -f FILE, not both"),
         (("destroy", "-f", "no-such.yaml"), "cannot read no-such.yaml"),
+        (
+            ("destroy", "chain", "--drain-limit", "5"),
+            "give --drain-limit together with --drop-queues",
+        ),
         (("destroy", "-f", "-"), "cannot tell which composition stdin is: it has no `name`"),
     ],
 )
