@@ -77,6 +77,44 @@ def test_what_has_been_left_is_read_though_the_next_change_is_cancelled_too(
             assert stream.find_faults() == {}, after
 
 
+TWICE = [
+    ("d:in>m3 a:m3>out", "b:in>m1 c:m1>m3 d:m3>out", 12, "d:in>out", "a:in>out"),
+    # a reader that has not begun is wanted in another form, and not again what it was to write to
+    (
+        "a:in>m3 d:m3>m2 b:m2>out",
+        "b:in>m3 c:m3>m2 d:m2>out",
+        7,
+        "b:in>m2 c:m2>m1 d:m1>out",
+        "c:in>out",
+    ),
+    # what ran before would need a job that runs elsewhere by now
+    (
+        "a:in>m3 d:m3>m2 b:m2>out",
+        "b:in>m3 c:m3>m2 d:m2>out",
+        1,
+        "b:in>m2 c:m2>m1 d:m1>out",
+        "c:in>out",
+    ),
+]
+"""What runs, what it is turned into until the change is cancelled after so many operations, what
+another change turns it into until it ends early, too, and what is wanted then."""
+
+
+@pytest.mark.parametrize("how", Interruption)
+@pytest.mark.parametrize(("first", "second", "after", "third", "last"), TWICE)
+def test_a_wiring_takes_what_two_interrupted_changes_have_left(
+    tmp_path: Path, first: str, second: str, after: int, third: str, last: str, how: Interruption
+) -> None:
+    for later in range(2, 15, 2):
+        with flow(tmp_path / str(later), delivery=EXACTLY_ONCE) as stream:
+            stream.begin(first)
+            stream.interrupt(second, Interruption.CANCELLED, after)
+            stream.interrupt(third, how, later)
+            stream.complete(last)
+            stream.send(3)
+            assert stream.find_faults() == {}, later
+
+
 # -- chains at random ---------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
+from speck.deploy.operations.beginnings import note_forms
 from speck.deploy.operations.catching_up import catch_up, switch
 from speck.deploy.operations.comparing import compare_trial
 from speck.deploy.operations.context import Context, hiding
@@ -80,11 +81,13 @@ class Operations:
         self._first_tried: dict[Operation, float] = {}
 
     def begin(self, operations: Iterable[Operation]) -> None:
-        """Prepare for the operations of a plan: jobs that publish at checkpoints do so in quick
-        succession before they restart, and so do their neighbours."""
+        """Prepare for the operations of a plan: what waits for readers that have not begun is for
+        them as they are to run now; jobs that publish at checkpoints do so in quick succession
+        before they restart, and so do their neighbours."""
         plan, context = list(operations), self._context
         stopping = {each.job_name for each in plan if isinstance(each, Stop)}
-        starts = (each for each in plan if isinstance(each, Start))
+        starts = [each for each in plan if isinstance(each, Start)]
+        note_forms(context, starts)
         restarts = {each.job_name for each in starts if publishes_at_checkpoints(each.job)}
         if restarts & stopping:
             running = context.records.inventory(context.scope).jobs.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from speck.errors import PermanentError
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
+from speck.model.plan import Start
 from speck.store.tables import Batch
 
 
@@ -63,3 +65,19 @@ def _note_run(context: Context, incarnation: Incarnation) -> None:
     accepted = replace(incarnation, start=StartState.ACCEPTED)
     with context.noting[source_client_id(records.installation, job.job_name, job.source)]:
         records.write(records.put_incarnation(context.scope, accepted), put_begun(context, job))
+
+
+def note_forms(context: Context, starts: Iterable[Start]) -> None:
+    """Store how readers are to run that have a session and have not begun: an earlier change that
+    ended early wanted other sinks."""
+    records = context.records
+    batch: Batch = {}
+    for job in (start.job for start in starts):
+        client_id = source_client_id(records.installation, job.job_name, job.source)
+        session = records.session(context.scope, client_id, job.source_site)
+        if session is None or session.begun or session.job is None or not session.reserved:
+            continue
+        if session.job.sink != job.sink:
+            batch |= records.put_session(context.scope, replace(session, job=job))
+    if batch:
+        records.write(batch)

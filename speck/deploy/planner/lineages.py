@@ -16,6 +16,7 @@ from speck.deploy.planner.decisions import has_silent_start, is_live, may_arrive
 from speck.deploy.planner.draft import Draft
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
+from speck.model.link import Link
 from speck.model.observation import RunState
 
 
@@ -111,7 +112,7 @@ def _make_lineage(draft: Draft, owner: Session, there: Mapping[str, Session]) ->
     begun = [s for s in (owner, *formers) if s.begun or s.beside]
     first = [completing] if completing else []
     readers = dict.fromkeys([*first, *begun, owner, *followers, *formers])
-    ordered = sorted(readers, key=lambda s: (not _has_way_out(draft, s), _runs_elsewhere(draft, s)))
+    ordered = sorted(readers, key=lambda s: (_rank_way_out(draft, s), _runs_elsewhere(draft, s)))
     return Lineage(owner, (owner, *followers, *formers), tuple(ordered))
 
 
@@ -190,14 +191,23 @@ def _has_running_reader(draft: Draft, producer: Job) -> bool:
     )
 
 
-def _has_way_out(draft: Draft, session: Session) -> bool:
+def _rank_way_out(draft: Draft, session: Session) -> int:
+    """0 if what the session's reader writes comes to a reader outside speck, 1 if jobs that run
+    would have to leave their links for that, 2 if it does not."""
+    if _has_way_out(draft, session, disturbing=False):
+        return 0
+    return 1 if _has_way_out(draft, session, disturbing=True) else 2
+
+
+def _has_way_out(draft: Draft, session: Session, *, disturbing: bool) -> bool:
     """Whether what the session's reader writes comes to a reader outside speck, through jobs that
-    have a session on each link between. The reader itself leaves the link that it reads now."""
-    if session.job is None:
-        return False
-    visited, ahead = {session.link}, [session.job.sink]
+    have a session on each link between; if they run elsewhere, only when `disturbing`. The reader
+    itself leaves the link that it reads now."""
+    visited, ahead = {session.link}, [session.job.sink] if session.job is not None else []
     while ahead:
         link = ahead.pop()
+        if link in draft.outside_readers:
+            return True
         if link in visited:
             continue
         visited.add(link)
@@ -206,14 +216,17 @@ def _has_way_out(draft: Draft, session: Session) -> bool:
                 continue
             if other.job_name is None:
                 return True
-            incarnation = draft.inventory.jobs.get(other.job_name)
-            if incarnation is not None and incarnation.job.source == link:
-                ahead.append(incarnation.job.sink)
-            elif other.job is not None:
-                ahead.append(other.job.sink)
-        if link in draft.outside_readers:
-            return True
+            if disturbing or not _runs_elsewhere(draft, other):
+                ahead += _list_sinks(draft, other)
     return False
+
+
+def _list_sinks(draft: Draft, session: Session) -> list[Link]:
+    """Where the session's reader writes, as it runs with the session or is to run."""
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    if incarnation is not None and incarnation.job.source == session.link:
+        return [incarnation.job.sink]
+    return [session.job.sink] if session.job is not None else []
 
 
 def is_running(
