@@ -16,7 +16,7 @@ LONG = pytest.mark.long
     ("fate", "pattern", "site", "fault"),
     [
         ("lose the answer", RUN, "edge-b", "answer lost after a start"),
-        ("drop the request", RUN, "edge-b", "request lost before a start"),
+        pytest.param("drop the request", RUN, "edge-b", "request lost before a start", marks=LONG),
         pytest.param("lose the answer", STOP, "cloud", "answer lost after a stop", marks=LONG),
         pytest.param("drop the request", STOP, "cloud", "request lost before a stop", marks=LONG),
     ],

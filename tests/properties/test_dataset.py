@@ -121,7 +121,7 @@ def test_each_row_is_read_once_from_s3_whatever_dies_when(
 ) -> None:
     numbers = itertools.count()
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=4, deadline=None)
     @given(STEPS)
     def check(steps: list) -> None:
         check_steps(open_s3(f"s3a://metrics/{next(numbers)}", tmp_path), steps)

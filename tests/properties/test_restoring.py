@@ -32,7 +32,7 @@ from tests.properties.test_moving import (
     engine,
 )
 
-SEVERAL = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SEVERAL = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def restore(service: Service, backup: bytes, folder: Path) -> Service:
