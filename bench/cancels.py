@@ -3,8 +3,9 @@
 One site; one to three jobs of four names in line, over three links, at 50 numbered records a second
 from a publisher outside speck. A change is cancelled as soon as so many of its operations are done;
 one that is to be superseded blocks, since the engine does not answer from that moment on, until the
-next change is asked for. What comes at the end of the chain is counted as in `bench.rewire`; what
-was under way in an interrupted change is expected once, too.
+next change is asked for. (An engine that hangs for long ends itself, and is started again.) What
+comes at the end of the chain is counted as in `bench.rewire`; what was under way in an interrupted
+change is expected once, too.
 
     python -m bench.cancels --changes 40
     python -m bench.cancels --rows
@@ -192,6 +193,8 @@ class Stream:
         say(f"{state}: {line}")
         with self.log.open("a") as file:
             file.write(f"{state}: {line} {view['error'] or ''}, sent {self.feed.sent}\n")
+            if state not in _OVER:  # what it waits for
+                file.write(f"{json.dumps(view, indent=1)}\n")
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -306,7 +309,7 @@ def main() -> int:
     parser.add_argument("--delivery", default="at_least_once")
     parser.add_argument("--rows", action="store_true", help="only the wirings of `ROWS`")
     options = parser.parse_args()
-    with fog_with_service(1, 0, 8) as (fog, api):
+    with fog_with_service(1, 0, 8, restart=True) as (fog, api):
         if options.rows:
             results = measure_rows(fog, api, options.delivery)
         else:
