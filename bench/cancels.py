@@ -2,10 +2,9 @@
 
 One site; one to three jobs of four names in line, over three links, at 50 numbered records a second
 from a publisher outside speck. A change is cancelled as soon as so many of its operations are done;
-one that is to be superseded blocks, since the engine does not answer from that moment on, until the
-next change is asked for. (An engine that hangs for long ends itself, and is started again.) What
-comes at the end of the chain is counted as in `bench.rewire`; what was under way in an interrupted
-change is expected once, too.
+one that is to be superseded blocks, since the network lets nothing of the service through to the
+engine from that moment on, until the next change is asked for. What comes at the end of the chain
+is counted as in `bench.rewire`; what was under way in an interrupted change is expected once, too.
 
     python -m bench.cancels --changes 40
     python -m bench.cancels --rows
@@ -16,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import signal
 import sys
 import time
 from collections import Counter
@@ -24,15 +22,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from bench.common import RAW, Api, fog_with_service, say
 from bench.experiment import percentile
 from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
+from bench.instruments.proxy import Proxy
 from speck.errors import SpeckError
 from speck.fog.sites import Fog
-from speck.fog.state import StateFile
 from speck.model.values import JsonObject
 
 SITE = "edge-a"
@@ -89,7 +88,8 @@ def make_composition(run: str, line: str, delivery: str) -> JsonObject:
 class Stream:
     """A composition that changes while numbered records go through it."""
 
-    fog: Fog
+    proxy: Proxy
+    """Between the service and the engine."""
     api: Api
     run: str
     delivery: str
@@ -135,7 +135,7 @@ class Stream:
         """Let a change block after so many operations, and another one take its place."""
         change = self._ask(line)
         self._await_progress(change, after)
-        with self._frozen():
+        with self._cut_off():
             self._await(change, (*_OVER, "blocked"), BLOCKED_S)
             by_change = self._take_place(by)
         if not by_change:  # it was not blocked: it waits for nothing that the engine does
@@ -197,16 +197,26 @@ class Stream:
                 file.write(f"{json.dumps(view, indent=1)}\n")
 
     @contextmanager
-    def _frozen(self) -> Iterator[None]:
-        """The engine hangs until the block ends."""
-        state = StateFile(self.fog.folder).load()
-        assert state is not None
-        engine = state.of(SITE)["engine"]
-        engine.send(signal.SIGSTOP)
+    def _cut_off(self) -> Iterator[None]:
+        """The engine does not answer the service until the block ends."""
+        self.proxy.set("blackhole")
         try:
             yield
         finally:
-            engine.send(signal.SIGCONT)
+            self.proxy.set()
+
+
+@contextmanager
+def _apart(fog: Fog, api: Api) -> Iterator[Proxy]:
+    """The service reaches the engine through a proxy."""
+    body = next(body for body in fog.site_bodies() if body["name"] == SITE)
+    engine = urlsplit(body["spe"]["address"])
+    assert engine.hostname and engine.port
+    with Proxy(engine.hostname, (engine.hostname, engine.port)) as proxy:
+        through = {**body, "spe": {**body["spe"], "address": proxy.http}}
+        api.call("PUT", f"/sites/{SITE}", through)
+        yield proxy
+        api.call("PUT", f"/sites/{SITE}", body)
 
 
 @contextmanager
@@ -218,10 +228,11 @@ def streaming(fog: Fog, api: Api, run: str, delivery: str, first: str) -> Iterat
     log.write_text(f"at first: {first}\n")
     api.call("POST", "/compositions", make_composition(run, first, delivery), wait=300)
     with ExitStack() as stack:
+        proxy = stack.enter_context(_apart(fog, api))
         end = stack.enter_context(Checker(broker, f"{run}/out", f"{run}-out"))
         feed = stack.enter_context(Feed(broker, f"{run}/in", rate=RATE, run=run))
         end.await_past(int(2 * RATE), PATIENCE_S)
-        yield Stream(fog, api, run, delivery, feed, end, log)
+        yield Stream(proxy, api, run, delivery, feed, end, log)
 
 
 def change_at_random(stream: Stream, dice: random.Random, change_count: int) -> None:
@@ -309,7 +320,7 @@ def main() -> int:
     parser.add_argument("--delivery", default="at_least_once")
     parser.add_argument("--rows", action="store_true", help="only the wirings of `ROWS`")
     options = parser.parse_args()
-    with fog_with_service(1, 0, 8, restart=True) as (fog, api):
+    with fog_with_service(1, 0, 8) as (fog, api):
         if options.rows:
             results = measure_rows(fog, api, options.delivery)
         else:

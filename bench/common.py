@@ -164,10 +164,9 @@ def fog_with_service(
     wan: Wan | None = None,
     speeds: Mapping[str, float] | None = None,
     more: Mapping[str, str] | None = None,
-    restart: bool = False,
 ) -> Iterator[tuple[Fog, Api]]:
     """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
-    variables of the service's environment, `restart`: dead processes are started again."""
+    variables of the service's environment."""
     end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
@@ -181,7 +180,6 @@ def fog_with_service(
                 checkpoint_interval_s=checkpoint_interval_s,
                 wan=wan,
                 speeds=speeds,
-                restart=restart,
             )
             jars = edge_jar("speck-jobs.jar").parent
             with serving(Path(folder) / "home", [jars], more=more) as server:

@@ -500,7 +500,7 @@ def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tupl
                 run(mortal.fog, mortal.api, MODES[0], counts[ABSENT_READERS], **how),
             )
     if counts.get(WITH_CANCELS):
-        with fog_with_service(1, 0, SLOTS, CHECKPOINT_S, restart=True) as (fog, api):
+        with fog_with_service(1, 0, SLOTS, CHECKPOINT_S) as (fog, api):
             seed = how["seed"]
             yield WITH_CANCELS, cancels.measure(fog, api, MODES[1], counts[WITH_CANCELS], seed)
 
