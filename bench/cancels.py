@@ -2,9 +2,10 @@
 
 One site; one to three jobs of four names in line, over three links, at 50 numbered records a second
 from a publisher outside speck. A change is cancelled as soon as so many of its operations are done;
-one that is to be superseded blocks, since the network lets nothing of the service through to the
-engine from that moment on, until the next change is asked for. What comes at the end of the chain
-is counted as in `bench.rewire`; what was under way in an interrupted change is expected once, too.
+one that is to be superseded blocks, since the network refuses the service's connections to the
+engine from that moment on, or lets nothing through, until the next change is asked for. What comes
+at the end of the chain is counted as in `bench.rewire`; what was under way in an interrupted change
+is expected once, too.
 
     python -m bench.cancels --changes 40
     python -m bench.cancels --rows
@@ -29,7 +30,7 @@ from bench.experiment import percentile
 from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
-from bench.instruments.proxy import Proxy
+from bench.instruments.proxy import Mode, Proxy
 from speck.errors import SpeckError
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
@@ -41,6 +42,8 @@ MOST_OPERATIONS = 10
 PATIENCE_S = 240.0
 BLOCKED_S = 60.0
 """Until a change blocks whose engine does not answer."""
+CUTS: tuple[Mode, ...] = ("refuse", "refuse", "refuse", "refuse", "blackhole")
+"""How the engine is cut off; a request into a black hole takes a minute to fail."""
 QUEUED = 200
 """Records that come between a cancelled change of `ROWS` and the next one."""
 FIRST = "a:in>m1 b:m1>out"
@@ -131,11 +134,11 @@ class Stream:
             self.feed.check()
             time.sleep(0.05)
 
-    def supersede(self, line: str, after: int, by: str) -> None:
+    def supersede(self, line: str, after: int, by: str, cut: Mode) -> None:
         """Let a change block after so many operations, and another one take its place."""
         change = self._ask(line)
         self._await_progress(change, after)
-        with self._cut_off():
+        with self._cut_off(cut):
             self._await(change, (*_OVER, "blocked"), BLOCKED_S)
             by_change = self._take_place(by)
         if not by_change:  # it was not blocked: it waits for nothing that the engine does
@@ -197,9 +200,9 @@ class Stream:
                 file.write(f"{json.dumps(view, indent=1)}\n")
 
     @contextmanager
-    def _cut_off(self) -> Iterator[None]:
+    def _cut_off(self, how: Mode) -> Iterator[None]:
         """The engine does not answer the service until the block ends."""
-        self.proxy.set("blackhole")
+        self.proxy.set(how)
         try:
             yield
         finally:
@@ -247,7 +250,7 @@ def change_at_random(stream: Stream, dice: random.Random, change_count: int) -> 
         elif roll < 5 / 6:
             stream.cancel(line, after)
         else:
-            stream.supersede(line, after, by=draw_chain(dice))
+            stream.supersede(line, after, by=draw_chain(dice), cut=dice.choice(CUTS))
             made += 1
         made += 1
     stream.complete(draw_chain(dice))
