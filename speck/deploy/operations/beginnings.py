@@ -18,14 +18,12 @@ from speck.store.tables import Batch
 
 def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
     """The writes for the session that an incarnation has begun to read."""
-    records = context.records
-    client_id = source_client_id(records.installation, job.job_name, job.source)
-    session = records.session(context.scope, client_id, job.source_site)
+    session = context.find_session(job)
     if session is None:
         return {}
     drained = (drained and not session.undrained) or session.drained
     result = replace(session, job=job, begun=True, drained=drained)
-    return records.put_session(context.scope, result) if result != session else {}
+    return context.records.put_session(context.scope, result) if result != session else {}
 
 
 def find_forgotten_run(context: Context, incarnation: Incarnation) -> CheckpointInfo | None:
@@ -73,8 +71,7 @@ def note_forms(context: Context, starts: Iterable[Start]) -> None:
     records = context.records
     batch: Batch = {}
     for job in (start.job for start in starts):
-        client_id = source_client_id(records.installation, job.job_name, job.source)
-        session = records.session(context.scope, client_id, job.source_site)
+        session = context.find_session(job)
         if session is None or session.begun or session.job is None or not session.reserved:
             continue
         if session.job.sink != job.sink:

@@ -11,7 +11,6 @@ from speck.deploy.operations.links import hand_over
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.deploy.operations.stopping import Stopping
-from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
 from speck.model.observation import BrokerView, TakenEpoch, merge_taken
@@ -112,12 +111,10 @@ def switch(context: Context, operation: Switch) -> Outcome:
 
 def _note_reader(context: Context, job: Job) -> Batch:
     """What waits in the job's session is for the job in this form from now on."""
-    records, scope = context.records, context.scope
-    client_id = source_client_id(records.installation, job.job_name, job.source)
-    session = records.session(scope, client_id, job.source_site)
+    session = context.find_session(job)
     if session is None:
         return {}
-    return records.put_session(scope, replace(session, job=job, begun=False))
+    return context.records.put_session(context.scope, replace(session, job=job, begun=False))
 
 
 def _make_waiting(start: Start, base: Incarnation | None) -> Incarnation:

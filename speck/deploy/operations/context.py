@@ -15,7 +15,7 @@ from speck.deploy.operations.refilling import Refills
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import SpeckError
 from speck.model.ids import producer_epoch, source_client_id
-from speck.model.incarnation import Incarnation
+from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
 from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
@@ -81,6 +81,11 @@ class Context:
     def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
         return self.records.incarnation(self.scope, job_name)
+
+    def find_session(self, job: Job) -> Session | None:
+        """The session with which a job reads its link, as stored."""
+        client_id = source_client_id(self.records.installation, job.job_name, job.source)
+        return self.records.session(self.scope, client_id, job.source_site)
 
 
 @contextmanager
