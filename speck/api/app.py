@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from importlib.metadata import version
@@ -97,6 +98,21 @@ class _Api(Api):  # type: ignore[misc]
 
 def create_app(service: Service) -> Flask:
     """Create the application; it neither opens nor closes `service`."""
+    app = _create_flask()
+    app.extensions[EXTENSION] = Context(service, Metrics(service))
+    for module in ROUTES:
+        app.register_blueprint(module.routes.blueprint)
+    app.extensions[system.OPENAPI] = _describe_routes
+    app.before_request(_begin)
+    app.before_request(access.guard)
+    app.before_request(auditing.begin)
+    app.after_request(_end)
+    app.after_request(_refuse_unjudged)
+    problems.register(app)
+    return app
+
+
+def _create_flask() -> Flask:
     app = Flask(__name__, static_folder=None)
     app.config.update(
         API_TITLE="speck",
@@ -106,23 +122,22 @@ def create_app(service: Service) -> Flask:
     )
     app.json = _Json(app)
     app.url_map.merge_slashes = False
-    app.extensions[EXTENSION] = Context(service, Metrics(service))
+    return app
+
+
+@functools.cache
+def _describe_routes() -> dict[str, Any]:
+    """The OpenAPI document of all routes: made when it is first asked for, since a start need not
+    wait for it, and the same for every application of this process."""
     info = {
         "description": "Deploys and adapts stream applications whose jobs run on the engines of"
         " many sites."
     }
     marshmallow = MarshmallowPlugin(schema_name_resolver=_name_of)
-    api = _Api(app, spec_kwargs={"info": info, "marshmallow_plugin": marshmallow})
+    api = _Api(_create_flask(), spec_kwargs={"info": info, "marshmallow_plugin": marshmallow})
     for module in ROUTES:
         api.register_blueprint(module.routes.blueprint)
-    app.extensions[system.OPENAPI] = system.complete_openapi(api.spec.to_dict())
-    app.before_request(_begin)
-    app.before_request(access.guard)
-    app.before_request(auditing.begin)
-    app.after_request(_end)
-    app.after_request(_refuse_unjudged)
-    problems.register(app)
-    return app
+    return system.complete_openapi(api.spec.to_dict())
 
 
 def _name_of(schema: Any) -> str:

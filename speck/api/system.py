@@ -77,7 +77,7 @@ def docs() -> Response:
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of the current application."""
-    return cast(dict[str, Any], current_app.extensions[OPENAPI])
+    return cast(dict[str, Any], current_app.extensions[OPENAPI]())
 
 
 def _render_docs() -> bytes:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
-from scipy.sparse import csr_matrix
 
 from speck.errors import PermanentError
 from speck.placement.instance import Instance
@@ -282,6 +280,8 @@ class Program:
 
     def solve(self, time_limit_s: float, gap: float = 1e-9) -> Solution:
         """Run HiGHS. Raises PermanentError if it fails for any reason but infeasibility."""
+        from scipy.optimize import Bounds, OptimizeResult, milp  # slow to import
+
         if self.stuck is not None:
             return Solution(None, False, True, None)
         if not self.cost:
@@ -350,6 +350,9 @@ def find_least_excess(instance: Instance, time_limit_s: float) -> Solution:
 
 
 def _to_constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: int) -> object:
+    from scipy.optimize import LinearConstraint  # slow to import
+    from scipy.sparse import csr_matrix
+
     values: list[float] = []
     columns: list[int] = []
     starts = [0]
