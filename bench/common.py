@@ -86,6 +86,20 @@ def write_result(name: str, content: JsonObject) -> Path:
     return folder / file
 
 
+def write_series(name: str, series: str, content: JsonObject) -> Path:
+    """Replace a series of bench/results/<name>, with how that series was made; the file. What else
+    is in the file stays as it was made."""
+    file = RESULTS / name
+    result = json.loads(file.read_text()) if file.exists() else {}
+    if is_quick():
+        file, result = RAW / f"{file.stem}-{series}-quick.json", {}
+    file.parent.mkdir(exist_ok=True)
+    result[series] = {**content, "made": provenance(_BEGAN)}
+    file.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result[series], indent=1))
+    return file
+
+
 def provenance(began: float) -> JsonObject:
     """How and when a result is made. `began`: when its program did, in s since 1970."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)

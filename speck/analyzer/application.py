@@ -5,6 +5,10 @@ output: `{"step": ...}` for each step that begins, and at the end `{"state": "do
 `{"state": "failed", "error": ...}`, or `{"state": "outgrown"}` if the request reads more rows than
 the JVM holds, which the first request chose. A request to warm up has no answer. The process ends
 when standard input is closed.
+
+The first JVM of an installation leaves an archive of classes for those that come (`jvm`). That
+takes some 450 MB which it never gives back, so it is replaced by one that starts from the archive,
+while nobody waits.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from speck.analyzer import warm_up
-from speck.analyzer.jvm import write_archive
+from speck.analyzer.jvm import end_jvm, write_archive
 from speck.analyzer.request import (
     OUTGROWN,
     STARTING,
@@ -33,6 +37,10 @@ from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+QUIET_S = 30.0
+"""For so long nobody has asked when the archive of classes is written: the JVM stands still."""
 
 
 class Start(Protocol):
@@ -52,11 +60,18 @@ def serve(start: Start) -> None:
     def send(message: JsonObject) -> None:
         os.write(out, json.dumps(message).encode() + b"\n")
 
+    def is_awaited() -> bool:
+        return not requests.empty()
+
     application = _Application(start, send)
     while True:
-        message = requests.get()
+        try:
+            message = requests.get(timeout=QUIET_S if application.lacks_archive else None)
+        except queue.Empty:
+            application.leave_archive(is_awaited)
+            continue
         if message == WARM_UP:
-            application.warm_up(lambda: not requests.empty())
+            application.warm_up(is_awaited)
         else:
             application.answer(message)
 
@@ -68,6 +83,11 @@ class _Application:
         self._spark: SparkSession | None = None
         self._is_small = False
         self._has_archive = False
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether the JVM runs and has not left its archive of classes yet."""
+        return self._spark is not None and not self._has_archive
 
     def answer(self, message: JsonObject) -> None:
         try:
@@ -85,17 +105,28 @@ class _Application:
             self._send({"state": "failed", "error": describe_failure(error)})
         else:
             self._send({"state": "done"})
-            self._leave_archive()
 
     def warm_up(self, is_awaited: Callable[[], bool]) -> None:
         """Get ready for a small request, until one waits."""
+        if self._spark is not None:
+            return
         try:
-            if self._spark is None:
-                warm_up.analyse_samples(self._take_spark(True), is_awaited)
-                if not is_awaited():
-                    self._leave_archive()
+            warm_up.analyse_samples(self._take_spark(True), is_awaited)
         except Exception:  # whoever asks for an analysis is told
             traceback.print_exc()
+        else:
+            self.leave_archive(is_awaited)
+
+    def leave_archive(self, is_awaited: Callable[[], bool]) -> None:
+        """Write the archive of classes, unless there is one or a request waits; then replace the
+        small JVM that has written it."""
+        if self._spark is None or is_awaited():
+            return
+        self._has_archive = True
+        if write_archive(self._spark) and self._is_small:
+            end_jvm(self._spark)
+            self._spark = None
+            self.warm_up(is_awaited)
 
     def _report(self, step: str) -> None:
         self._send({"step": step})
@@ -104,11 +135,6 @@ class _Application:
         if self._spark is None:
             self._spark, self._is_small = self._start(is_small=small), small
         return self._spark
-
-    def _leave_archive(self) -> None:
-        if not self._has_archive and self._spark is not None:
-            write_archive(self._spark)
-            self._has_archive = True
 
 
 def _give_way() -> None:

@@ -79,12 +79,13 @@ def find_archive() -> Path:
     return Path(cache, "speck", f"spark-{digest}.jsa")
 
 
-def write_archive(spark: SparkSession) -> None:
-    """Write the archive of what the driver's JVM has loaded, unless there is one; takes seconds,
-    during which the JVM stands still. A JVM that cannot is left alone."""
+def write_archive(spark: SparkSession) -> bool:
+    """Write the archive of what the driver's JVM has loaded, unless there is one; returns whether
+    it was written. Takes seconds, during which the JVM stands still, and memory that it keeps. A
+    JVM that cannot is left alone."""
     archive = find_archive()
     if archive.exists():
-        return
+        return False
     unfinished = archive.with_name(f".{secrets.token_hex(8)}.jsa")
     try:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,8 +95,22 @@ def write_archive(spark: SparkSession) -> None:
             _remove_unused(archive.parent)
     except Exception as error:  # of Java's, too: it is only slower without
         print(f"cannot write {archive}: {error}")
+        return False
     finally:
         unfinished.unlink(missing_ok=True)
+    return True
+
+
+def end_jvm(spark: SparkSession) -> None:
+    """End Spark with the driver's JVM: the next session starts another one."""
+    context = type(spark.sparkContext)
+    gateway = context._gateway
+    assert gateway is not None
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which ends the JVM
+    gateway.proc.wait()
+    context._gateway = context._jvm = None
 
 
 def _remove_unused(folder: Path) -> None:

@@ -89,6 +89,30 @@ def test_warming_up_ends_as_soon_as_a_request_waits(
     assert len(started.archives) == (before is None)
 
 
+@pytest.mark.parametrize("small", [True, False])
+def test_a_small_jvm_that_has_left_its_archive_is_replaced_by_one_that_starts_from_it(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    ended: list[Any] = []
+    analysed: list[Any] = []
+    monkeypatch.setattr(application, "write_archive", lambda _: not ended)
+    monkeypatch.setattr(application, "end_jvm", ended.append)
+    monkeypatch.setattr(warm_up, "answer", lambda spark, _: analysed.append(spark))
+    set_size(monkeypatch, small=small)
+    started.application.answer(request(tmp_path))
+    assert started.application.lacks_archive
+
+    started.application.leave_archive(lambda: True)  # a request waits
+    assert started.application.lacks_archive
+
+    started.application.leave_archive(lambda: False)
+    assert not started.application.lacks_archive
+    assert len(ended) == small
+    assert started.sizes == ([True, True] if small else [False])
+    assert len(analysed) == (warm_up.ROUNDS if small else 0)
+    assert not set(analysed) & set(ended)
+
+
 def test_what_fails_while_it_warms_up_is_left_to_the_first_request(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
