@@ -93,7 +93,8 @@ class Upload:
 @dataclass(frozen=True, slots=True)
 class JobException:
     """One failure of a job as the engine reports it. `at_ms` is in Unix milliseconds; `reason` is
-    the most informative line of `trace`. `transient`: it may pass by itself, since it is about
+    the most informative line of `trace`, `place` the class of its cause and the line of the user's
+    code that raised it, if there is one. `transient`: it may pass by itself, since it is about
     slots, workers or other servers rather than the job."""
 
     at_ms: int
@@ -102,6 +103,7 @@ class JobException:
     task: str | None = None
     reason: str = ""
     transient: bool = False
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

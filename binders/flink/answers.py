@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from binders.flink.failures import may_pass, reason_of
+from binders.flink.failures import may_pass, place_of, reason_of
 from binders.flink.numbers import count, unix_ms, whole
 from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
@@ -250,6 +250,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
             task=None if (task := entry.get("taskName")) is None else str(task)[:LONGEST_NAME],
             reason=reason_of(str(entry["stacktrace"])),
             transient=may_pass(str(entry["stacktrace"])),
+            place=place_of(str(entry["stacktrace"])),
         )
         for entry in entries[:MOST_EXCEPTIONS]
     ]

@@ -184,6 +184,14 @@ def may_pass(trace: str) -> bool:
     return any(cause.name in _PASSING_FAILURES for cause in list_causes(trace))
 
 
+def place_of(trace: str) -> str:
+    """The class of the innermost cause that says something, and the first line of the user's code
+    in its trace; empty if it has none."""
+    causes = list_causes(trace)
+    root = _find_root(causes) if causes else None
+    return f"{root.name} at {root.place}" if root is not None and root.place else ""
+
+
 def _find_root(causes: list[Cause]) -> Cause:
     """The innermost cause that says something: by a message, or by a place in the user's code. A
     message of user code around one without a message belongs to it."""

@@ -247,7 +247,7 @@ class SlotPool(Faults):
     total: int
     capabilities: frozenset[EngineCapability] = frozenset(EngineCapability)
     storage: str = "memory:"
-    interval_s: float = 1.0
+    interval_s: float | None = 1.0
     hold_starts: bool = False
     hold_savepoints: bool = False
     failing_savepoints: int = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from speck.binding import JobException, StreamEngine
 from speck.deploy.finished_jobs import finish
-from speck.deploy.operations.comparing import explain_too_wide, report_parallelism
+from speck.deploy.operations.comparing import explain_too_wide, report_differences
 from speck.deploy.operations.connecting import (
     explain_disconnection,
     is_refused_for_good,
@@ -195,7 +195,7 @@ def confirm(context: Context, incarnation: Incarnation) -> Done:
     def afterwards() -> None:
         if not result.ended:
             context.refills.begin(result)
-            report_parallelism(context, result)
+            report_differences(context, result)
         for state in obsolete:
             with suppress(SpeckError):  # a leftover only takes space
                 context.keeper.drop(state.site, state.path)
@@ -237,13 +237,19 @@ def explain_end(context: Context, operation: Start, state: RunState | None) -> s
 
 
 def count_equal(failures: Sequence[JobException]) -> int:
-    """How many of the newest failures have the same cause, apart from numbers in it; 0 if that may
-    pass by itself."""
+    """How many of the newest failures are equal: they have the same cause, apart from numbers in
+    it, or come from the same line of the user's code, whatever name of a host or key they hold. 0
+    if that may pass by itself."""
     if not failures or failures[0].transient:
         return 0
-    newest = _generalise(failures[0])
-    different = (n for n, each in enumerate(failures) if _generalise(each) != newest)
+    newest = failures[0]
+    different = (n for n, each in enumerate(failures) if not _are_equal(each, newest))
     return next(different, len(failures))
+
+
+def _are_equal(one: JobException, other: JobException) -> bool:
+    is_from_there = bool(one.place) and one.place == other.place
+    return is_from_there or _generalise(one) == _generalise(other)
 
 
 def _generalise(failure: JobException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from speck.binding import Trial
+from speck.binding import EngineCapability, Trial
 from speck.deploy.operations.context import Context, hide
 from speck.errors import PermanentError, SpeckError
 from speck.model.incarnation import Incarnation
@@ -33,12 +33,20 @@ def explain_too_wide(context: Context, incarnation: Incarnation) -> str | None:
     return _explain_too_wide(context, incarnation.job, _find_parallelism(context, incarnation))
 
 
-def report_parallelism(context: Context, incarnation: Incarnation) -> None:
-    """Write an event if a running job has another parallelism than described."""
+def report_differences(context: Context, incarnation: Incarnation) -> None:
+    """Write an event for each way in which a running job differs from what its description
+    promises."""
     job = incarnation.job
     parallelism = _find_parallelism(context, incarnation)
     if parallelism is not None and parallelism > job.parallelism:
         context.records.write(_event(context, job, f"{_differ(job, parallelism)}; describe it so"))
+    if _takes_no_checkpoints(context, incarnation):
+        message = (
+            "it takes no checkpoints: its input is never acknowledged, and is read again after a"
+            " restart, and its state is lost with its engine; enable them in its main, or at"
+            f" {job.site}"
+        )
+        context.records.write(_event(context, job, message))
 
 
 def report_late_failure(
@@ -61,6 +69,16 @@ def _find_parallelism(context: Context, incarnation: Incarnation) -> int | None:
         nodes = engine.job_plan(incarnation.engine_job_id)
         return max((node.parallelism for node in nodes), default=None)
     return None
+
+
+def _takes_no_checkpoints(context: Context, incarnation: Incarnation) -> bool:
+    engine = context.connections.engine(incarnation.job.site)
+    if EngineCapability.SAVEPOINTS not in engine.capabilities:
+        return False
+    with suppress(SpeckError):
+        checkpointing = engine.checkpointing(incarnation.engine_job_id)
+        return checkpointing is not None and checkpointing.interval_s is None
+    return False
 
 
 def _explain_too_wide(context: Context, job: Job, parallelism: int | None) -> str | None:

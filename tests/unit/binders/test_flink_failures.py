@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from binders.flink.failures import LONGEST_REASON, Refusal, list_causes, may_pass, reason_of
+from binders.flink.failures import (
+    LONGEST_REASON,
+    Refusal,
+    list_causes,
+    may_pass,
+    place_of,
+    reason_of,
+)
 from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, UnreachableError
 
 REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
@@ -108,6 +115,16 @@ def test_a_message_may_take_several_lines() -> None:
     trace = f"java.lang.Error: one\n  two\nthree{FRAME}Caused by: a.Inner: deep\nand deeper{FRAME}"
     causes = [(cause.name, cause.message) for cause in list_causes(trace)]
     assert causes == [("Error", "one two three"), ("Inner", "deep and deeper")]
+
+
+def test_the_place_is_the_line_of_the_user_s_code_that_raised_the_cause() -> None:
+    frames = "\n\tat java.base/java.io.File.open(File.java:1)\n\tat shop.Ask.open(Ask.java:7)"
+    inner = f"java.io.IOException: cannot ask host-x{frames}"
+    assert place_of(inner) == "IOException at Ask.open(Ask.java:7)"
+    wrapped = f"java.lang.RuntimeException: in vain{FRAME}Caused by: {inner}"
+    assert place_of(wrapped) == "IOException at Ask.open(Ask.java:7)"
+    assert place_of(f"java.io.IOException: cannot ask{FRAME}") == ""
+    assert place_of("") == ""
 
 
 def test_a_reason_is_never_long() -> None:

@@ -92,6 +92,15 @@ def test_failures_are_equal_whatever_numbers_they_hold() -> None:
     assert count_equal([failure("other"), *failures]) == 1
 
 
+def test_failures_from_one_line_are_equal_whatever_they_say() -> None:
+    hosts = [failure(f"cannot ask host-{name}") for name in "xyz"]
+    assert count_equal(hosts) == 1
+    placed = [replace(each, place="IOException at Ask.open(Ask.java:7)") for each in hosts]
+    assert count_equal(placed) == 3
+    elsewhere = replace(failure("cannot ask host-w"), place="IOException at Ask.open(Ask.java:8)")
+    assert count_equal([elsewhere, *placed]) == 1
+
+
 def test_failures_that_may_pass_do_not_count() -> None:
     assert count_equal([replace(failure("Connection refused"), transient=True)] * 4) == 0
     assert count_equal([]) == 0

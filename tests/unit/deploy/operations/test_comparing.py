@@ -80,3 +80,14 @@ def test_a_main_that_fails_after_its_start_is_an_event(service: Service) -> None
     assert apply(service, job("A"))["state"] == "done"
     (event,) = [each for each in list_messages(service) if "failed after" in each]
     assert "Cannot have more than one execute(); a second job" in event
+
+
+def test_a_job_that_takes_no_checkpoints_is_reported(service: Service) -> None:
+    engine("edge-a").interval_s = None
+    assert apply(service, job("A"))["state"] == "done"
+    (told,) = (each for each in list_messages(service) if "checkpoints" in each)
+    assert told.startswith("A: it takes no checkpoints: its input is never acknowledged")
+    assert told.endswith("enable them in its main, or at edge-a")
+    engine("edge-a").interval_s = 1.0
+    apply(service, job("A", args=["--2"]))
+    assert len([each for each in list_messages(service) if "no checkpoints" in each]) == 1
