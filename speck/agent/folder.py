@@ -138,11 +138,13 @@ class StateFolder:
             raise PermanentError(f"cannot delete {folder}: check its permissions")
 
     def free_bytes(self) -> int | None:
-        """Free bytes on its disk; None when the folder does not exist."""
+        """Free bytes on its disk; None when the folder does not exist, or its file system tells no
+        size (as a tmpfs without a limit)."""
         try:
-            return shutil.disk_usage(self.root).free
+            disk = shutil.disk_usage(self.root)
         except OSError:
             return None
+        return disk.free if disk.total else None
 
     def _savepoint_folders(self, engine_job_id: str) -> Iterator[Path]:
         """The folders of that name below `savepoints`, without searching complete states."""

@@ -153,9 +153,9 @@ class Inbox:
                     path.unlink(missing_ok=True)
 
     def _refuse_too_large(self, total: int, received: int) -> None:
-        free = self._folder.free_bytes() or 0
+        free = self._folder.free_bytes()
         needed = 2 * total - received + _SPARE_BYTES
-        if free < needed:
+        if free is not None and free < needed:
             raise TransientError(
                 f"cannot take a state of {total} bytes: {free} bytes are free at"
                 f" {self._folder.root}, {needed} are needed; free some space there"

@@ -95,9 +95,10 @@ def _reporting(file: Path) -> Iterator[None]:
 
 
 def _refuse_without_room(file: Path, size: int | None) -> None:
-    free = shutil.disk_usage(file.parent).free
-    if size is not None and size > free:
+    disk = shutil.disk_usage(file.parent)
+    # a file system may tell no size: then only a write shows whether there is room
+    if size is not None and disk.total and size > disk.free:
         raise PermanentError(
-            f"cannot write {file}: it has {size} bytes, and {free} are free on its disk; free space"
-            " there, or name another place; nothing was written"
+            f"cannot write {file}: it has {size} bytes, and {disk.free} are free on its disk; free"
+            " space there, or name another place; nothing was written"
         )

@@ -218,7 +218,8 @@ class Audit:
     def _append(self, fields: JsonObject) -> bool:
         """Whether it could be written."""
         try:
-            if shutil.disk_usage(self._folder.parent).free < RESERVE_BYTES:
+            disk = shutil.disk_usage(self._folder.parent)
+            if disk.total and disk.free < RESERVE_BYTES:  # some file systems tell no size
                 raise OSError("too little room on the disk")
             if self._descriptor is None:
                 self._open()

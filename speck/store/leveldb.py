@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -333,6 +334,8 @@ def _check_logs(path: Path) -> None:
 def measure_room(path: Path) -> tuple[int, int]:
     """The free bytes on the disk of `path`, and how many of them are reserved."""
     disk = shutil.disk_usage(path)
+    if not disk.total:  # a tmpfs without a limit, and some network file systems, tell no size
+        return sys.maxsize, 0
     return disk.free, min(RESERVE, disk.total // 20)
 
 

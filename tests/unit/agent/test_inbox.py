@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +124,15 @@ def test_so_it_is_when_the_length_was_known_before(inbox: Inbox) -> None:
     assert isinstance(arrival, Arrival)
     with pytest.raises(TransientError, match="free some space there"):
         inbox.append(arrival, 0, 1 << 60, b"1")
+
+
+def test_a_disk_that_tells_no_size_takes_what_comes(
+    inbox: Inbox, whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
+    arrival = begin(inbox)
+    inbox.append(arrival, 0, len(whole), whole)
+    assert inbox.finish(arrival).is_dir()
 
 
 def test_only_what_is_old_is_cleared(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:

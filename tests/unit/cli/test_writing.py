@@ -16,14 +16,22 @@ from speck.errors import PermanentError, UnreachableError
 from tests.unit.cli.conftest import Run, Server
 
 
-def limit_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    disk = SimpleNamespace(total=1 << 40, used=0, free=free)
+def limit_room(monkeypatch: pytest.MonkeyPatch, free: int, total: int = 1 << 40) -> None:
+    disk = SimpleNamespace(total=total, used=0, free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
 
 
 def failing(error: Exception) -> Iterator[bytes]:
     yield b"half"
     raise error
+
+
+def test_a_disk_that_tells_no_size_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_room(monkeypatch, 0, total=0)
+    write_whole(tmp_path / "a", iter([b"whole"]), 5)
+    assert (tmp_path / "a").read_bytes() == b"whole"
 
 
 def test_what_has_no_room_is_refused_before_anything_is_written(

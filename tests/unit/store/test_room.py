@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from io import BufferedWriter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from speck.errors import StoreFullError
 from speck.store import room
+from speck.store.leveldb import Store, measure_room
 from speck.store.room import SparingFile
 
 MIB = 1 << 20
@@ -46,3 +49,15 @@ def test_it_is_a_file_like_any_other(tmp_path: Path) -> None:
         out.write(b"1" * (3 * MIB))
         assert out.tell() == 3 * MIB
     assert (tmp_path / "file").stat().st_size == 3 * MIB
+
+
+def test_a_file_system_that_tells_no_size_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a tmpfs without a limit (`size=0`), and some network file systems."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
+    free, reserve = measure_room(tmp_path)
+    assert free - (1 << 40) > 2 * reserve
+    with SparingFile(tmp_path / "file", tmp_path, "export") as out:
+        out.write(bytes(2 * MIB))
+    Store.create(tmp_path / "store", {}).close()
