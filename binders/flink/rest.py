@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -287,4 +287,6 @@ def _why(error: BaseException) -> str:
         inner = cause
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror
+    if isinstance(inner, BadStatusLine) and not isinstance(inner, RemoteDisconnected):
+        return f"it does not speak HTTP ({inner.line.strip()[:80]!r}); check the site's address"
     return str(inner)[:200] or type(inner).__name__

@@ -347,6 +347,15 @@ def test_an_answer_that_drips_ends_with_the_time_limit(head: bytes, drop: bytes)
         FlinkRest(url, timeout_s=0.3).get("/overview")
 
 
+def test_a_server_of_another_kind_is_named_in_one_line() -> None:
+    banner = b"SSH-2.0-OpenSSH_9.2\r\n"
+    with dripping(banner, b"", 0.02) as url, pytest.raises(UnreachableError) as error:
+        FlinkRest(url, timeout_s=5).get("/overview")
+    assert str(error.value).endswith(
+        ": it does not speak HTTP ('SSH-2.0-OpenSSH_9.2'); check the site's address"
+    )
+
+
 def test_a_check_has_one_time_limit_for_all_its_requests(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,4 +95,4 @@ def test_a_backup_and_an_export_need_room(
 
 
 def _no_room(path: Path) -> SimpleNamespace:
-    return SimpleNamespace(free=5)
+    return SimpleNamespace(total=1 << 40, free=5)
