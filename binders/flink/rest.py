@@ -288,5 +288,5 @@ def _why(error: BaseException) -> str:
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror
     if isinstance(inner, BadStatusLine) and not isinstance(inner, RemoteDisconnected):
-        return f"it does not speak HTTP ({inner.line.strip()[:80]!r}); check the site's address"
+        return f"it does not speak HTTP ({str(inner).strip()[:80]!r}); check the site's address"
     return str(inner)[:200] or type(inner).__name__
