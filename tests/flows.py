@@ -2,7 +2,9 @@
 
 A composition is one line of text: `a:in>m1 b@cloud:m1>out` is a job `a` that reads `in` and writes
 `m1`, and a job `b` at another site; all topics are at the broker of the first site. A publisher
-outside speck, which numbers its messages, sends a record at every call to an engine or a broker.
+outside speck, which numbers its messages, sends a record at every call to an engine or a broker. A
+job that publishes at once (`at_least_once`) has published it when the call arrives, and completes a
+checkpoint only when the broker's numbers are read: one that is cancelled publishes it again.
 """
 
 from __future__ import annotations
@@ -214,6 +216,8 @@ class Flow:
     def _called(self, kind: str, subject: str) -> None:
         if kind in CALLS:
             self.send(1)
+            if self.delivery == AT_LEAST_ONCE:
+                World.current().pump(checkpoint=False)
             if self._dies_after is not None:
                 self._dies_after -= 1
                 if self._dies_after < 0:

@@ -36,6 +36,7 @@ HASTY = Patience(
     start_ask_s=0.001,
     refill_s=0,
     stop_s=5,
+    stop_starting_s=0.05,
     drain_idle_s=2,
     drain_poll_s=0.001,
     drain_quiet_s=0,

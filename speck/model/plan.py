@@ -202,8 +202,8 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Make sure that an incarnation whose start request may still be on its way never runs: cancel
-    it if the request has arrived, have the engine refuse its id if not."""
+    """Make sure that an incarnation whose start request may still be on its way never runs: stop it
+    with a savepoint if the request has arrived, have the engine refuse its id if not."""
 
     kind: ClassVar[str] = "fence"
     site: str

@@ -210,6 +210,16 @@ SILENT = [
 ]
 """A job ends while its site is silent, and counts as running when the next plan is made."""
 
+ARRIVED = [
+    Step("b:in>out", None, 1),
+    Step("a:in>m2 b:m2>m3 d:m3>out", Interruption.UNANSWERED, 7),
+]
+"""Starts without an answer have arrived, and these jobs publish until they are fenced."""
+ARRIVED_AT_THE_END = [
+    Step("d:in>m3 a:m3>out", None, 1),
+    Step("b:in>out", Interruption.UNANSWERED, 5),
+]
+
 
 @_search(30)
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
@@ -217,6 +227,8 @@ SILENT = [
 @example(RELEASED, AT_LEAST_ONCE, "c:in>out")
 @example(HANDED_OVER, AT_LEAST_ONCE, "c:in>m1 b:m1>out")
 @example(SILENT, AT_LEAST_ONCE, "a:in>m3 b:m3>out")
+@example(ARRIVED, AT_LEAST_ONCE, "a:in>m1 b:m1>m2 c:m2>out")
+@example(ARRIVED_AT_THE_END, AT_LEAST_ONCE, "b:in>m3 a:m3>m2 c:m2>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
     sequence: list[Step], delivery: str, last: str

@@ -17,6 +17,7 @@ from speck.deploy.operations.catching_up import catch_up, switch
 from speck.deploy.operations.comparing import compare_trial
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.fencing import fence
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
 from speck.deploy.operations.refilling import (
     Refills,
@@ -144,7 +145,7 @@ class Operations:
             case Cancel():
                 return ending.cancel(context, operation)
             case Fence():
-                return ending.fence(context, operation)
+                return fence(context, operation)
             case Carry():
                 return carry(context, operation)
             case CatchUp():

@@ -1,15 +1,13 @@
-"""Ends an incarnation without a savepoint, or before it has arrived at its engine."""
+"""Ends an incarnation without a savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.beginnings import put_begun, refuse_forgotten_run
+from speck.deploy.operations.beginnings import put_begun
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.errors import DuplicateJobError
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
@@ -34,20 +32,6 @@ def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
         context.patience.start_s,
         lambda: f"cannot cancel {operation.job_name}: the engine still lists it",
     )
-
-
-def fence(context: Context, operation: Fence) -> Outcome:
-    """Make sure that a submission still on its way never runs."""
-    incarnation = context.find_incarnation(operation.job_name)
-    assert incarnation is not None
-    engine = context.connections.engine(operation.site)
-    if engine.status(operation.engine_job_id) is None:
-        refuse_forgotten_run(context, incarnation)
-        with suppress(DuplicateJobError):  # it has arrived just now
-            engine.fence(operation.engine_job_id)
-            void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
-            return Done(context.records.put_incarnation(context.scope, void))
-    return cancel(context, operation)
 
 
 def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Batch:

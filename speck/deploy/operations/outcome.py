@@ -54,6 +54,7 @@ class Patience:
     forgotten_s: float = 10.0
     refill_s: float = 4.0
     stop_s: float = 1800.0
+    stop_starting_s: float = 10.0
     stop_idle_s: float = 30.0
     stop_sink_idle_s: float = 10.0
     stop_poll_s: float = 1.0

@@ -11,10 +11,11 @@ from speck.deploy.operations.coming_up import note_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
+from speck.deploy.operations.stopping import Stopping
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
-from speck.model.observation import EngineJob
-from speck.model.plan import Return, Start
+from speck.model.observation import EngineJob, RunState
+from speck.model.plan import Fence, Return, Start
 
 
 def come_back(context: Context, operation: Return) -> Outcome:
@@ -31,6 +32,9 @@ def come_back(context: Context, operation: Return) -> Outcome:
     state = engine.status(newest.engine_job_id)
     if state is None:
         _fence(context, newest)
+    elif state is RunState.RUNNING:  # it has published since its last checkpoint
+        failed = Fence(newest.job.site, operation.job_name, newest.attempt, newest.engine_job_id)
+        return _go_on(context, operation, Stopping(context, failed).begin())
     elif not state.terminal:
         engine.cancel(newest.engine_job_id)
         return Waiting(
@@ -43,6 +47,15 @@ def come_back(context: Context, operation: Return) -> Outcome:
     else:
         _note_end(context, note_if_void(context, newest))
     return _start(context, operation)
+
+
+def _go_on(context: Context, operation: Return, stopped: Outcome) -> Outcome:
+    """Come back once the failed start has stopped."""
+    if isinstance(stopped, Waiting):
+        finish = stopped.finish
+        return replace(stopped, finish=lambda: _go_on(context, operation, finish()))
+    context.records.write(stopped.store)
+    return come_back(context, operation)
 
 
 def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:

@@ -12,14 +12,17 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import put_ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
-from speck.model.incarnation import EndState
+from speck.model.incarnation import EndState, Incarnation
 from speck.model.observation import EngineJob, RunState
-from speck.model.plan import Stop
+from speck.model.plan import Fence, Stop
 
 
 @dataclass(slots=True)
 class Stopping:
     """Stops with a savepoint, waits while that makes progress, and cancels when it does not.
+
+    No engine takes a savepoint before all tasks run, and a job that is cancelled just after has
+    published without a checkpoint. So one whose tasks are starting is waited for, for a while.
 
     At most one savepoint is requested of an incarnation; the request is stored before it is sent.
     An engine may restart a job whose stop has failed. The job is cancelled then, since a second
@@ -28,7 +31,7 @@ class Stopping:
     """
 
     context: Context
-    operation: Stop
+    operation: Stop | Fence
     best: tuple[bool, int] = (False, -1)
     began: float = 0.0
     since: float = 0.0
@@ -41,15 +44,43 @@ class Stopping:
         return hashlib.sha256(f"stop|{self.operation.engine_job_id}".encode()).hexdigest()[:32]
 
     def begin(self) -> Outcome:
-        """Request the savepoint, or go on with an earlier request."""
-        job_id = self.operation.engine_job_id
+        """Request the savepoint, once all tasks run, or go on with an earlier request."""
         engine = self.context.connections.engine(self.operation.site)
-        state = engine.status(job_id)
+        state = engine.status(self.operation.engine_job_id)
+        if state is RunState.STARTING and not self._find_incarnation().stopping:
+            return self._await_tasks()
+        return self._request(state)
+
+    def _await_tasks(self) -> Waiting:
+        self.began = self.polled_at = self.context.clock.monotonic()
+
+        def ready(jobs: Mapping[str, EngineJob]) -> bool:
+            job = jobs.get(self.operation.engine_job_id)
+            self._discount_silence()
+            is_overdue = self.polled_at - self.began > self.context.patience.stop_starting_s
+            return is_overdue or job is None or job.state is not RunState.STARTING
+
+        def finish() -> Outcome:
+            engine = self.context.connections.engine(self.operation.site)
+            return self._request(engine.status(self.operation.engine_job_id))
+
+        return Waiting(
+            self.operation.site,
+            ready,
+            finish,
+            float("inf"),  # `ready` decides when to give up
+            lambda: "",
+            may_be_left=True,
+            progress="waiting until all its tasks run",
+        )
+
+    def _request(self, state: RunState | None) -> Outcome:
         if state is None or state.terminal:
             return self._finish(state)
+        job_id = self.operation.engine_job_id
+        engine = self.context.connections.engine(self.operation.site)
         self.began = self.since = self.polled_at = self.context.clock.monotonic()
-        incarnation = self.context.find_incarnation(self.operation.job_name)
-        assert incarnation is not None
+        incarnation = self._find_incarnation()
         if incarnation.stopping:
             try:
                 engine.savepoint_progress(job_id, self._trigger)
@@ -73,6 +104,11 @@ class Stopping:
     @property
     def _scope(self) -> str:
         return self.context.scope
+
+    def _find_incarnation(self) -> Incarnation:
+        incarnation = self.context.find_incarnation(self.operation.job_name)
+        assert incarnation is not None
+        return incarnation
 
     def _target(self) -> str | None:
         """A folder of the incarnation's own, so that its savepoint is found by listing it."""
@@ -140,13 +176,11 @@ class Stopping:
     def _sink_answers(self) -> bool:
         """Whether its sink can reach its broker. If the broker has another address than the one
         that the incarnation was started with, it does not find it."""
-        incarnation = self.context.find_incarnation(self.operation.job_name)
+        job = self._find_incarnation().job
         try:
-            if incarnation is not None:
-                broker = self.context.connections.site(incarnation.job.sink_site).broker
-                if broker.address != incarnation.job.sink_broker:
-                    return False
-                self.context.connections.broker(incarnation.job.sink_site).reach()
+            if self.context.connections.site(job.sink_site).broker.address != job.sink_broker:
+                return False
+            self.context.connections.broker(job.sink_site).reach()
         except SpeckError:
             return False
         return True
@@ -178,9 +212,8 @@ class Stopping:
             return Done(put_ended(self.context, self.operation, savepoint))
         batch = put_ended(self.context, self.operation, None)
         if state is RunState.FINISHED and self._has_finished():
-            incarnation = self.context.find_incarnation(name)
-            assert incarnation is not None
-            batch |= self.context.records.put_incarnation(self._scope, finish(incarnation))
+            finished = finish(self._find_incarnation())
+            batch |= self.context.records.put_incarnation(self._scope, finished)
         if gave_up is None:
             return Done(batch)
         event = self.context.records.event(

@@ -236,6 +236,24 @@ def once(kind: str, act: Callable[[], None]) -> Callable[[str, str], None]:
     return hook
 
 
+def test_a_start_that_has_arrived_publishes_nothing_twice_when_it_is_settled(
+    service: Service, late: Late
+) -> None:
+    """It runs, and has published since its last checkpoint."""
+    World.current().auto_pump = False
+    left_blocked(service, composition(job("A")))
+
+    def arrive() -> None:
+        late.arrive()
+        World.current().feed("tcp://edge-a.test:1883", "A-in", (b"1", b"2"), "sensor")
+        World.current().pump(checkpoint=False)
+
+    engine("edge-a").before = once("status", arrive)
+    apply(service, job("A", args=["--new"]))
+    World.current().pump()
+    assert [each.payload for each in broker("edge-a").published["A-out"]] == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("wish", ["stopped", "removed"])
 def test_a_start_that_may_still_arrive_is_settled_when_it_is_not_wanted(
     service: Service, late: Late, wish: str

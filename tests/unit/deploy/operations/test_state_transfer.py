@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from binders.memory import MemoryEngine, World
+from speck.deploy.operations import coming_up
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -313,6 +314,28 @@ def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Servic
         engine("cloud").fail(incarnation.id, "no memory")
     wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert running()["edge-a"].ledger.messages == 2
+
+
+def test_the_way_back_repeats_nothing_that_the_failed_one_has_published(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs when its start fails, and has published since its last checkpoint."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    World.current().auto_pump = False
+
+    def is_connected(metrics: object) -> bool:
+        World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
+        World.current().pump(checkpoint=False)
+        return False
+
+    monkeypatch.setattr(coming_up, "source_connected", is_connected)
+    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.0)
+    apply(service, at("cloud"), state="failed")
+    monkeypatch.undo()
+    World.current().pump()
+    assert running()["edge-a"].ledger.messages == len(broker("edge-a").published["A-in"])
+    assert len(broker("edge-a").published["A-out"]) == len(broker("edge-a").published["A-in"])
 
 
 def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(

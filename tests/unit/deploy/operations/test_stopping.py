@@ -171,6 +171,38 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
     assert list_messages(service) == []
 
 
+def test_a_job_whose_tasks_are_starting_is_stopped_once_they_run(service: Service) -> None:
+    """Cancelled just after, it would publish what it has taken by then once more."""
+    service.executions.patience = replace(HASTY, stop_starting_s=1000.0)
+    apply(service, A)
+    old = running()
+    old.state = RunState.STARTING
+    change = str(service.compositions.apply(composition(A2), SOON).body["change"])
+
+    def shown() -> str:
+        stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
+        return str(stop.get("progress"))
+
+    wait_for(lambda: "until all its tasks run" in shown())
+    assert engine("edge-a").count("stop") == 0
+    World.current().feed("tcp://edge-a.test:1883", "A-in", (b"1",), "sensor")
+    old.state = RunState.RUNNING
+    World.current().pump(checkpoint=False)
+    assert over(service, change)["state"] == "done"
+    assert old.state is RunState.FINISHED
+    assert len(broker("edge-a").published["A-out"]) == 1
+    assert list_messages(service) == []
+
+
+def test_a_job_whose_tasks_do_not_start_is_cancelled(service: Service) -> None:
+    apply(service, A)
+    old = running()
+    old.state = RunState.STARTING
+    apply(service, A2)
+    assert old.state is RunState.CANCELED
+    assert "not all tasks run" in list_messages(service)[0]
+
+
 def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
     engine("edge-a").hold_savepoints = True
