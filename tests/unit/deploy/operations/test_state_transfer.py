@@ -330,7 +330,7 @@ def test_the_way_back_repeats_nothing_that_the_failed_one_has_published(
         return False
 
     monkeypatch.setattr(coming_up, "source_connected", is_connected)
-    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.0)
+    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
     apply(service, at("cloud"), state="failed")
     monkeypatch.undo()
     World.current().pump()
