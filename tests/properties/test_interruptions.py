@@ -220,6 +220,13 @@ ARRIVED_AT_THE_END = [
     Step("b:in>out", Interruption.UNANSWERED, 5),
 ]
 
+ASKED_TO_STOP = [
+    Step("a:in>out", None, 1),
+    Step("b:in>m2 a:m2>out", Interruption.UNANSWERED, 5),
+    Step("d:in>m2 c:m2>m3 a:m3>out", Interruption.UNANSWERED, 13),
+]
+"""A reader has stopped before the session is reserved that is to follow it."""
+
 
 @_search(30)
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
@@ -229,6 +236,7 @@ ARRIVED_AT_THE_END = [
 @example(SILENT, AT_LEAST_ONCE, "a:in>m3 b:m3>out")
 @example(ARRIVED, AT_LEAST_ONCE, "a:in>m1 b:m1>m2 c:m2>out")
 @example(ARRIVED_AT_THE_END, AT_LEAST_ONCE, "b:in>m3 a:m3>m2 c:m2>out")
+@example(ASKED_TO_STOP, AT_LEAST_ONCE, "b:in>m3 d:m3>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
     sequence: list[Step], delivery: str, last: str

@@ -68,6 +68,12 @@ def observe_lost(inventory: Inventory, name: str) -> Observation:
     return running(replace(inventory, jobs=others))
 
 
+def ask_to_stop(inventory: Inventory, name: str) -> Inventory:
+    """With a job that an earlier change has asked to stop, without an answer."""
+    stopping = replace(inventory.jobs[name], end=EndState.STOPPING)
+    return replace(inventory, jobs={**inventory.jobs, name: stopping})
+
+
 def list_handovers(plan: Plan) -> dict[str, str]:
     """Follower -> the reader that it follows."""
     operations = (step.operation for step in plan.steps)
@@ -788,3 +794,30 @@ def test_what_went_through_several_hands_is_not_dropped_when_the_first_reader_co
     plan = plan_jobs(inventory, FEED, OLD)
     assert list_handovers(plan) == {"old": "last"}
     assert plan.queues == ()
+
+
+# -- readers that are being stopped -------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_reader_that_is_being_stopped_is_not_followed_before_it_has(answers: bool) -> None:
+    """It may stop before the session of its follower is reserved."""
+    inventory = ask_to_stop(deployed(FEED, OLD), "old")
+    silent = Observation({}, unreachable={"edge-a": "no answer"})
+    seen = running(inventory) if answers else silent
+    plan = plan_jobs(inventory, FEED, NEW, observed=seen)
+    assert text(plan) == "\n[] -> #1 stop old on edge-a: asked to stop by an earlier change\n"
+    assert plan.goes_on
+    assert {each.job_name: str(each.action) for each in plan.jobs}["new"] == "add"
+
+
+def test_a_reader_that_is_being_stopped_is_followed_by_a_session_that_is_there() -> None:
+    follower = session(NEW, follows=client_id(OLD))
+    inventory = with_sessions(ask_to_stop(deployed(FEED, OLD), "old"), follower)
+    plan = plan_jobs(inventory, FEED, NEW)
+    assert list_handovers(plan) == {"new": "old"}
+
+
+def test_nobody_waits_for_a_stop_whose_queue_may_be_dropped() -> None:
+    plan = plan_jobs(ask_to_stop(deployed(FEED, OLD), "old"), FEED, NEW, drop_queues=True)
+    assert len(plan.steps) > 1

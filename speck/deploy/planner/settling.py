@@ -1,0 +1,46 @@
+"""Finds readers that may stop at any moment: an earlier change has asked them to, without an answer.
+
+A session that is to follow such a reader holds what comes from its reservation on. The reader may
+have stopped before that: then the messages in between are in its own session only.
+"""
+
+from __future__ import annotations
+
+from speck.deploy.planner.decisions import is_live
+from speck.deploy.planner.draft import Draft
+from speck.model.incarnation import Incarnation, Session
+from speck.model.plan import Stop
+
+
+def find_stopping(draft: Draft) -> list[Incarnation]:
+    """The readers that are being stopped, and would get a follower by this plan, on links that are
+    still fed. Nobody is waited for if the user has allowed to drop its queue."""
+    readers = {
+        former.client_id: former
+        for client_id, former in draft.predecessors.items()
+        if not _is_there(draft, client_id)
+    }
+    found = [old for former in readers.values() if (old := _find_stopping(draft, former))]
+    return sorted(found, key=lambda each: each.job.job_name) if not draft.drops else []
+
+
+def settle(draft: Draft, stopping: list[Incarnation]) -> None:
+    """Add the steps in which the readers stop: the next plan knows where."""
+    for each in stopping:
+        job = each.job
+        operation = Stop(job.site, job.job_name, each.attempt, each.engine_job_id)
+        draft.add(operation, (), "asked to stop by an earlier change")
+
+
+def _is_there(draft: Draft, client_id: str) -> bool:
+    session = draft.sessions_there.get(client_id)
+    return session is not None and session.usable
+
+
+def _find_stopping(draft: Draft, reader: Session) -> Incarnation | None:
+    old = draft.inventory.jobs.get(reader.job_name or "")
+    if old is None or not old.stopping or old.job.source != reader.link or not is_live(draft, old):
+        return None
+    producers = draft.producers.get(reader.link, ())
+    is_fed = draft.has_foreign_producers(reader.link) or any(is_live(draft, p) for p in producers)
+    return old if is_fed else None
