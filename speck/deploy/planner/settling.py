@@ -1,4 +1,4 @@
-"""Finds readers that may stop at any moment: an earlier change has asked them to, without an answer.
+"""Finds readers that may stop at any moment: a change has asked them to, without an answer.
 
 A session that is to follow such a reader holds what comes from its reservation on. The reader may
 have stopped before that: then the messages in between are in its own session only.
