@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from paho.mqtt.client import MQTTMessage
 
@@ -41,6 +40,8 @@ LARGEST_PACKET = 2 * 1024 * 1024
 """The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
 LARGEST_TAPPED = 18 * 1024 * 1024
 """The most bytes of a message that a tap takes: the largest batch, and its properties."""
+CHECK_S = 30.0
+"""Seconds that all connections of a check together may take."""
 _SKIPPED_KEPT = 1000
 _FRESH_TRIES = 3
 _SKIPPED_SHOWN = 200
@@ -297,8 +298,18 @@ class MqttBroker:
 
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, as far as a client can see them, and
-        list those that a client cannot see. Each finding has its line for mosquitto.conf."""
-        open_ = partial(self._open, eager=False)
+        list those that a client cannot see. Each finding has its line for mosquitto.conf. All its
+        connections together end within `CHECK_S`."""
+        end = time.monotonic() + CHECK_S
+
+        def open_(
+            session: Session,
+            on_message: Callable[[MQTTMessage], None] | None = None,
+            anonymous: bool = False,
+        ) -> Connection:
+            deadline = min(end, time.monotonic() + self._target.timeout_s)
+            return self._open(session, on_message, anonymous, eager=False, deadline=deadline)
+
         return check.check(self._target, self._credentials(), open_)
 
     def close(self) -> None:

@@ -299,7 +299,7 @@ def probe_queue(open_: Open, messages: int) -> int:
 
 def _size_findings(open_: Open, most: int) -> Iterator[Finding]:
     """Findings about a limit that CONNACK does not tell: Mosquitto's `message_size_limit`."""
-    size = min(RECOMMENDED_PACKET, most - _HEADERS)
+    size = max(0, min(RECOMMENDED_PACKET, most - _HEADERS))
     try:
         refusal = probe_size(open_, size)
     except NoAnswerError:  # a slow network: nothing is known

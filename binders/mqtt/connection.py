@@ -30,6 +30,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from binders.mqtt.client import BoundedClient, RefusedPacketError
 from speck.binding import ignore_request
 from speck.certificates import explain_alert, explain_refusal
 from speck.errors import (
@@ -98,7 +99,7 @@ class Session:
 
     `most_bytes`: the size of the largest packet that it takes (Maximum Packet Size; a broker drops
     what is larger). None for a session that may hold a user's messages: none of them is to be
-    dropped.
+    dropped by the broker, and those that are large are not handed over.
     """
 
     client_id: str
@@ -157,7 +158,6 @@ class Connection:
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
-        self._most_bytes = session.most_bytes
         self._on_message = on_message
         self._client = self._make_client(session, credentials)
         try:
@@ -331,16 +331,16 @@ class Connection:
                         break
                     self._turn(max(0.0, self.deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
-                handle.settimeout(max(0.01, min(_DRAIN_S, self.deadline - time.monotonic())))
-                while self._lingers and handle.recv(65536):
-                    pass
+                if self._lingers:
+                    _drain(handle, min(_DRAIN_S, self.deadline - time.monotonic()))
             except OSError as error:
                 log.debug("broker at %s: unclean disconnect: %s", self.address, error)
         self.drop()
 
     def _make_client(self, session: Session, credentials: Credentials) -> Client:
-        client = Client(
+        client = BoundedClient(
             CallbackAPIVersion.VERSION2,
+            most_bytes=session.most_bytes,
             client_id=session.client_id,
             clean_session=None if self.version == V5 else session.clean,
             protocol=self.version,
@@ -479,12 +479,10 @@ class Connection:
             self._client.loop_read()
         except SpeckError:  # of the caller's own `on_message`
             raise
+        except RefusedPacketError as error:
+            self._end(f"it sends {error}")
         except Exception as error:
             self._end(f"it sends what is not MQTT ({type(error).__name__}: {error})")
-            return
-        size = self._client._in_packet["remaining_length"]
-        if self._most_bytes is not None and size > self._most_bytes:  # it ignores the maximum
-            self._end(f"it sends a packet of {size} bytes; at most {self._most_bytes} are taken")
 
     def _end(self, why: str) -> None:
         self.drop()
@@ -567,6 +565,15 @@ def _connect_properties(expiry_s: int, receive_maximum: int, most_bytes: int | N
     if most_bytes is not None:
         properties.MaximumPacketSize = most_bytes
     return properties
+
+
+def _drain(sock: socket.socket, seconds: float) -> None:
+    """Read until the other side has closed the connection, or goes on sending for too long."""
+    end = time.monotonic() + seconds
+    while (remaining := end - time.monotonic()) > 0:
+        sock.settimeout(remaining)
+        if not sock.recv(65536):
+            return
 
 
 def _set_no_delay(_client: Client, _data: Any, sock: Any) -> None:

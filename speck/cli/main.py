@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -38,6 +39,7 @@ class Root(LazyGroup):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        _open_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal without UTF-8 shows ? for the arrow
                 stream.reconfigure(errors="replace")
@@ -57,6 +59,15 @@ class Root(LazyGroup):
             complain_unexpected(error)
             status = 1
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_streams() -> None:
+    """A shell that closed a stream (`>&-`) leaves none, and the next file would take its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _debug(error: Exception) -> None:

@@ -84,14 +84,18 @@ def complain_unexpected(error: Exception) -> None:
     """Print an unexpected error without its traceback."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     doing = "continue"
-    if isinstance(error, _ODD) and "speck.client" in sys.modules:
+    if isinstance(error, OSError) and error.strerror:
+        what = error.strerror
+    elif isinstance(error, UnicodeEncodeError):  # of an argument of the command line
+        doing, what = f"use {error.object!r}", "it is no text in this terminal's encoding"
+    elif isinstance(error, _ODD) and "speck.client" in sys.modules:
         doing = "use what the service answered; is it a speck of this version"
     complain(PermanentError(f"cannot {doing}: {what} (SPECK_DEBUG=1 shows where)"))
 
 
 def interactive() -> bool:
     """Whether the user can be asked."""
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def ask(question: str, yes: bool) -> None:

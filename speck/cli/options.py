@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from speck.client import Client, ClientTls
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_LONGEST_TOKEN_FILE = 4096
+
+
+class Number(click.FloatRange):
+    """A number within limits. Python reads `nan` and `inf` as numbers, too, and no limit holds for
+    the first: both are wrong usage."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
 
 _SERVER, _TOKEN_FILE, _FORMAT = "speck.api.server", "speck.token_file", "speck.format"
 _TLS = {name: f"speck.tls.{name}" for name in ("ca", "cert", "key")}
@@ -98,7 +115,7 @@ def add_dropping_options(command: F) -> F:
     for option in (
         click.option(
             "--drain-limit",
-            type=click.FloatRange(min=0, max=86400),
+            type=Number(min=0, max=86400),
             metavar="SECONDS",
             callback=_check_drain_limit,
             help="With --drop-queues: how long each job that leaves its link may take what waits"
@@ -130,7 +147,7 @@ def add_wait_options(command: F) -> F:
     for option in (
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Number(min=0, min_open=True),
             metavar="SECONDS",
             help="Stop waiting after this time; a change that has started continues.",
         ),
@@ -189,11 +206,15 @@ def _token(ctx: click.Context, env: Any) -> str | None:
     if not file:
         return None
     try:
-        return Path(file).read_text().strip()
+        with open(file, encoding="utf-8") as stream:
+            text = stream.read(_LONGEST_TOKEN_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidError(
             f"cannot read the token file {file}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    if len(text) > _LONGEST_TOKEN_FILE:
+        raise InvalidError(f"cannot read the token file {file}: it holds more than a token")
+    return text.strip()
 
 
 def output() -> Output:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import orjson
 import requests
@@ -88,6 +88,23 @@ class ClientTls:
     key: Path | None = None
 
 
+def _split(server: str) -> SplitResult:
+    """The parts of the service's address. A user or password is no part of it: it would be in
+    messages, and not be sent."""
+    try:
+        parts = urlsplit(server)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            if parts.username is None:
+                return parts
+            raise InvalidError(
+                f"cannot use a user or password in the service's address ({parts.hostname}): give"
+                " the token by SPECK_TOKEN or --token-file"
+            )
+    except ValueError:
+        pass
+    raise InvalidError(f"cannot use {server!r} as the service's address: write http://host:port")
+
+
 class Transport:
     """Connections to one service. Close it, or use it in a `with` block."""
 
@@ -100,11 +117,7 @@ class Transport:
         clean: Callable[[str], str] | None = None,
     ):
         """`clean` is applied to all texts of answers: to what a person reads."""
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidError(
-                f"cannot use {server!r} as the service's address: write http://host:port"
-            )
+        parts = _split(server)
         self.server = server.rstrip("/")
         host = parts.hostname
         self.local = host in ("localhost", "::1") or host.startswith("127.")

@@ -112,7 +112,8 @@ def read_trace(path: Path, streams: Mapping[str, str] | None = None) -> list[Row
     Raises NotFoundError when the file does not exist, InvalidError when it is not a trace.
     """
     if not path.is_file():
-        raise NotFoundError(f"cannot read the trace {path}: no such file")
+        reason = "it is no file" if path.exists() else "no such file"
+        raise NotFoundError(f"cannot read the trace {path}: {reason}")
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         # a malformed row may contain any bytes, and must be published unchanged

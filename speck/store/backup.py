@@ -273,7 +273,10 @@ class _Reader:
                         raise self._fault("there is something after the end")
         except FileNotFoundError as error:
             raise StoreError(f"cannot restore {self._file}: no such file") from error
-        except (OSError, zlib.error) as error:
+        except OSError as error:
+            reason = error.strerror or error
+            raise StoreError(f"cannot restore {self._file}: {reason}") from error
+        except zlib.error as error:
             raise self._fault(str(error)) from error
         if not unpacker.eof:
             raise self._fault("the end is missing")

@@ -66,8 +66,10 @@ def push(file: Path) -> None:
 
     from speck.cli.bars import bytes_bar
     from speck.cli.messages import say
-    from speck.errors import NotFoundError
+    from speck.errors import InvalidError, NotFoundError
 
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise InvalidError(f"cannot send {file}: it is no file, but a device or a pipe")
     try:
         with file.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()

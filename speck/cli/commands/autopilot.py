@@ -6,7 +6,14 @@ import click
 
 from speck.cli.durations import Duration, write_duration
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import (
+    Number,
+    add_connection_options,
+    add_output_option,
+    client,
+    names_of,
+    output,
+)
 from speck.cli.policies import EPILOG
 from speck.model.values import JsonObject
 from speck.placement.names import DEFAULT_POLICY, POLICY_NAMES
@@ -30,7 +37,7 @@ def autopilot() -> None:
 @click.option("--every", type=Duration(), help="Time between analyses (initially 5m).")
 @click.option(
     "--min-gain",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     help="Share of the bytes between sites that a move must save (initially 0.2).",
 )
 @click.option(

@@ -112,7 +112,8 @@ def restore(file: Path, home: str | None) -> None:
     from speck.errors import NotFoundError
 
     if not file.is_file():
-        raise NotFoundError(f"cannot restore {file}: no such file")
+        reason = "it is no file" if file.exists() else "no such file"
+        raise NotFoundError(f"cannot restore {file}: {reason}")
     config = config_at(home)
     saved = restore_store(config, file)
     say(f"restored {len(saved.records)} records to {config.store}")

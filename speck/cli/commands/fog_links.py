@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speck.cli.options import add_output_option, output
+from speck.cli.options import Number, add_output_option, output
 
 if TYPE_CHECKING:
     from speck.cli.output import Grid
@@ -49,9 +49,9 @@ def link(site: str, state: str, folder: Path | None) -> None:
 
 @click.command()
 @click.argument("site")
-@click.option("--up", "up_mbps", type=float, help="Mb/s from the site; 0: unlimited.")
-@click.option("--down", "down_mbps", type=float, help="Mb/s to the site; 0: unlimited.")
-@click.option("--latency", "latency_ms", type=float, help="ms to the core, one way.")
+@click.option("--up", "up_mbps", type=Number(min=0), help="Mb/s from the site; 0: unlimited.")
+@click.option("--down", "down_mbps", type=Number(min=0), help="Mb/s to the site; 0: unlimited.")
+@click.option("--latency", "latency_ms", type=Number(min=0), help="ms to the core, one way.")
 @folder_option
 def shape(
     site: str,

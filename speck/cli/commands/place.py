@@ -6,6 +6,7 @@ import click
 
 from speck.cli.durations import Duration
 from speck.cli.options import (
+    Number,
     add_connection_options,
     add_output_option,
     add_wait_options,
@@ -27,7 +28,7 @@ CHANGES = 2
 @click.option("--analyze", "anew", is_flag=True, help="First analyse the last ten minutes.")
 @click.option(
     "--utilisation",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     metavar="SHARE",
     help="Use at most this share of each site's capacity (0.7).",
 )

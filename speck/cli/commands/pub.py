@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Thread
 from typing import BinaryIO
 
 import click
 
+from speck.cli.documents import STDIN
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import (
+    Number,
+    add_connection_options,
+    add_output_option,
+    client,
+    names_of,
+    output,
+)
+from speck.errors import InvalidError
 from speck.model.values import cut
 
 _AT_ONCE, _BYTES_AT_ONCE = 500, 512 * 1024
 """Records and bytes of one request, which may have 1 MiB as JSON in base64."""
+_LONGEST_LINE = 1024 * 1024
+_LINES_AHEAD = 2 * _AT_ONCE
+"""Lines that are read before they are sent: stdin may never end."""
 _SLICE_S = 0.2
 
 Send = Callable[[list[bytes]], int]
@@ -29,9 +42,7 @@ Send = Callable[[list[bytes]], int]
 @click.argument("topic")
 @click.argument("records", nargs=-1, metavar="[RECORD]...")
 @click.option("-f", "--file", type=click.File("rb"), help="Send the lines of a file.")
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most."
-)
+@click.option("--rate", type=Number(min=0, min_open=True), help="Records per second at most.")
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -54,8 +65,8 @@ def pub(
 ) -> None:
     """Send records to a link, as a sensor does.
 
-    TOPIC is the link's topic at the broker of SITE. Without RECORD and --file, each line of stdin
-    is one record, sent as it comes.
+    TOPIC is the link's topic at the broker of SITE. Without RECORD and --file, or with `-` as the
+    only RECORD, each line of stdin is one record, sent as it comes.
 
     The records carry no numbers: jobs take them, but do not recognise repeats and losses
     (`speck replay` numbers what it sends).
@@ -64,8 +75,8 @@ def pub(
     if records and file is not None:
         raise click.UsageError("give RECORDs or --file, not both")
     send = _make_sender(site, topic, credentials, direct=direct)
-    if records:
-        source = _in_groups(record.encode() for _ in range(repeat) for record in records)
+    if records and records != (STDIN,):
+        source = _in_groups(os.fsencode(record) for _ in range(repeat) for record in records)
     else:
         source = _lines(file or sys.stdin.buffer)
     sent = unread = 0
@@ -99,10 +110,15 @@ def _in_groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Lines without their ends: those that are there, at once."""
-    lines: SimpleQueue[bytes | None] = SimpleQueue()
+    lines: Queue[bytes | None] = Queue(_LINES_AHEAD)
+    too_long = False
 
     def read() -> None:
-        for line in stream:
+        nonlocal too_long
+        while line := stream.readline(_LONGEST_LINE + 1):
+            if len(line) > _LONGEST_LINE:
+                too_long = True
+                break
             lines.put(line.removesuffix(b"\n").removesuffix(b"\r"))
         lines.put(None)
 
@@ -121,7 +137,9 @@ def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
                 group.append(following)
         yield from _in_groups(group)
         if ended:
-            return
+            break
+    if too_long:
+        raise InvalidError(f"cannot send a line of more than {_LONGEST_LINE} bytes")
 
 
 def _paced(groups: Iterator[list[bytes]], rate: float | None) -> Iterator[list[bytes]]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output, tls_files
+from speck.cli.options import (
+    Number,
+    add_connection_options,
+    add_output_option,
+    client,
+    output,
+    tls_files,
+)
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -24,8 +31,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--rate", type=float, help="Messages per second over all streams.")
-@click.option("--speed", type=float, help="Speed as a multiple of the trace's own.")
+@click.option(
+    "--rate", type=Number(min=0, min_open=True), help="Messages per second over all streams."
+)
+@click.option(
+    "--speed", type=Number(min=0, min_open=True), help="Speed as a multiple of the trace's own."
+)
 @click.option(
     "--copies", type=int, default=1, show_default=True, help="Copies of each row, with other ids."
 )

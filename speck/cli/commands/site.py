@@ -10,6 +10,7 @@ import click
 
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import (
+    Number,
     add_connection_options,
     add_output_option,
     add_yes_option,
@@ -37,7 +38,9 @@ def site() -> None:
 @click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
 @click.option("--broker-kind", default="mqtt", show_default=True)
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
-@click.option("--uplink-mbps", type=float, help="Bandwidth to the other sites.")
+@click.option(
+    "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
+)
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="May be repeated.")
 @click.option("--replace", is_flag=True, help="Replace a site of that name.")
 @add_connection_options
@@ -74,7 +77,9 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
 @click.option("--engine", metavar="URL", help="The engine's new address.")
 @click.option("--broker", metavar="URL", help="The broker's new address.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
-@click.option("--uplink-mbps", type=float, help="Bandwidth to the other sites.")
+@click.option(
+    "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
+)
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="Added or replaced.")
 @click.option(
     "--new-broker",

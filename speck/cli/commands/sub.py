@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import (
+    Number,
+    add_connection_options,
+    add_output_option,
+    client,
+    names_of,
+    output,
+)
 from speck.model.values import JsonObject, cut
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ _MOST, _SECONDS, _LONGEST_S = 1000, 10.0, 60.0
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     help=f"End after this time (default: {_SECONDS:g}, at most {_LONGEST_S:g}; with --direct until"
     " Ctrl-C).",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import Number, add_connection_options, add_output_option, client, output
 from speck.cli.subjects import add_composition
 from speck.model.values import JsonObject
 
@@ -28,7 +28,7 @@ _STEPS = {"\x1b[a": -1, "k": -1, "\x1b[b": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~":
 @add_composition(required=False)
 @click.option("--once", is_flag=True, help="Print one table and exit.")
 @click.option(
-    "--every", type=click.FloatRange(min=0.2), default=_EVERY_S, help="Seconds between updates (2)."
+    "--every", type=Number(min=0.2), default=_EVERY_S, help="Seconds between updates (2)."
 )
 @add_connection_options
 @add_output_option

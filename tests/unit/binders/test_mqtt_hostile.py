@@ -6,6 +6,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,10 @@ import pytest
 from binders.mqtt import MqttBroker
 from binders.mqtt.broker import LARGEST_PACKET
 from binders.mqtt.check import _read_retained
-from binders.mqtt.connection import NoAnswerError
+from binders.mqtt.connection import Connection, NoAnswerError, Session
 from speck.binding import Target
-from speck.errors import BrokerRefusedError, SpeckError
+from speck.errors import BrokerRefusedError, SpeckError, UnreachableError
+from speck.sites.credentials import Credentials
 
 CONNACK = b"\x20\x03\x00\x00\x00"
 
@@ -42,6 +44,8 @@ class HostileBroker:
     def __init__(self, listener: socket.socket, first: bytes):
         self.address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         self.first = first
+        self.connack = CONNACK
+        self.pings = False
         self.connects: list[bytes] = []
         self.deaf_to = 0
         """So many connections, from the first on, get no more answers."""
@@ -68,7 +72,9 @@ class HostileBroker:
     def _reply(self, sock: socket.socket, kind: int, body: bytes) -> None:
         if kind >> 4 == 1:
             self.connects.append(body)
-            sock.sendall(CONNACK)
+            sock.sendall(self.connack)
+            while self.pings:
+                sock.sendall(b"\xd0\x00" * 1000)
         elif kind >> 4 == 8:
             topics = body.count(b"speck/") or body.count(b"$SYS") or 1
             topics = 4 if b"speck/marker/" in body else topics
@@ -269,3 +275,88 @@ def test_a_topic_that_is_no_utf_8_hides_no_identity() -> None:
     identity = b"ab" * 16
     with hostile(publish(b"speck/\xff", b"") + publish(b"speck/broker", identity)) as server:
         assert MqttBroker(Target(server.address)).identify() == identity.decode()
+
+
+def properties(count: int) -> bytes:
+    """Empty user properties, behind their length."""
+    return pack_length(5 * count) + b"\x26\x00\x00\x00\x00" * count
+
+
+def with_properties(topic: bytes, count: int) -> bytes:
+    body = struct.pack(">H", len(topic)) + topic + properties(count) + b"x"
+    return b"\x31" + pack_length(len(body)) + body
+
+
+def test_a_message_with_very_many_properties_is_skipped() -> None:
+    """paho copies the rest of the packet for each: one of two megabytes took a minute."""
+    number = b'{"v": 1, "producer": "p", "epoch": 1, "number": 1}'
+    first = with_properties(b"speck/sent/many", 400_000) + publish(b"speck/sent/a", number)
+    with hostile(first) as server:
+        assert list(MqttBroker(Target(server.address)).view().sent) == ["a"]
+
+
+CALLS: dict[str, Callable[[MqttBroker], object]] = {
+    "poll": MqttBroker.view,
+    "reach": MqttBroker.reach,
+    "reserve": lambda broker: broker.reserve("reader", "t"),
+    "release": lambda broker: broker.release("reader", "t", last_reader=True),
+    "tap": lambda broker: broker.tap("t", lambda _: None, lambda: True),
+    "publish": lambda broker: broker.publish("t", [b"1"]),
+    "check": MqttBroker.check,
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [
+        (b"\x20" + pack_length(200_000_000) + b"\x00", "a packet of 200000000 bytes; at most"),
+        (b"\x20" + pack_length(2_000_006) + b"\x00\x00" + properties(400_000), "a packet of"),
+        (b"\x34\x07\x00\x01t\x00\x01\x00x", "a message at QoS 2"),
+    ],
+    ids=["huge", "properties", "QoS 2"],
+)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_answer_is_refused_by_its_length(
+    call: Callable[[MqttBroker], object], answer: bytes, refusal: str
+) -> None:
+    with hostile(b"") as server:
+        server.connack = answer
+        with pytest.raises(SpeckError, match=refusal):
+            call(MqttBroker(Target(server.address)))
+
+
+def test_a_large_message_of_a_reader_s_session_is_read_but_not_kept() -> None:
+    """The broker sends the first message that waits there before it answers anything else."""
+    payload = bytes(40_000_000)
+    with hostile(publish(b"t", payload)) as server:
+        tracemalloc.start()
+        try:
+            assert MqttBroker(Target(server.address)).reserve("reader", "t") is False
+            assert tracemalloc.get_traced_memory()[1] < 9 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_broker_that_takes_hardly_anything_is_checked() -> None:
+    with hostile(b"") as server:
+        server.connack = b"\x20\x08\x00\x00\x05\x27\x00\x00\x00\x01"  # Maximum Packet Size 1
+        found = MqttBroker(Target(server.address)).check()
+    assert "max_packet_size" in {finding.setting for finding in found}
+
+
+def test_a_broker_that_never_stops_sending_holds_no_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that lingers waits for the broker's side to close: this one goes on sending."""
+    monkeypatch.setattr("binders.mqtt.connection._DRAIN_S", 0.2)
+    with hostile(b"") as server:
+        server.pings = True
+        deadline = time.monotonic() + 5
+        with Connection(server.address, Credentials(), Session("speck-x"), deadline):
+            pass
+
+
+def test_a_check_has_one_time_limit_for_all_its_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("binders.mqtt.broker.CHECK_S", 0.0)
+    with hostile(b"") as server, pytest.raises(UnreachableError):
+        MqttBroker(Target(server.address)).check()

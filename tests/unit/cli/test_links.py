@@ -102,3 +102,34 @@ def test_both_are_in_the_audit_log(speck: Run) -> None:
     logged = speck("audit", "tail").stdout
     assert "POST /links/edge-a/in  200" in logged
     assert "GET /links/edge-a/in  200" in logged
+
+
+def test_a_lone_dash_is_stdin_and_bytes_of_an_argument_are_sent_as_they_are(speck: Run) -> None:
+    assert speck("pub", "edge-a", "in", "-", stdin="a\nb\n").exit_code == 0
+    assert published("in") == [b"a", b"b"]
+    assert speck("pub", "edge-a", "odd", "a\udcff").exit_code == 0  # as Python reads argv
+    assert published("odd") == [b"a\xff"]
+
+
+def test_a_stdin_without_end_is_read_as_it_is_sent(speck: Run) -> None:
+    """Of a line that never ends, and of lines that never end, only a part is in memory."""
+    with open("/dev/zero", "rb") as zeros:
+        done = speck("pub", "edge-a", "in", stdin=zeros)
+    assert done.exit_code == 1
+    assert "cannot send a line of more than 1048576 bytes" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_numbers_are_finite(speck: Run, number: str) -> None:
+    for args in (
+        ("pub", "edge-a", "in", "x", f"--rate={number}"),
+        ("sub", "edge-a", "in", f"--seconds={number}"),
+        ("advise", "chain", f"--timeout={number}"),
+        ("place", "chain", f"--utilisation={number}"),
+        ("top", f"--every={number}"),
+        ("replay", "file", f"--speed={number}"),
+        ("site", "update", "edge-a", f"--uplink-mbps={number}"),
+    ):
+        done = speck(*args)
+        assert done.exit_code == 1
+        assert "Invalid value for" in done.stderr, done.stderr

@@ -205,3 +205,50 @@ def test_serve_takes_options_over_the_environment(
     assert "Directory 'c' does not exist" in missing.stderr
     wrong = alone("serve", SPECK_PORT="many")
     assert "cannot read SPECK_PORT" in wrong.stderr
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "-"])
+def test_a_document_without_end_is_refused(speck: Run, file: str) -> None:
+    with open("/dev/zero", "rb") as zeros:
+        done = speck("plan", file, stdin=zeros)
+    assert done.exit_code == 1
+    assert "it has more than 64 MiB" in done.stderr
+
+
+def test_a_token_file_holds_a_token(alone: Run) -> None:
+    done = alone("--token-file", "/dev/zero", "jobs")
+    assert "cannot read the token file /dev/zero: it holds more than a token" in done.stderr
+
+
+def test_a_device_is_no_artifact(speck: Run) -> None:
+    done = speck("artifacts", "push", "/dev/zero")
+    assert "cannot send /dev/zero: it is no file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "server", ["http://127.0.0.1:99999", "http://[::1", "http://127.0.0.1:x", "http://h:0"]
+)
+def test_an_address_that_is_none_is_named(alone: Run, server: str) -> None:
+    assert (
+        f"cannot use {server!r} as the service's address"
+        in alone("--server", server, "jobs").stderr
+    )
+
+
+def test_a_password_in_the_address_is_refused_and_not_shown(alone: Run) -> None:
+    done = alone("--server", "http://root:SECRET@127.0.0.1:8080", "jobs")
+    assert "cannot use a user or password in the service's address" in done.stderr
+    assert "SECRET" not in done.stderr
+
+
+def test_an_argument_that_is_no_text_is_named(speck: Run) -> None:
+    done = speck("job", "a\udcff")
+    assert "cannot use 'a\\udcff'" in done.stderr.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error_of_the_service(closed: str) -> None:
+    speck = f"{sys.executable} -m speck.cli --server http://127.0.0.1:9 status"
+    done = subprocess.run(["sh", "-c", f"{speck} {closed}"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "2>&-" in closed or done.stderr.startswith("error: cannot reach speck")
