@@ -24,7 +24,10 @@ from selectors import EVENT_READ, EVENT_WRITE
 from threading import BoundedSemaphore
 from typing import Any
 
-from gunicorn.http.errors import LimitRequestHeaders  # type: ignore[import-untyped]
+from gunicorn.http.errors import (  # type: ignore[import-untyped]
+    InvalidRequestLine,
+    LimitRequestHeaders,
+)
 from gunicorn.http.message import Request  # type: ignore[import-untyped]
 from gunicorn.http.unreader import SocketUnreader  # type: ignore[import-untyped]
 from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
@@ -66,6 +69,7 @@ MAX_LINGERING = 1024 * 1024
 _CHUNK = 256 * 1024
 _HEAD_CHUNK = 16 * 1024
 _END = b"\r\n\r\n"
+_TLS_HELLO = b"\x16\x03"
 
 _BLOCKED = object()
 
@@ -267,6 +271,8 @@ class Connection:
         end = self._inbox.find(_END, max(0, self._scan_from - len(_END)))
         self._scan_from = len(self._inbox)
         if end < 0:
+            if self._inbox.startswith(_TLS_HELLO):  # its client waits for an answer in TLS
+                raise InvalidRequestLine("TLS on a port without TLS")
             if self._scan_from > MAX_HEAD:
                 raise LimitRequestHeaders(f"longer than {MAX_HEAD} bytes")
             return False

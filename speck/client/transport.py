@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -105,6 +106,10 @@ def _split(server: str) -> SplitResult:
     raise InvalidError(f"cannot use {server!r} as the service's address: write http://host:port")
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL calls an answer in plain text."""
+
+
 class Transport:
     """Connections to one service. Close it, or use it in a `with` block."""
 
@@ -119,7 +124,7 @@ class Transport:
         """`clean` is applied to all texts of answers: to what a person reads."""
         parts = _split(server)
         self.server = server.rstrip("/")
-        host = parts.hostname
+        host = parts.hostname or ""
         self.local = host in ("localhost", "::1") or host.startswith("127.")
         self._answer_s = answer_s
         self._until: float | None = None
@@ -274,6 +279,10 @@ class Transport:
         refused = isinstance(cause, ConnectionRefusedError)
         reason = getattr(cause, "strerror", None) or str(cause)
         hint = "start it with `speck serve`" if self.local else "is the address right?"
+        if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+            reason, hint = "it does not speak TLS", "write http://"
+        elif isinstance(cause, ConnectionResetError):
+            hint = "is the address right, and http or https?"
         return NoServerError(
             f"cannot reach speck at {self.server}: {reason}; {hint}", refused=refused
         )

@@ -14,7 +14,10 @@ from threading import BoundedSemaphore
 
 import pytest
 from gunicorn.config import Config  # type: ignore[import-untyped]
-from gunicorn.http.errors import LimitRequestHeaders  # type: ignore[import-untyped]
+from gunicorn.http.errors import (
+    InvalidRequestLine,  # type: ignore[import-untyped]
+    LimitRequestHeaders,  # type: ignore[import-untyped]
+)
 from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
 from speck.api import connection as module
@@ -390,3 +393,10 @@ def test_a_file_whose_reader_leaves_or_may_have_no_more_is_closed(ends: Ends) ->
             ends.connection.advance()
     ends.connection.close()
     assert content.closed
+
+
+def test_tls_on_a_plain_port_is_refused_at_once(ends: Ends) -> None:
+    """Its client waits for an answer in TLS, and would for as long as a head may take."""
+    hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(100)
+    with pytest.raises(InvalidRequestLine, match="TLS on a port without TLS"):
+        ends.send(hello)

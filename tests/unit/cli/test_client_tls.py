@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -132,3 +134,21 @@ def test_the_cli_takes_options_and_the_environment(encrypted: Encrypted, alone: 
     assert listed.exit_code == 0, listed.stderr
     plain = alone("site", "list", SPECK_SERVER="http://127.0.0.1:9", **environment)
     assert "cannot reach speck" in plain.stderr
+
+
+def test_a_service_without_tls_is_named_as_such() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(url) as client, pytest.raises(NoServerError, match="write http://"):
+            client.sites()
+        listening.shutdown(socket.SHUT_RDWR)
