@@ -13,7 +13,7 @@ from tests.faults.conftest import MakeTrial
 from tests.faults.trial import RATE, Trial, assert_nothing_lost, report
 from tests.waiting import wait_for
 
-LONG = pytest.mark.long
+pytestmark = pytest.mark.long  # quick: tests/e2e/test_killed_broker.py
 
 
 def test_broker_killed_once(trial: Trial) -> None:
@@ -27,7 +27,6 @@ def test_broker_killed_once(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
-@LONG
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("site", ["edge-a", "cloud"])
 def test_broker_killed_in_full_flow(make_trial: MakeTrial, site: str, delivery: str) -> None:
@@ -44,7 +43,6 @@ def test_broker_killed_in_full_flow(make_trial: MakeTrial, site: str, delivery: 
     assert_nothing_lost(trial, result)
 
 
-@LONG
 def test_broker_killed_with_a_backlog(trial: Trial) -> None:
     """The reader is stopped, its session fills for 20 s, the broker dies and comes back."""
     with trial.flowing() as flow:
@@ -82,7 +80,6 @@ def _with_readers_away(trial: Trial, late_state: str) -> JsonObject:
 AWAY = ("mid", "out", "late")
 
 
-@LONG
 @pytest.mark.parametrize("saved", [True, False], ids=["after an autosave", "before an autosave"])
 @pytest.mark.parametrize("served", [True, False], ids=["", "without the service"])
 def test_broker_killed_while_readers_are_away(trial: Trial, saved: bool, served: bool) -> None:
@@ -128,7 +125,6 @@ ROOM = 5000
 """Messages that the narrow broker keeps for a reader that is away."""
 
 
-@LONG
 def test_queue_of_a_broker_full(trial: Trial) -> None:
     """Expected loss: the broker drops what no longer fits and acknowledges it all the same. What
     the readers tell as missing is exactly what is lost."""

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.test_requests import RUN, STOP
 from tests.faults.trial import PAUSE, Trial, assert_nothing_lost, report
 
-LONG = pytest.mark.long
+pytestmark = pytest.mark.long
 
 
 def cut(trial: Trial, site: str, seconds: float) -> None:
@@ -22,12 +22,12 @@ def cut(trial: Trial, site: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("site", "seconds"),
     [
-        pytest.param("cloud", 5, marks=LONG),
-        pytest.param("edge-b", 5, marks=LONG),
-        pytest.param("cloud", 30, marks=LONG),
-        pytest.param("edge-b", 30, marks=LONG),
-        pytest.param("cloud", 120, marks=LONG),
-        pytest.param("edge-b", 120, marks=LONG),
+        ("cloud", 5),
+        ("edge-b", 5),
+        ("cloud", 30),
+        ("edge-b", 30),
+        ("cloud", 120),
+        ("edge-b", 120),
     ],
 )
 def test_partition_in_mid_move(trial: Trial, site: str, seconds: int) -> None:
@@ -46,7 +46,6 @@ def test_partition_in_mid_move(trial: Trial, site: str, seconds: int) -> None:
     assert_nothing_lost(trial, result)
 
 
-@LONG
 def test_flapping_in_mid_change(trial: Trial) -> None:
     """Up for 1.5 s, down for 1 s, during five moves."""
     with trial.flowing() as flow:
@@ -62,7 +61,6 @@ def test_flapping_in_mid_change(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
-@LONG
 def test_slow_uplink(trial: Trial) -> None:
     """64 kbit/s between the service and an edge; the jar is there already."""
     with trial.flowing() as flow:

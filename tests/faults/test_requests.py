@@ -9,16 +9,17 @@ from tests.faults.trial import Trial, assert_nothing_lost, report
 
 RUN = r"^POST /jars/[^/]+/run"
 STOP = r"^POST /jobs/[^/]+/stop"
-LONG = pytest.mark.long
+# quick: tests/properties/test_moving.py, and tests/e2e/test_crash.py on real engines
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize(
     ("fate", "pattern", "site", "fault"),
     [
         ("lose the answer", RUN, "edge-b", "answer lost after a start"),
-        pytest.param("drop the request", RUN, "edge-b", "request lost before a start", marks=LONG),
-        pytest.param("lose the answer", STOP, "cloud", "answer lost after a stop", marks=LONG),
-        pytest.param("drop the request", STOP, "cloud", "request lost before a stop", marks=LONG),
+        ("drop the request", RUN, "edge-b", "request lost before a start"),
+        ("lose the answer", STOP, "cloud", "answer lost after a stop"),
+        ("drop the request", STOP, "cloud", "request lost before a stop"),
     ],
     ids=["start-answer", "start-request", "stop-answer", "stop-request"],
 )

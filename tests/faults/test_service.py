@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.trial import PAUSE, Trial, assert_nothing_lost, report
 
+pytestmark = pytest.mark.long  # quick: tests/e2e/test_killed_service.py and test_crash.py
+
 
 def kill_in_mid_move(trial: Trial, rounds: int, seed: int) -> None:
     """Moves; the service dies at a random moment of each, and comes back."""
@@ -30,6 +32,5 @@ def test_service_killed_in_mid_move(trial: Trial) -> None:
     kill_in_mid_move(trial, 2, seed=1)
 
 
-@pytest.mark.long
 def test_service_killed_in_mid_move_often(trial: Trial) -> None:
     kill_in_mid_move(trial, 15, seed=2)

@@ -1,0 +1,54 @@
+"""kill -9 of a broker in full flow: what it had acknowledged and not yet saved is sent again."""
+
+from __future__ import annotations
+
+import time
+
+from bench.instruments.checker import Checker
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
+from speck.model.values import JsonObject
+from tests.e2e.harness import Speck, composition, job
+from tests.e2e.killable import RATE, Flow
+
+AUTOSAVE_S = 6.0
+"""Longer than a broker's sessions are not on its disk."""
+
+
+def chain(name: str) -> JsonObject:
+    """<name>-pass at edge-a -> <name>-count at the cloud, whose broker has both their links."""
+    at_cloud = {"sink_site": "cloud", "delivery": "exactly_once"}
+    return composition(
+        name,
+        job(f"{name}-pass", "edge-a", f"{name}/in", f"{name}/mid", **at_cloud),
+        job(
+            f"{name}-count",
+            "cloud",
+            f"{name}/mid",
+            f"{name}/out",
+            entry_class="io.speck.jobs.Counting",
+            **at_cloud,
+        ),
+        inputs=[("edge-a", f"{name}/in")],
+        outputs=[("cloud", f"{name}/out", f"e2e-{name}")],
+    )
+
+
+def test_a_broker_that_is_killed_loses_and_repeats_nothing(speck: Speck) -> None:
+    name = "mortal"
+    speck.apply(chain(name))
+    engines = {site.name: site.engine_address for site in speck.fog.sites()}
+    run = f"{name}-{time.time_ns()}"
+    with (
+        DuplicateMonitor(engines) as witness,
+        Checker(speck.broker("cloud"), f"{name}/out", f"e2e-{name}") as checker,
+        Feed(speck.broker("edge-a"), f"{name}/in", rate=RATE, run=run) as feed,
+    ):
+        flow = Flow(feed, checker, witness, name)
+        flow.go_on(int(AUTOSAVE_S * RATE))
+        speck.fog.kill("cloud", "broker")
+        speck.fog.start("cloud")
+        flow.go_on()
+        flow.judge()
+    assert flow.count is not None
+    assert flow.count.repeated == 0, flow.count
