@@ -6,6 +6,8 @@ MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.ca
 # tests with servers mostly wait: a third process runs the others beside them
 # (groups: tests/conftest.py)
 SIDE_BY_SIDE := -n 3
+# which tests `make test` runs: MARKED="not long" adds those of the benchmarks
+MARKED := not long and not bench
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
@@ -73,7 +75,7 @@ format: $(VENV_STAMP) ## put the Python code into shape
 
 test: setup check ## set up, check, and run the quick tests
 	$(need-java)
-	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE)
+	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "$(MARKED)"
 
 test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
@@ -82,7 +84,7 @@ test-long: setup check ## the tests that take long, too; unit tests and demo wit
 	@tools/every_runtime.sh
 
 check-bench: setup ## the tests of the benchmarks and of their page
-	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "bench and not long"
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not long" tests/unit/bench
 
 demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
 	@$(PY) -m speck.fog.demo $(if $(TLS),--tls)

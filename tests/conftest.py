@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
 MODULE = "each module for itself"
 GROUPS = {
     r"tests/e2e/test_readme\.py": MODULE,  # it has a fog of its own
+    # an engine, servers or certificates of their own
+    r"tests/services/test_(docker_configs|overload|replay_mosquitto|tls)\.py": MODULE,
+    r"tests/contracts/test_storage|tests/unit/(spec/test_program_check|store/test_backup)": MODULE,
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
     r"tests/contracts/(?!test_storage)": "flink",
@@ -29,6 +36,27 @@ GROUPS = {
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the
 other, and share what is started once: a fog, an engine, Spark. A second fog costs more time than it
 saves: on two cores its engines take half of one even while they wait."""
+
+LONGEST_FIRST = ("fog", "faults", "flink", "spark", "tests/e2e/", "tests/services/", "tests/prop")
+"""What takes long begins first, so that at the end no process waits long for another one."""
+
+IN_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 6 << 30
+
+
+def _keep_files_in_memory() -> None:
+    """Stores sync each write, and thousands of tests have a store of their own. What survives the
+    kill of a process does not depend on it."""
+    if "TMPDIR" in os.environ or not IN_MEMORY.is_dir():
+        return
+    status = os.statvfs(IN_MEMORY)
+    room = min(status.f_bavail * status.f_frsize, psutil.virtual_memory().available)
+    if room >= ROOM_BYTES and not status.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = str(IN_MEMORY)
+        tempfile.tempdir = None
+
+
+_keep_files_in_memory()
 
 # how fast the machine is says nothing of what is tested
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -48,11 +76,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            groups = (group for start, group in GROUPS.items() if re.match(start, nodeid))
-            group = next(groups, nodeid)
-            return nodeid.partition("::")[0] if group is MODULE else group
+            return _group_of(nodeid)
 
+    # as sorted below; xdist takes the group with most tests first: of quick unit tests
+    config.option.loadscopereorder = False
     return ByGroup(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        items.sort(key=lambda item: _rank(_group_of(item.nodeid)))
+
+
+def _group_of(nodeid: str) -> str:
+    groups = (group for start, group in GROUPS.items() if re.match(start, nodeid))
+    group = next(groups, nodeid)
+    return nodeid.partition("::")[0] if group is MODULE else group
+
+
+def _rank(group: str) -> int:
+    ranks = (rank for rank, start in enumerate(LONGEST_FIRST) if group.startswith(start))
+    return next(ranks, len(LONGEST_FIRST))
 
 
 @pytest.fixture(scope="session")
