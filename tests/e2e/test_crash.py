@@ -15,7 +15,7 @@ from tests.crash_scenarios import Crash
 from tests.deaths import deaths, make_jar_of
 from tests.dying import Grave
 
-QUICK = ("start:after-request", "drain:before-outcome")
+QUICK = ("start:after-request",)
 
 
 @pytest.fixture(scope="module")

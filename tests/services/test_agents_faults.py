@@ -146,8 +146,15 @@ def test_a_cut_connection_goes_on_where_it_was_cut(sites: Field) -> None:
     spoiler.close()
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
-@pytest.mark.parametrize("victim", ["edge-a", "edge-b"])
+@pytest.mark.parametrize(
+    ("victim", "direct"),
+    [
+        pytest.param("edge-a", True, id="edge-a-direct"),
+        pytest.param("edge-b", False, id="edge-b-relayed"),
+        pytest.param("edge-a", False, id="edge-a-relayed", marks=pytest.mark.long),
+        pytest.param("edge-b", True, id="edge-b-direct", marks=pytest.mark.long),
+    ],
+)
 def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
     sites: Field, victim: str, direct: bool
 ) -> None:

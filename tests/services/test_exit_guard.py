@@ -50,7 +50,8 @@ def submission(jar: Path, *args: str) -> Submission:
     )
 
 
-@pytest.mark.parametrize("runtime", ["single", "cluster"])
+# test_flink_traps.py tries it on the one JVM that all tests share
+@pytest.mark.parametrize("runtime", [pytest.param("single", marks=pytest.mark.long), "cluster"])
 @pytest.mark.parametrize("java", javas())
 def test_a_job_that_exits_fails_alone(
     java: str,

@@ -245,6 +245,9 @@ def test_a_job_that_calls_exit_is_refused_and_the_engine_lives(site: Site) -> No
     for call in (site.engine.try_main, site.engine.submit):
         with pytest.raises(EngineRefusedError, match=r"System\.exit\(3\) was refused"):
             call(site.submission("--exit"))
+    job = site.start("--exit-task")
+    site.becomes(job, RunState.FAILED)
+    assert "System.exit(7) was refused" in site.engine.exceptions(job)[0].trace
     assert site.server.process.running
     assert site.engine.view().version
 

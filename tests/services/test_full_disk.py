@@ -23,7 +23,7 @@ SITES = [
 ]
 
 
-@pytest.fixture(params=["tmpfs", "limit"])
+@pytest.fixture(params=["tmpfs", pytest.param("limit", marks=pytest.mark.long)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     if request.param == "limit":
         yield Limited(tmp_path)
