@@ -5,6 +5,7 @@ import java.net.BindException;
 import java.net.HttpURLConnection;
 import java.net.URI;
 import java.net.UnknownHostException;
+import java.util.OptionalInt;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.configuration.Configuration;
@@ -34,7 +35,8 @@ public final class EdgeSite {
     private static final Logger LOG = LoggerFactory.getLogger(EdgeSite.class);
     static final int STOP_SECONDS = 8;
     private static final int START_SECONDS = 120;
-    private static final int LOST_TASK_MANAGER_SECONDS = 60;
+    private static final int MOST_SILENT = 30;
+    private static final int MOST_EMPTY = 3;
 
     // what jobs print goes elsewhere (taskmanager.system-out.mode)
     private static final PrintStream OUT = System.out;
@@ -127,7 +129,7 @@ public final class EdgeSite {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_SECONDS);
         boolean secure = "https".equals(rest.getScheme());
         while (System.nanoTime() < deadline) {
-            if (countTaskManagers() > 0 && (secure || answers(rest))) {
+            if (countTaskManagers().orElse(0) > 0 && (secure || answers(rest))) {
                 return;
             }
             if (stop.await(50, TimeUnit.MILLISECONDS)) {
@@ -155,37 +157,47 @@ public final class EdgeSite {
         }
     }
 
-    private int countTaskManagers() {
+    /** Returns how many task managers are registered; empty if that is not known. */
+    private OptionalInt countTaskManagers() {
         try {
-            return cluster.requestClusterOverview()
-                    .get(5, TimeUnit.SECONDS)
-                    .getNumTaskManagersConnected();
+            return OptionalInt.of(
+                    cluster.requestClusterOverview()
+                            .get(5, TimeUnit.SECONDS)
+                            .getNumTaskManagersConnected());
         } catch (Exception e) {
             LOG.debug("No cluster overview", e);
-            return 0;
+            return OptionalInt.empty();
         }
     }
 
     /**
-     * Waits for the signal to stop.
+     * Waits for the signal to stop, and replaces a task manager that has closed.
      *
-     * <p>MiniCluster closes a component that meets a fatal error (a task that cannot be cancelled,
-     * for example) but leaves the JVM running; an engine without slots would look alive for ever.
+     * <p>MiniCluster closes its task manager at a fatal error (an operator whose {@code close()}
+     * throws while its job is cancelled is one) but goes on without: an engine without slots would
+     * look alive for ever. Rounds are counted, not seconds: a machine that was suspended, or too
+     * busy to answer, has lost nothing.
      *
      * @return false when the engine broke down
      */
     private boolean watch() throws InterruptedException {
-        long lastSeen = System.nanoTime();
-        while (!stop.await(2, TimeUnit.SECONDS)) {
+        int silent = 0;
+        int empty = 0;
+        while (!stop.await(1, TimeUnit.SECONDS)) {
+            OptionalInt count = countTaskManagers();
+            silent = count.isEmpty() ? silent + 1 : 0;
+            empty = count.orElse(1) == 0 ? empty + 1 : 0;
+            String fault = null;
             if (!cluster.isRunning()) {
-                ERR.println("speck-runtime: cannot go on: the engine closed; see log");
-                return false;
+                fault = "the engine closed";
+            } else if (silent == MOST_SILENT) {
+                fault = "the job manager does not answer";
+            } else if (empty == MOST_EMPTY) {
+                empty = 0;
+                fault = cluster.replaceTaskManager() ? null : "no slots are left";
             }
-            long now = System.nanoTime();
-            if (countTaskManagers() > 0) {
-                lastSeen = now;
-            } else if (now - lastSeen > TimeUnit.SECONDS.toNanos(LOST_TASK_MANAGER_SECONDS)) {
-                ERR.println("speck-runtime: cannot go on: no slots are left; see log");
+            if (fault != null) {
+                ERR.println("speck-runtime: cannot go on: " + fault + "; see log");
                 return false;
             }
         }

@@ -15,6 +15,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 class EdgeSiteTest {
+    private static final String MANY_RESTARTS = "-Drestart-strategy.fixed-delay.attempts=1000";
+
     @TempDir Path home;
 
     @Test
@@ -44,6 +46,52 @@ class EdgeSiteTest {
             assertEquals(0, site.awaitExit(), site.err());
             assertTrue(checkpoints(job) > 0);
             assertFalse(Files.exists(home.resolve("work/scratch")));
+        }
+    }
+
+    @Test
+    void aJobThatFailsToCloseTakesNoSlotsFromTheOthers() throws Exception {
+        String restarts = "-Drestart-strategy.type=fixed-delay";
+        try (RunningSite site = RunningSite.launch(home, restarts, MANY_RESTARTS).awaitReady()) {
+            String jar = site.uploadSampleJobs();
+            String bystander = site.run(jar, SampleJobs.Endless.class);
+            for (int round = 0; round < 2; round++) {
+                String job = site.run(jar, SampleJobs.FailsToClose.class);
+                site.awaitRunning(job);
+                site.awaitRunning(bystander);
+                site.cancel(job);
+                RunningSite.await("no slots", () -> slots(site) == 0);
+                RunningSite.await("new slots", () -> slots(site) == 3);
+                site.awaitRunning(bystander);
+            }
+            assertEquals(3, slots(site));
+            assertTrue(site.process.isAlive());
+        }
+    }
+
+    @Test
+    void aTaskThatDoesNotEndEndsTheEngine() throws Exception {
+        try (RunningSite site =
+                RunningSite.launch(
+                                home,
+                                "-Dtask.cancellation.interval=200",
+                                "-Dtask.cancellation.timeout=1000")
+                        .awaitReady()) {
+            String job = site.run(site.uploadSampleJobs(), SampleJobs.NeverEnds.class);
+            site.awaitRunning(job);
+            site.requestCancel(job);
+
+            assertEquals(2, site.awaitExit(), site.err());
+            assertEquals(
+                    "speck-runtime: cannot go on: no slots are left; see log", lastLine(site));
+        }
+    }
+
+    private static int slots(RunningSite site) {
+        try {
+            return site.get("/overview").get("slots-total").asInt();
+        } catch (Exception e) {
+            throw new AssertionError(e);
         }
     }
 

@@ -205,11 +205,15 @@ final class RunningSite implements AutoCloseable {
     }
 
     void cancel(String job) throws Exception {
+        requestCancel(job);
+        awaitState(job, "CANCELED");
+    }
+
+    void requestCancel(String job) throws Exception {
         call(
                 HttpRequest.newBuilder(rest.resolve("/jobs/" + job + "?mode=cancel"))
                         .method("PATCH", HttpRequest.BodyPublishers.noBody()),
                 true);
-        awaitState(job, "CANCELED");
     }
 
     void awaitState(String job, String state) {
