@@ -26,6 +26,7 @@ public final class Supervisor implements AutoCloseable {
     private static final long FIRST_PAUSE_MS = 50;
     private static final long MAX_PAUSE_MS = 4000;
     private static final long STABLE_AFTER_MS = 5000; // a connection this old was a good one
+    private static final int MANY_EARLY_ENDS = 3;
     private static final long CLOSE_TIMEOUT_MS = 3000;
     private static final long READY_TIMEOUT_MS = 10_000;
     private static final int LOG_EVERY = 20;
@@ -44,6 +45,7 @@ public final class Supervisor implements AutoCloseable {
     private long pauseMs = FIRST_PAUSE_MS;
     private long readySinceNs;
     private boolean wasReady;
+    private int earlyEnds;
     private int failures;
 
     private Supervisor(LinkConfig link, boolean reader, ConnectionListener listener) {
@@ -83,9 +85,19 @@ public final class Supervisor implements AutoCloseable {
         return connection != null && connection.isReady();
     }
 
-    /** Returns why there is no connection, for people; empty if there is one, or none is tried. */
+    /**
+     * Returns why there is no connection, for people; empty if there is one, or none is tried. Where
+     * several have ended soon after they were made, one has to last before the problem is over: two
+     * clients with one id end each other's connections (Mosquitto gives no reason), and each takes
+     * messages of the other.
+     */
     public String problem() {
-        return problem;
+        String why = problem;
+        return why.isEmpty() || isStable() ? "" : why;
+    }
+
+    private synchronized boolean isStable() {
+        return wasReady && System.nanoTime() - readySinceNs > STABLE_AFTER_MS * 1_000_000;
     }
 
     /**
@@ -206,7 +218,7 @@ public final class Supervisor implements AutoCloseable {
 
     private synchronized void noteReady() {
         version.noteReady();
-        problem = "";
+        problem = earlyEnds < MANY_EARLY_ENDS ? "" : problem;
         readySinceNs = System.nanoTime();
         wasReady = true;
         failures = 0;
@@ -216,8 +228,10 @@ public final class Supervisor implements AutoCloseable {
         if (version.turnsOldAfter(ended, cause)) {
             return 0;
         }
-        if (wasReady && System.nanoTime() - readySinceNs > STABLE_AFTER_MS * 1_000_000) {
-            pauseMs = FIRST_PAUSE_MS;
+        if (wasReady) {
+            boolean stable = isStable();
+            earlyEnds = stable ? 0 : earlyEnds + 1;
+            pauseMs = stable ? FIRST_PAUSE_MS : pauseMs;
         }
         if (wasReady || failures % LOG_EVERY == 0) {
             LOG.warn("cannot reach {}: {}; trying again", link, cause.toString());
@@ -226,6 +240,11 @@ public final class Supervisor implements AutoCloseable {
         String why = refusal != null ? refusal : LinkProblem.describe(cause);
         String refusalOf5 = version.problem();
         why = refusalOf5 != null ? refusalOf5 : why;
+        if (earlyEnds >= MANY_EARLY_ENDS) {
+            why +=
+                    "; it ends soon after each connect: another client may have the id "
+                            + link.clientId();
+        }
         problem = "cannot %s %s: %s".formatted(reader ? "read" : "write to", link, why);
         wasReady = false;
         failures++;

@@ -85,7 +85,7 @@ class ProtocolVersionTest {
         }
     }
 
-    private static LinkConfig linkTo(String address, Delivery delivery) {
+    static LinkConfig linkTo(String address, Delivery delivery) {
         return new LinkConfig(BrokerAddress.parse(address), "t", "reader", delivery, 10);
     }
 
