@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from speck.binding import Finding
 from speck.model.observation import EngineView, RunState
 
 UNSET = "not set"
+_OLDEST, _NEWEST = (1, 20), 2
 
 CHECKPOINT_DIR = ("execution.checkpointing.dir", "state.checkpoints.dir")
 _INTERVAL = "execution.checkpointing.interval"
@@ -222,6 +224,23 @@ def findings(settings: Settings, view: EngineView, jvm: Jvm) -> list[Finding]:
     result += [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
     result += _check_slots(settings, view) + _check_exposure(settings)
     return sorted(result, key=lambda finding: finding.severity != "error")
+
+
+def version_finding(version: str) -> Finding | None:
+    """Check the version of the engine, as far as it begins like one."""
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})\b", version)
+    if numbers is None:
+        return None
+    is_old = (int(numbers[1]), int(numbers[2])) < _OLDEST
+    if not is_old and int(numbers[1]) <= _NEWEST:
+        return None
+    return Finding(
+        "error" if is_old else "warning",
+        "version",
+        version,
+        "it lacks calls that speck needs" if is_old else "speck has not been tried with it",
+        "# run Flink 1.20 or 2.x",
+    )
 
 
 def interval_s(config: Mapping[str, Any] | None) -> float | None:

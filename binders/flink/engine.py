@@ -323,12 +323,15 @@ class FlinkEngine:
         """Find settings that would lose data or starve jobs, each with its line of config.yaml."""
         within = self._rest.within(CHECK_S)
         with within, self._translate_errors("read the engine's settings"):
-            settings = self._read_settings(refresh=True)
             view = self.view()
+            version = checks.version_finding(view.version)
+            if version is not None and version.severity == "error":
+                return [version]  # it may not even tell its settings
+            settings = self._read_settings(refresh=True)
             findings = checks.findings(settings, view, self._read_jvm())
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
             of_jobs = [self._check_checkpointing(job) for job in running[:JOBS_CHECKED]]
-            of_jobs.append(metaspace_finding(*self._measuring.metaspace()))
+            of_jobs += [version, metaspace_finding(*self._measuring.metaspace())]
             return findings + [finding for finding in of_jobs if finding is not None]
 
     def _read_jvm(self) -> Jvm:

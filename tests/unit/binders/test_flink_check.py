@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from binders.flink import check
-from binders.flink.check import job_finding
+from binders.flink.check import job_finding, version_finding
 from binders.flink.jvm import GUARD_JAR, MEND, Jvm, metaspace_finding
 from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
@@ -22,6 +22,26 @@ OURS = Jvm(17, (f"-javaagent:/opt/speck/lib/{GUARD_JAR}", *flink_conf.JAVA_OPTIO
 
 def findings(settings: Settings, view: EngineView, jvm: Jvm = OURS) -> list[Finding]:
     return check.findings(settings, view, jvm)
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"),
+    [
+        ("1.9.3", "error"),
+        ("1.19.0", "error"),
+        ("1.20.5", None),
+        ("2.3.0", None),
+        ("2.10-SNAPSHOT", None),
+        ("3.0.0", "warning"),
+        ("<unknown>", None),
+        ("20260101", None),
+    ],
+)
+def test_versions_that_speck_cannot_use_are_named(version: str, severity: str | None) -> None:
+    finding = version_finding(version)
+    assert (finding.severity if finding is not None else None) == severity
+    if finding is not None:
+        assert (finding.found, finding.mend) == (version, "# run Flink 1.20 or 2.x")
 
 
 @pytest.mark.parametrize(

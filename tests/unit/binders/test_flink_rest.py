@@ -361,13 +361,13 @@ def test_a_check_has_one_time_limit_for_all_its_requests(
 ) -> None:
     monkeypatch.setattr(engine_module, "CHECK_S", 0.3)
     engine = FlinkEngine(Target(fake.url, timeout_s=3600))
+    fake.say("/overview", {"flink-version": "2", "slots-total": 1, "slots-available": 1})
+    fake.say("/jobs/overview", {"jobs": []})
     fake.silent.add("/jobmanager/config")
     with pytest.raises(UnreachableError, match="no answer in time"):
         engine.check()
     fake.over.set()
     fake.silent.clear()
-    fake.say("/overview", {"flink-version": "2", "slots-total": 1, "slots-available": 1})
-    fake.say("/jobs/overview", {"jobs": []})
     assert engine.view().jobs == {}, "the limit was that of the check alone"
 
 
