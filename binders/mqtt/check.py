@@ -32,6 +32,8 @@ from speck.sites.credentials import Credentials
 
 RECOMMENDED_INFLIGHT = 1000
 RECOMMENDED_PACKET = 1048576
+LEAST_PACKET = 4096
+"""Readers report what they have taken, with its holes, in one message."""
 RECOMMENDED_EXPIRY_S = 30 * 24 * 3600
 PROBE_MESSAGES = 1200
 """More than Mosquitto's default queue of 1000, and few enough for a fraction of a second."""
@@ -111,11 +113,14 @@ def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
         )
     packet = connack.get("MaximumPacketSize")
     if packet is not None and packet < RECOMMENDED_PACKET:
+        is_tiny = packet < LEAST_PACKET
         yield Finding(
-            "warning",
+            "error" if is_tiny else "warning",
             "max_packet_size",
             f"{packet} bytes",
-            "a sink that writes a larger message is disconnected",
+            "speck's own messages and subscriptions are larger"
+            if is_tiny
+            else "a sink that writes a larger message is disconnected",
             f"max_packet_size {RECOMMENDED_PACKET}",
         )
     if connack.get("TopicAliasMaximum", 0) == 0:
