@@ -16,7 +16,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A broker older than MQTT 5 may hang up instead of refusing it, or answer by an older protocol.
  * So does one that is being restarted. It is old if it accepts MQTT 3.1.1 between such ends, and
- * has never accepted MQTT 5. A job that has promised its records exactly once goes on trying: with
+ * has never accepted MQTT 5. A proxy that flaps may look the same, and a broker may be replaced by a
+ * newer one: each connection of MQTT 3.1.1 is followed by an attempt with MQTT 5. A job that has promised its records exactly once goes on trying: with
  * MQTT 3.1.1 it cannot keep that, and its user has not been asked.
  */
 final class ProtocolVersion {
@@ -48,6 +49,7 @@ final class ProtocolVersion {
     /** A connection has ended; returns whether it ended so that the broker is now taken for old. */
     synchronized boolean turnsOldAfter(MqttConnection ended, Throwable cause) {
         if (old) {
+            old = false; // one that is old says so again at once
             return false;
         }
         boolean hungUp = !ended.wasAccepted() && hangsUp(cause);

@@ -1,5 +1,6 @@
 package io.speck.mqtt.connection;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -24,6 +25,7 @@ class ProtocolVersionTest {
     @TempDir Path folder;
 
     private final AtomicInteger ends = new AtomicInteger();
+    private final AtomicInteger ready = new AtomicInteger();
     private final AtomicBoolean numbered = new AtomicBoolean();
     private Mosquitto broker;
 
@@ -72,6 +74,41 @@ class ProtocolVersionTest {
     }
 
     @Test
+    void aProxyThatHungUpForAWhileDoesNotKeepItFromMqtt5() throws Exception {
+        try (CuttingProxy proxy = new CuttingProxy(broker)) {
+            proxy.cutWhenever(CONNECT_5);
+            try (Supervisor supervisor = connect(proxy.address(), Delivery.AT_LEAST_ONCE)) {
+                Wait.until("it connects", supervisor::isConnected);
+                assertFalse(numbered.get());
+                proxy.cut();
+                Wait.until("it connects again, as before", () -> ready.get() > 1);
+                assertFalse(numbered.get());
+                proxy.cutNothing();
+                proxy.cut();
+                Wait.until("it speaks MQTT 5", numbered::get);
+                int before = ready.get();
+                proxy.cutWhenever(CONNECT_5);
+                proxy.cut();
+                int ended = ends.get();
+                Wait.until("it tries again and again", () -> ends.get() > ended + 5);
+                assertEquals(before, ready.get());
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void anOldBrokerThatIsReplacedIsSpokenToInMqtt5(Mqtt311Proxy.Refusal refusal) throws Exception {
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker, refusal);
+                Supervisor supervisor = connect(old.address(), Delivery.AT_LEAST_ONCE)) {
+            Wait.until("it connects", supervisor::isConnected);
+            assertFalse(numbered.get());
+            old.replace();
+            Wait.until("it speaks MQTT 5", numbered::get);
+        }
+    }
+
+    @Test
     void whatFollowsHoldsNoLock() {
         LinkConfig link = linkTo(broker.address(), Delivery.AT_LEAST_ONCE);
         AtomicBoolean held = new AtomicBoolean(true);
@@ -99,6 +136,7 @@ class ProtocolVersionTest {
         @Override
         public void onReady(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
             numbered.set(connection.isNumbered());
+            ready.incrementAndGet();
         }
 
         @Override

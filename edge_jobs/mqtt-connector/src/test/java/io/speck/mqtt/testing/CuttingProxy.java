@@ -60,6 +60,12 @@ public final class CuttingProxy implements AutoCloseable {
         cutBefore(text);
     }
 
+    /** From now on everything gets through. */
+    public void cutNothing() {
+        forever = false;
+        last.set(null);
+    }
+
     /** Once, before a SUBSCRIBE gets through. */
     public void cutBeforeSubscribe() {
         last.set(bytes -> (bytes[0] & 0xff) == SUBSCRIBE);

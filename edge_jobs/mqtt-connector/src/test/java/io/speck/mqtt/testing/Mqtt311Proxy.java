@@ -33,6 +33,7 @@ public final class Mqtt311Proxy implements AutoCloseable {
     private final Mosquitto behind;
     private final Refusal refusal;
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private volatile boolean replaced;
     private final Collection<Socket> sockets = new ConcurrentLinkedQueue<>();
 
     public Mqtt311Proxy(Mosquitto behind) throws IOException {
@@ -47,6 +48,14 @@ public final class Mqtt311Proxy implements AutoCloseable {
 
     public String address() {
         return "tcp://127.0.0.1:" + server.getLocalPort();
+    }
+
+    /** A broker that speaks MQTT 5 takes its place. */
+    public void replace() throws IOException {
+        replaced = true;
+        for (Socket socket : sockets) {
+            socket.close();
+        }
     }
 
     @Override
@@ -73,7 +82,7 @@ public final class Mqtt311Proxy implements AutoCloseable {
             length = length - 128 + 128 * in.read();
         }
         byte[] body = in.readNBytes(length);
-        if (body[LEVEL_AT] == MQTT_5) {
+        if (body[LEVEL_AT] == MQTT_5 && !replaced) {
             client.getOutputStream().write(refusal.connAck);
             client.close();
             return;
@@ -82,7 +91,12 @@ public final class Mqtt311Proxy implements AutoCloseable {
         sockets.add(broker);
         OutputStream out = broker.getOutputStream();
         out.write(type);
-        out.write(length);
+        if (length > 127) {
+            out.write(length % 128 + 128);
+            out.write(length / 128);
+        } else {
+            out.write(length);
+        }
         out.write(body);
         daemon(() -> copy(broker, client));
         copy(client, broker);
