@@ -57,15 +57,17 @@ def never() -> bool:
     return False
 
 
-def wait_unless(event: threading.Event, seconds: float, gives_up: Callable[[], bool]) -> bool:
+def wait_unless(
+    clock: Clock, event: threading.Event, seconds: float, gives_up: Callable[[], bool]
+) -> bool:
     """Wait for `event`, at most so many seconds, and not once `gives_up`, which is asked a few
     times a second; whether the event is set."""
-    until = time.monotonic() + seconds
+    until = clock.monotonic() + seconds
     while not event.is_set():
-        left_s = until - time.monotonic()
+        left_s = until - clock.monotonic()
         if left_s <= 0 or gives_up():
             return event.is_set()
-        event.wait(min(left_s, _ASKED_EVERY_S))
+        clock.wait_for(event, min(left_s, _ASKED_EVERY_S))
     return True
 
 

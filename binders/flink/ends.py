@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,9 @@ MOST_BYTES = 200_000
 MOST_WORKERS = 10
 """The most TaskManagers whose files are read."""
 MOST_FILES = 4
-"""The most such files in one folder: a fog's JobManager and TaskManager share theirs."""
+"""The most such files of one folder: a fog's JobManager and TaskManager share theirs."""
+MOST_READ = 12
+"""The most files that are read of all folders: those that were written last."""
 LONGEST_WORDS = 200
 
 _STARTED = re.compile(r"^speck: (\S{1,60}) started (\S{1,40})\s*$", re.MULTILINE)
@@ -100,20 +103,25 @@ def _read_outputs(rest: FlinkRest) -> Iterator[str]:
     folders = ["/jobmanager/logs"]
     workers: list[Any] = rest.get("/taskmanagers")["taskmanagers"]
     folders += [f"/taskmanagers/{worker['id']}/logs" for worker in workers[:MOST_WORKERS]]
+    files: list[tuple[int, str]] = []
     for folder in folders:
         with suppress(RefusedAnswer):  # it keeps none, or was lost meanwhile
-            for name in list_outputs(rest.get(folder)["logs"]):
-                yield rest.get_text(f"{folder}/{quote(name, safe='')}")
+            for written, name in list_outputs(rest.get(folder)["logs"]):
+                files.append((written, f"{folder}/{quote(name, safe='')}"))
+    for _, path in sorted(files, key=itemgetter(0), reverse=True)[:MOST_READ]:
+        with suppress(RefusedAnswer):
+            yield rest.get_text(path)
 
 
-def list_outputs(logs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The files of an engine's list of logs that are worth reading."""
-    names = [
-        str(file["name"])
+def list_outputs(logs: Iterable[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """The files of an engine's list of logs that are worth reading, the newest first, each with the
+    time when it was written last (Unix ms; 0: not known)."""
+    files = [
+        (int(file.get("mtime", 0)), str(file["name"]))
         for file in logs
         if str(file["name"]).endswith(".out") and 0 < int(file["size"]) <= MOST_BYTES
     ]
-    return names[:MOST_FILES]
+    return sorted(files, key=itemgetter(0), reverse=True)[:MOST_FILES]
 
 
 def _clean(words: str) -> str:

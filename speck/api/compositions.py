@@ -13,6 +13,7 @@ from speck.api.hidden import show_composition, show_description
 from speck.api.requests import (
     Query,
     document,
+    drop_options,
     dropping,
     flag,
     idempotency_key,
@@ -128,8 +129,7 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
             service().compositions.delete(
                 name,
                 seconds,
-                drop_queues=query["drop_queues"],
-                drain_limit_s=query["drain_limit"],
+                **drop_options(query),
                 dry_run=query["dry_run"],
                 if_match=headers["If-Match"],
                 by=caller().actor,
@@ -207,8 +207,7 @@ def _request(
         gives_up=is_over,
         dry_run=query["dry_run"],
         adopt=query["adopt"],
-        drop_queues=query["drop_queues"],
-        drain_limit_s=query["drain_limit"],
+        **drop_options(query),
         force=query["force"],
         if_match=headers["If-Match"],
         idempotency_key=headers["Idempotency-Key"],

@@ -11,6 +11,7 @@ from speck.api.hidden import show_job, show_jobs
 from speck.api.requests import (
     Query,
     document,
+    drop_options,
     dropping,
     paging,
     refuse_other_name,
@@ -68,8 +69,7 @@ def add_job(query: Query) -> Response:
                 description,
                 seconds,
                 body.line_of,
-                drop_queues=query["drop_queues"],
-                drain_limit_s=query["drain_limit"],
+                **drop_options(query),
                 by=by,
                 sees=sees,
                 gives_up=is_over,
@@ -112,8 +112,7 @@ def put_job(job_name: str, query: Query) -> Response:
                 description,
                 seconds,
                 body.line_of,
-                drop_queues=query["drop_queues"],
-                drain_limit_s=query["drain_limit"],
+                **drop_options(query),
                 by=by,
                 sees=sees,
                 gives_up=is_over,
@@ -133,8 +132,7 @@ def delete_job(job_name: str, query: Query) -> Response:
             service().jobs.delete(
                 job_name,
                 seconds,
-                drop_queues=query["drop_queues"],
-                drain_limit_s=query["drain_limit"],
+                **drop_options(query),
                 by=caller().actor,
                 gives_up=is_over,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
 from flask import Request, request
 from marshmallow import RAISE, Schema, ValidationError, fields, post_load
@@ -67,6 +67,23 @@ def dropping() -> list[Param]:
         " the queues of readers outside speck and of jobs that do not run",
     )
     return [consent, ("drain_limit", limit)]
+
+
+class DropOptions(TypedDict):
+    """The consent to lose messages, as the service takes it."""
+
+    drop_queues: bool
+    drain_limit_s: float | None
+
+
+def drop_options(query: Query) -> DropOptions:
+    """What `dropping` has read. Raises InvalidError for a limit without consent: nothing is given
+    up then."""
+    if query["drain_limit"] is not None and not query["drop_queues"]:
+        fault = "needs drop_queues=true: without it, jobs take all that waits for them"
+        problems = [Problem("drain_limit", fault)]
+        raise InvalidError(f"cannot take drain_limit: it {fault}", problems, status=400)
+    return {"drop_queues": query["drop_queues"], "drain_limit_s": query["drain_limit"]}
 
 
 class _Whole(fields.Integer):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from speck.errors import PermanentError
 
@@ -43,20 +45,24 @@ class WholeFiles:
         make_folders: bool = False,
     ) -> int:
         """Write a file of `size` bytes (None: not known), readable by its owner only; returns how
-        many there are. Raises PermanentError, without writing anything if there is no room."""
+        many there are. A pipe or a character device (/dev/stdout) takes them at once. Raises
+        PermanentError, without writing anything if there is no room, or if something else is there
+        that is no file."""
         with _reporting(file):
             if make_folders:
                 self._make_folder(file.parent)
-            _refuse_without_room(file, size)
-            descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-            self._written.append((name, file))
+            if _is_stream(file):
+                with file.open("wb", buffering=0) as out:
+                    return _write(out, pieces, advance)
+            target = Path(os.path.realpath(file)) if file.is_symlink() else file  # it stays a link
+            _refuse_without_room(target, size)
+            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            self._written.append((name, target))
             with os.fdopen(descriptor, "wb") as out:
-                for piece in pieces:
-                    out.write(piece)
-                    advance(len(piece))
+                written = _write(out, pieces, advance)
                 out.flush()
                 os.fsync(out.fileno())
-                return out.tell()
+                return written
 
     def publish(self) -> None:
         """Let all files appear. Raises PermanentError."""
@@ -84,6 +90,33 @@ def write_whole(
         written = files.add(file, pieces, size, advance)
         files.publish()
     return written
+
+
+def _write(out: IO[bytes], pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:
+    written = 0
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:  # a pipe may take less than it is given
+            rest = rest[out.write(rest) :]
+        written += len(piece)
+        advance(len(piece))
+    return written
+
+
+def _is_stream(file: Path) -> bool:
+    """Whether what is written goes on from there; such a thing must not be replaced by a file.
+    Raises PermanentError for what can be neither written to nor replaced."""
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return True
+    if not stat.S_ISREG(mode):
+        kind = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket"}
+        there = kind.get(stat.S_IFMT(mode), "no file")
+        raise PermanentError(f"cannot write {file}: it is {there}; name a file")
+    return False
 
 
 @contextmanager

@@ -179,24 +179,43 @@ class Admission:
         refuse_problems(problems, composition.name, line_of)
 
     def refuse_loops_over_bridges(
-        self, composition: Composition, adopted_jobs: Iterable[str], line_of: LineOf | None
+        self,
+        composition: Composition,
+        adopted_jobs: Iterable[str],
+        line_of: LineOf | None,
+        *,
+        ask: bool = True,
     ) -> list[str]:
         """Raises InvalidError if bridges between brokers may bring back to a job what it has sent;
-        returns warnings about what they may bring twice."""
+        returns warnings about what they may bring twice. Without `ask` the brokers have been asked
+        just before, and none is waited for."""
         scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
         index, own = self._records.links, list_links(composition)
         others = [job for _, job in index.find_downstream((job.sink for job in own), scopes)]
         ends = (*composition.inputs, *(reader.link for reader in composition.readers))
         links = {*_iterate_links(own), *ends}
         sites = find_repeated_topics({*links, *_iterate_links(others)})
-        if not sites:
+        names = self._find_bridges(sites if ask else set())
+        bridges = Bridges.of(names, self._records.sites())
+        if not bridges.groups:
             return []
-        bridges = Bridges.of(self._find_bridges(sites), self._records.sites())
-        sinks = [Link(*job.sink) for job in (*own, *others)]
-        joined = {Link(site, sink.topic) for sink in sinks for site in bridges.find_joined(sink)}
-        others = [job for _, job in index.find_downstream(joined, scopes)]
+        others = self._find_beyond(bridges, own, scopes)
         refuse_problems(find_loops(own, others, bridges), composition.name, line_of)
         return list(warn_of_repeats(links, bridges))
+
+    def _find_beyond(
+        self, bridges: Bridges, own: Sequence[JobLinks], scopes: Collection[str]
+    ) -> list[JobLinks]:
+        """The jobs of others to which messages of the `own` ones may flow, over bridges too."""
+        reached: set[Link] = set()
+        others: list[JobLinks] = []
+        while True:
+            sinks = [Link(*job.sink) for job in (*own, *others)]
+            joined = {Link(at, sink.topic) for sink in sinks for at in bridges.find_joined(sink)}
+            if joined <= reached:
+                return others
+            reached |= joined
+            others = [job for _, job in self._records.links.find_downstream(reached, scopes)]
 
     # -- what it describes --------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from speck.model.observation import Observation, RunState
 from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
 from speck.spec.jars import ARTIFACT, Jar
@@ -67,6 +68,7 @@ class Deployer:
         changes: Changes,
         keeper: StateKeeper,
         admission: Admission,
+        identities: Identities,
         is_stuck: Callable[[str, Incarnation], bool] = lambda scope, incarnation: False,
     ):
         """`is_stuck` says whether an incarnation of a scope takes nothing, though it is listed by
@@ -77,6 +79,7 @@ class Deployer:
         self._artifacts = artifacts
         self._keeper = keeper
         self._admission = admission
+        self._identities = identities
         self._is_stuck = is_stuck
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
@@ -134,7 +137,7 @@ class Deployer:
         composition = resolution.composition
         inventory, observation, noticed = look()
         leaving = self._find_left_brokers(composition, inventory)
-        at_brokers = observe(self._polling, (), leaving & sites.keys())
+        at_brokers = self._leave_out_strangers(observe(self._polling, (), leaving & sites.keys()))
         silent = {**observation.unreachable, **at_brokers.unreachable}
         observation = replace(observation, brokers=at_brokers.brokers, unreachable=silent)
         prepared_plan = self._make_plan(
@@ -190,7 +193,9 @@ class Deployer:
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._find_left_brokers(composition, inventory)
-        observation = self._begin_observing(sites, inventory, set(), leaving)()
+        observation = self._leave_out_strangers(
+            self._begin_observing(sites, inventory, set(), leaving)()
+        )
         prepared_plan = self._make_plan(
             name,
             composition,
@@ -289,6 +294,17 @@ class Deployer:
     ) -> Callable[[], Observation]:
         engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
         return begin_observing(self._polling, engines & sites.keys(), brokers & sites.keys())
+
+    def _leave_out_strangers(self, observation: Observation) -> Observation:
+        """The numbers of another broker at a site's address say nothing about our readers."""
+        brokers, silent = dict(observation.brokers), dict(observation.unreachable)
+        for site, view in observation.brokers.items():
+            try:
+                self._identities.refuse_stranger(site, view.identity)
+            except TransientError as error:
+                del brokers[site]
+                silent[site] = str(error)
+        return replace(observation, brokers=brokers, unreachable=silent)
 
     def _find_finished(
         self, observation: Observation, inventory: Inventory

@@ -57,6 +57,10 @@ class Cause(StrEnum):
     REPAIR = "repair"
 
 
+OperationKey = tuple[str, str | None, str]
+"""(kind, job name, site) of an operation."""
+
+
 @dataclass(slots=True)
 class OperationRecord:
     """The outcome of one step. Times are RFC 3339. `attempts` counts calls, retries included.
@@ -152,6 +156,18 @@ class Change:
         self.operations = []
         self.has_read |= self.plan.reads
         self.plan = Plan(self.plan.composition, (), ())
+
+    def find_begun_before(self) -> dict[OperationKey, str]:
+        """When (RFC 3339) the operations were begun first that its earlier plans have not ended:
+        those of a service that was stopped, or of a plan that was replaced."""
+        begun: dict[OperationKey, str] = {}
+        for each in self.earlier:
+            key = (each["kind"], each["job_name"], each["site"])
+            if each["state"] == OperationState.DONE:
+                begun.pop(key, None)
+            elif each["started"] is not None:
+                begun.setdefault(key, each["started"])
+        return begun
 
     def abandon(self) -> None:
         """End as cancelled, with all operations that have not ended."""

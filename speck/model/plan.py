@@ -437,6 +437,9 @@ Operation = (
     | Clear
 )
 
+Limited = Drain | Release | Forget | Clear
+"""Operations that may have a limit, after which they are given up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

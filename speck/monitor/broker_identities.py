@@ -2,7 +2,7 @@
 
 A broker that was away when its site was registered gets its identity later. Once a site's broker
 has one, another broker at its address is a stranger: a network may have given the address to
-another machine. The watch reserves nothing at a stranger.
+another machine. Neither the watch nor a change uses a stranger.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class BrokerIdentities:
         if stranger is None or stranger.identity != identity:
             stranger = _Stranger(identity, begun)
         elif begun > stranger.since and not stranger.is_reported:
-            holder = self._find_holder(site, identity)
-            whose = f"it is that of site {holder}" if holder else "it is not the one that it had"
+            whose = self._identities.explain_stranger(site, identity)
             self._report(
                 site,
                 f"another broker answers at the address of site {site}: {whose}. The sessions of"

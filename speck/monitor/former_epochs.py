@@ -15,6 +15,7 @@ from dataclasses import replace
 from speck.deploy.changes import Changes
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView, Sent
+from speck.model.queue import fold_owed
 from speck.store.records import Records
 
 _Add = Callable[[Session, Sent], Session]
@@ -72,9 +73,14 @@ class FormerEpochs:
         session = self._records.session(scope, client_id, site)
         if session is None or not session.reserved:
             return
-        noted = add(session, sent)
+        noted = fold_owed(add(session, sent), self._list_reported(site))
         if noted != session:
             self._records.write(self._records.put_session(scope, noted))
+
+    def _list_reported(self, site: str) -> set[tuple[str, int]]:
+        """The epochs of sinks whose numbers may be added once more."""
+        reported = {(sent.producer, sent.epoch) for sent in self._last.get(site, {}).values()}
+        return reported | {(producer, epoch) for at, producer, epoch in self._left if at == site}
 
 
 def add_owed(session: Session, sent: Sent) -> Session:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from speck.clock import Clock
-from speck.errors import SpeckError
 from speck.model.composition import visible_name
 from speck.model.observation import EngineView
+from speck.monitor.failure_causes import Cause, FailureCauses
 from speck.monitor.health import Decision, Health, JobMemory, Key, Memory, Watched
 from speck.monitor.health_board import JobHealth
 from speck.sites.connections import Connections
-from speck.sites.engine_ends import EngineEnds
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
 from speck.store.tables import Batch
-
-LOG = logging.getLogger(__name__)
 
 CALM_S = 60.0
 """A job that has run for this long since its last failure is not reported as failing any more."""
@@ -38,37 +33,18 @@ NOTED_AGAIN_S = 10.0
 has failed until it tells them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """The number of failures that the engine lists for an incarnation (it keeps a limited number),
-    and the newest reason."""
-
-    engine_job_id: str
-    failures: int
-    reason: str
-
-    def __str__(self) -> str:
-        if not self.loops:
-            return self.reason
-        return f"it fails again and again ({self.failures} failures are listed): {self.reason}"
-
-    @property
-    def loops(self) -> bool:
-        return self.failures > 1
-
-
 class HealthEvents:
     """Writes the events, and remembers why jobs failed and since when they are unhealthy."""
 
     def __init__(self, records: Records, connections: Connections, clock: Clock):
         self._records = records
-        self._connections = connections
         self._clock = clock
-        self._causes: dict[Key, _Cause] = {}
+        self._finding = FailureCauses(connections)
+        self._causes: dict[Key, Cause] = {}
         self._asked_at: dict[Key, float] = {}
         """When an engine was asked last for the failures of a job, with an answer or without."""
         self._amiss_since: dict[Key, float] = {}
-        self._shown: dict[Key, tuple[JobMemory, _Cause | None, JobHealth]] = {}
+        self._shown: dict[Key, tuple[JobMemory, Cause | None, JobHealth]] = {}
 
     def health_of(self, key: Key, memory: JobMemory) -> JobHealth:
         """The health of a job as users see it."""
@@ -109,37 +85,71 @@ class HealthEvents:
         if batches:
             self._records.write(*batches)
 
+    def close(self) -> None:
+        """Ask engines for nothing more."""
+        self._finding.close()
+
     def report_jobs(self, jobs: list[Watched], before: Memory, decision: Decision) -> None:
         """Write an event for each job whose health has changed."""
-        batches: list[Batch] = []
-        ends = EngineEnds(self._connections)
+        memories = decision.memory.jobs
+        watched = []
         for job in jobs:
-            new, old = decision.memory.jobs.get(job.key), before.jobs.get(job.key)
+            new, old = memories.get(job.key), before.jobs.get(job.key)
             if new is None or job.busy or (new is old and job.key not in self._causes):
                 continue
             if self._is_calm(job, new) or self._is_of_former(job, new):
                 self._causes.pop(job.key, None)
-            same = old is not None and old.engine_job_id == new.engine_job_id
+            watched.append((job, new, old if old and _are_of_one(old, new) else None, old))
+        late = self._find_causes(watched)
+        batches = self._explain_late(jobs, late, memories)
+        for job, new, same, old in watched:
             begins = new.waits is not None and (old is None or old.waits is None)
-            waits = [self._event("job", f"{job.job_name}: {new.waits}", job)] if begins else []
-            if same and old is not None and old.health is new.health:
-                batches += waits
+            if same is None or same.health is not new.health:
+                is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
+                left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
+                message = self._describe_health(job, new, left_s)
+                if message is not None:
+                    kind = "drift" if new.health is Health.ENDED else "job"
+                    batches.append(self._event(kind, message, job))
+            if begins:
+                batches.append(self._event("job", f"{job.job_name}: {new.waits}", job))
+        self._forget_others(memories)
+        if batches:
+            self._records.write(*batches)
+
+    def _find_causes(
+        self, watched: list[tuple[Watched, JobMemory, JobMemory | None, JobMemory | None]]
+    ) -> dict[Key, Cause]:
+        """Ask for the causes of what has changed; returns those of what had changed before."""
+        lost, failed, now = [], [], self._clock.monotonic()
+        for job, new, same, _ in watched:
+            if same is not None and same.health is new.health:
                 if self._is_cause_due(job, new):
-                    self._note_cause(job, ends)
+                    failed.append(job)
                 continue
-            went_back = same and new.health is Health.STARTING  # its engine restarts it
+            went_back = same is not None and new.health is Health.STARTING  # its engine restarts it
             if new.health is Health.LOST:
-                self._note_end(job, ends)
+                lost.append(job)
             elif went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
-                self._note_cause(job, ends)
-            is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
-            left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
-            message = self._describe_health(job, new, left_s)
-            if message is not None:
-                kind = "drift" if new.health is Health.ENDED else "job"
-                batches.append(self._event(kind, message, job))
-            batches += waits
-        memories = decision.memory.jobs
+                failed.append(job)
+        self._asked_at |= {job.key: now for job in failed}
+        begun = self._finding.ask(lost, failed)
+        causes = self._finding.take()
+        self._causes |= causes
+        return {key: cause for key, cause in causes.items() if key not in begun}
+
+    def _explain_late(
+        self, jobs: list[Watched], late: Mapping[Key, Cause], memories: Mapping[Key, JobMemory]
+    ) -> list[Batch]:
+        """Events about causes that were found after the change of health had been reported."""
+        return [
+            self._event("job", f"{job.job_name} had failed or was lost: {late[job.key]}", job)
+            for job in jobs
+            if job.key in late and job.key in memories
+        ]
+
+    def _forget_others(self, memories: Mapping[Key, JobMemory]) -> None:
+        """Forget what is known of jobs that are not watched any more."""
         self._causes = {key: cause for key, cause in self._causes.items() if key in memories}
         self._asked_at = {key: at for key, at in self._asked_at.items() if key in memories}
         self._amiss_since = {
@@ -147,8 +157,6 @@ class HealthEvents:
         }
         for key in self._shown.keys() - memories.keys():
             del self._shown[key]
-        if batches:
-            self._records.write(*batches)
 
     def _is_calm(self, job: Watched, new: JobMemory) -> bool:
         """Whether the causes of its failures need not be shown any more."""
@@ -196,24 +204,6 @@ class HealthEvents:
             return f"{message}; repaired {new.repairs} times so far, next repair in {left_s:.0f} s"
         return message
 
-    def _note_end(self, job: Watched, ends: EngineEnds) -> None:
-        """Why the engine has forgotten a job: how its process ended."""
-        if (reason := ends.explain(job.site)) is not None:
-            self._causes[job.key] = _Cause(job.engine_job_id, 1, reason)
-
-    def _note_cause(self, job: Watched, ends: EngineEnds) -> None:
-        self._asked_at[job.key] = self._clock.monotonic()
-        try:
-            failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
-        except SpeckError as error:
-            LOG.info("cannot read the exceptions of %s: %s", job.job_name, error)
-            return
-        if failures:
-            reason = failures[0].reason or failures[0].name
-            if failures[0].transient and (end := ends.explain(job.site, failures[0].at_ms)):
-                reason = f"{reason}; {end}"
-            self._causes[job.key] = _Cause(job.engine_job_id, len(failures), reason)
-
     def _is_cause_due(self, job: Watched, new: JobMemory) -> bool:
         """Whether to read the failures of a job once more: a job that is still being restarted
         has further ones, and those of a failed one may not have been readable."""
@@ -230,7 +220,12 @@ class HealthEvents:
         )
 
 
-def _is_loop(memory: JobMemory, cause: _Cause) -> bool:
+def _are_of_one(old: JobMemory, new: JobMemory) -> bool:
+    """Whether both are of one incarnation."""
+    return old.engine_job_id == new.engine_job_id
+
+
+def _is_loop(memory: JobMemory, cause: Cause) -> bool:
     """Whether a job fails again and again, be it restarted by its engine or repaired by speck."""
     return cause.loops or memory.repairs > 1
 

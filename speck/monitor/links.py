@@ -6,7 +6,7 @@ dropped because a queue was full, and numbers that a reader never gets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from speck.model.observation import BrokerView
@@ -84,6 +84,15 @@ class LinkMemory:
     filling: frozenset[tuple[str, str]] = frozenset()
     lost: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, news: Iterable[News]) -> LinkMemory:
+        """With what these news say of lost and dropped messages."""
+        lost, dropped = dict(self.lost), dict(self.dropped)
+        for item in news:
+            if item.kind in ("lost", "dropped"):
+                total = lost if item.kind == "lost" else dropped
+                total[item.site] = total.get(item.site, 0) + item.count
+        return replace(self, lost=lost, dropped=dropped)
 
 
 @dataclass(slots=True)
@@ -179,12 +188,8 @@ def judge(
             filling.discard(key)
             if poll.is_filling(reader, limit, before=key in before.filling):
                 filling.add(key)
-    lost, dropped = dict(before.lost), dict(before.dropped)
-    for item in news:
-        if item.kind in ("lost", "dropped"):
-            total = lost if item.kind == "lost" else dropped
-            total[item.site] = total.get(item.site, 0) + item.count
-    return LinkMemory(brokers, silent, holes, frozenset(filling), lost, dropped), news
+    memory = LinkMemory(brokers, silent, holes, frozenset(filling), before.lost, before.dropped)
+    return memory.count(news), news
 
 
 def _has_restarted(old: _Broker, uptime_s: int | None, now: float) -> bool:

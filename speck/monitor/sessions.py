@@ -13,6 +13,7 @@ from speck.model.values import cut
 from speck.monitor.former_epochs import FormerEpochs
 from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
 from speck.monitor.lost_sessions import LostSessions
+from speck.monitor.lost_tails import TailMemory, judge_tails
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -34,6 +35,7 @@ class Sessions:
         self._former_epochs = FormerEpochs(records, changes)
         self._readers: tuple[tuple[int, int], dict[str, list[ReaderOf]]] = ((-1, -1), {})
         self.memory = LinkMemory()
+        self._tails: TailMemory = {}
         self.missing: Counter[str] = Counter()
         """Messages that jobs will never receive since the start, by the job's name."""
 
@@ -59,6 +61,9 @@ class Sessions:
         self._former_epochs.note(views)
         readers = self._list_readers()
         self.memory, news = judge(now, views, readers, self.memory, limits)
+        self._tails, lost = judge_tails(now, views, readers, self._tails)
+        self.memory = self.memory.count(lost)
+        news += lost
         events: Batch = {}
         for item in news:
             if item.kind == "lost" and item.reader and item.reader.job_name:

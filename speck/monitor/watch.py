@@ -104,6 +104,7 @@ class Watch:
         self.repairs.close()
         self.sessions.close()
         self.identities.close()
+        self._events.close()
 
     @property
     def polls(self) -> dict[str, int]:

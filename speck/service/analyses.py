@@ -279,7 +279,7 @@ class Analyses:
         with self._lock:
             run = self._runs.get(analysis_id)
         if run is not None:
-            wait_unless(run.over, seconds, gives_up)
+            wait_unless(self._clock, run.over, seconds, gives_up)
 
     def close(self) -> None:
         """End all running analyses, which count as failed since the service stops, and the

@@ -307,6 +307,9 @@ class Compositions:
             self._admission.refuse_cycles(
                 prepared.composition, adopted, request.line_of, request.sees
             )
+            self._admission.refuse_loops_over_bridges(
+                prepared.composition, adopted, request.line_of, ask=False
+            )
             taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 

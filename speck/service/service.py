@@ -117,6 +117,7 @@ class Service:
         )
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        self.identities = Identities(self.records, self.connections, self.clock)
         legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
             self.records,
@@ -127,7 +128,7 @@ class Service:
             self.agents,
             OwnSite(SiteNetworks(config.site_networks, config.site_state_uris)),
             legs,
-            Identities(self.records, self.connections, self.clock),
+            self.identities,
             simulated=config.simulated,
         )
         self.links = Links(self.connections, self.closing)
@@ -190,6 +191,7 @@ class Service:
             self.changes,
             self.keeper,
             admission,
+            self.identities,
             self.board.is_stuck,
         )
         self.executions = Executions(
@@ -200,6 +202,7 @@ class Service:
             bounds,
             patience,
             self.keeper,
+            self.identities,
         )
         ledger = ChangeLedger(self.records, self.clock)
         recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import Future
 
 from speck.binding import EngineEnd
 from speck.errors import SpeckError
@@ -15,22 +17,29 @@ NOTICED_WITHIN_MS = 120_000
 
 
 class EngineEnds:
-    """What engines say of their last ends; each is asked once. Made anew for each occasion."""
+    """What engines say of their last ends; each is asked once, also by several threads. Made anew
+    for each occasion."""
 
     def __init__(self, connections: Connections):
         self._connections = connections
-        self._ends: dict[str, EngineEnd | None] = {}
+        self._lock = threading.Lock()
+        self._ends: dict[str, Future[EngineEnd | None]] = {}
 
     def explain(self, site: str, failed_ms: int | None = None) -> str | None:
         """How the engine of a site, or a worker of it, ended last; None: not known, or long before
         a failure at `failed_ms` (Unix ms of the engine)."""
-        if site not in self._ends:
+        with self._lock:
+            asks = site not in self._ends
+            answer = self._ends.setdefault(site, Future())
+        if asks:
             try:
-                self._ends[site] = self._connections.engine(site).last_end()
+                answer.set_result(self._connections.engine(site).last_end())
             except SpeckError as error:
                 LOG.info("cannot read how the engine of %s ended: %s", site, error)
-                self._ends[site] = None
-        end = self._ends[site]
+                answer.set_result(None)
+            except BaseException as error:
+                answer.set_exception(error)
+        end = answer.result()
         if end is None or (failed_ms is not None and end.at_ms < failed_ms - NOTICED_WITHIN_MS):
             return None
         return end.reason

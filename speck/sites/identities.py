@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from speck.clock import Clock
-from speck.errors import SpeckError
+from speck.errors import SpeckError, UnreachableError
 from speck.model.site import Site
 from speck.sites.connections import Connections
 from speck.store.records import Records
@@ -68,6 +68,28 @@ class Identities:
             return False
         found = self.ask_broker(site)
         return found.error is None and found.identity != recorded
+
+    def explain_stranger(self, site: str, shown: str | None) -> str | None:
+        """Whose broker answers at the address of `site` with this identity; None if it is its own,
+        or may be."""
+        recorded = self.recorded(site)
+        if shown is None or shown == recorded:
+            return None
+        holder = self.find_holder(shown, (name for name in self._records.sites() if name != site))
+        if holder is not None:
+            return f"it is that of site {holder}"
+        return None if recorded is None else "it is not the one that it had"
+
+    def refuse_stranger(self, site: str, shown: str | None) -> None:
+        """Raises UnreachableError if another broker than that of the site shows this identity: the
+        site's own broker cannot be reached then."""
+        whose = self.explain_stranger(site, shown)
+        if whose is not None:
+            raise UnreachableError(
+                f"cannot use the broker of site {site}: another one answers at its address:"
+                f" {whose}. Give the new address of its own broker (`speck site update {site}"
+                " --broker URL`), or accept this one (`--new-broker`)"
+            )
 
     def make(self) -> str:
         return self._clock.new_id()

@@ -49,7 +49,7 @@ class SitePolls:
 
     def find_bridges(self, sites: Set[str]) -> dict[str, frozenset[str]]:
         """The names of the bridges of these sites' brokers, and of all others that were polled
-        lately; brokers that do not answer are left out."""
+        lately; brokers that do not answer are left out. Without `sites` no broker is asked."""
         polls = self.broker_numbers.poll(sites, fresh_s=_BRIDGES_S)
         polls |= self.broker_numbers.find_fresh(self._all_sites(), _BRIDGES_S)
         return {site: poll.answer.bridges for site, poll in polls.items() if poll.answer}

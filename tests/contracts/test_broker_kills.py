@@ -7,6 +7,7 @@ was there then must be there after a SIGKILL.
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from binders.memory import Message, World
 from binders.mqtt.connection import V5, V311, Connection, Session
 from speck.binding import MessageBroker, Target, open_broker
 from speck.fog.mosquitto import Mosquitto
+from speck.monitor.links import FOR_GOOD_S, ReaderOf
+from speck.monitor.lost_tails import TailMemory, judge_tails
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto
 from tests.old_protocol import only_3_1_1
@@ -247,3 +250,44 @@ def test_a_broker_has_its_identity_after_a_kill_if_it_had_been_saved(server: Mor
     server.save()
     server.kill()
     assert server.open().identify("2" * 32) == identity
+
+
+def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_counted(tmp_path: Path) -> None:
+    """The queue and the sink's last number are of the same autosave: what is in neither is lost."""
+    with ExitStack() as stack:
+        server = MosquittoServer(stack, tmp_path, V5)
+        broker = server.open()
+        make(broker, READER)
+        readers = {"a": [ReaderOf(READER, TOPIC, "B", "c")]}
+
+        def report(place: str, **fields: object) -> None:
+            payload = json.dumps({"v": 1, **fields}).encode()
+            with server._connect(Session("reports")) as connection:
+                connection.publish(place, payload, retain=True)
+
+        def send(first: int, last: int) -> None:
+            server.publish(PAYLOADS[first:last])
+            report("speck/sent/A-out", producer="i-A", epoch=1, number=last, topic=TOPIC)
+
+        memory: TailMemory = {}
+
+        def count(minute: int) -> list[int]:
+            nonlocal memory
+            views = {"a": broker.view()}
+            memory, news = judge_tails(minute * FOR_GOOD_S, views, readers, memory)
+            return [item.count for item in news]
+
+        report(f"speck/taken/{READER}", checkpoint=1, taken={"i-A": {"1": 1}}, at=1)
+        send(0, 60)
+        server.save()
+        send(60, 100)
+        assert count(0) == []
+        server.kill()
+        assert count(1) == count(2) == [], "its reader has not come back yet"
+        came = server.drain(READER)
+        assert came is not None
+        report(f"speck/taken/{READER}", checkpoint=2, taken={"i-A": {"1": len(came)}}, at=2)
+        expected = [100 - len(came)] if len(came) < 100 else []
+        assert count(3) == expected
+        assert count(4) == []
+        broker.close()

@@ -14,6 +14,7 @@ from speck.deploy.limiter import Limiter
 from speck.deploy.operations import Operations, Patience, Refills
 from speck.model.change import Change
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.store.records import Records
 
 
@@ -28,6 +29,7 @@ class Executions:
     bounds: Bounds
     patience: Patience
     keeper: StateKeeper
+    identities: Identities
     refills: Refills = field(init=False)
     limiter: Limiter = field(init=False)
 
@@ -46,6 +48,8 @@ class Executions:
             self.patience,
             failpoints.wrap(self.keeper, hits_after_request=False),
             self.refills,
+            self.identities,
+            change.find_begun_before(),
         )
         return Execution(
             change,

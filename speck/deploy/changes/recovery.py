@@ -50,7 +50,7 @@ class ChangeRecovery:
                 self._ledger.end(change)
                 continue
             self._ledger.note_cut_short(change)
-            running = Running(change, scope, self._clock.monotonic())
+            running = Running(change, scope, self._clock)
             self._changes.add_cut_short(running)
             resumed_changes.append(running)
         self._ledger.drop_wishes(wishes)

@@ -36,11 +36,12 @@ class Running:
     """
 
     def __init__(
-        self, change: Change, scope: str, begun: float, execution: Execution | None = None
+        self, change: Change, scope: str, clock: Clock, execution: Execution | None = None
     ):
         self.change = change
         self.scope = scope
-        self.begun = begun
+        self.begun = clock.monotonic()
+        self._clock = clock
         self.over = threading.Event()
         self._lock = threading.Lock()
         self._execution = execution
@@ -71,7 +72,7 @@ class Running:
     def wait_for_end(self, wait_s: float, gives_up: Callable[[], bool] = never) -> bool:
         """Wait for the end, for at most `wait_s` seconds, as long as the one who waits does not
         give up; whether it has ended."""
-        return wait_unless(self.over, wait_s, gives_up) and self.change.state.over
+        return wait_unless(self._clock, self.over, wait_s, gives_up) and self.change.state.over
 
     def end_early(self) -> None:
         """Start no further operation, and end."""

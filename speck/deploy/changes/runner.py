@@ -50,9 +50,8 @@ class ChangeRunner:
         change under way or a site of the plan has changed, and TransientError if the service is
         stopping.
         """
-        begun = self._clock.monotonic()
         execution = self._executions.make(change, change.composition, self._changes.touch)
-        running = Running(change, change.composition, begun, execution)
+        running = Running(change, change.composition, self._clock, execution)
         self._ledger.check_writable()
         self._changes.add(running, sites)
         try:

@@ -6,8 +6,10 @@ No decision is made here; the plan made them. A handler returns a `Done` with wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from speck.binding import StateKeeper
 from speck.clock import Clock
@@ -19,6 +21,7 @@ from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.fencing import fence
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
+from speck.deploy.operations.own_brokers import OwnBrokers
 from speck.deploy.operations.refilling import (
     Refills,
     find_neighbours,
@@ -29,6 +32,7 @@ from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.state_transfer import carry
 from speck.deploy.operations.stopping import Stopping
 from speck.errors import TransientError
+from speck.model.change import OperationKey
 from speck.model.plan import (
     Cancel,
     Carry,
@@ -38,6 +42,7 @@ from speck.model.plan import (
     Fence,
     Forget,
     HandOver,
+    Limited,
     Operation,
     Release,
     Reserve,
@@ -49,6 +54,7 @@ from speck.model.plan import (
     Upload,
 )
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.store.records import Records
 
 __all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Waiting"]
@@ -67,7 +73,12 @@ class Operations:
         patience: Patience,
         keeper: StateKeeper,
         refills: Refills,
+        identities: Identities,
+        begun_before: Mapping[OperationKey, str] = MappingProxyType({}),
     ):
+        """`begun_before`: when (RFC 3339) operations that earlier plans of the same change have not
+        ended were begun first. What has a limit has it from then on."""
+        self._own_brokers = OwnBrokers(connections, identities, clock)
         self._context = Context(
             connections,
             records,
@@ -77,9 +88,11 @@ class Operations:
             patience,
             keeper,
             refills,
-            SharedViews(lambda site: connections.broker(site).view()),
+            self._own_brokers.view,
+            SharedViews(self._own_brokers.view),
         )
         self._first_tried: dict[Operation, float] = {}
+        self._begun_before = begun_before
 
     def begin(self, operations: Iterable[Operation]) -> None:
         """Prepare for the operations of a plan: what waits for readers that have not begun is for
@@ -99,19 +112,27 @@ class Operations:
         """Carry out an operation. Raises TransientError if it may be retried, PermanentError if
         not. One with a limit is given up after that: it is not kept from ending by a site that does
         not answer."""
-        limit_s = getattr(operation, "limit_s", None)
-        if limit_s is None:
+        if not isinstance(operation, Limited) or operation.limit_s is None:
             return self._carry_out(operation)
         now = self._context.clock.monotonic
-        self._first_tried.setdefault(operation, now())
+        began = self._first_tried.setdefault(operation, now() - self._find_elapsed(operation))
         try:
             return self._carry_out(operation)
         except TransientError as error:
-            if now() - self._first_tried[operation] < limit_s:
+            if now() - began < operation.limit_s:
                 raise
             return self._give_up(operation, str(error))
 
-    def _give_up(self, operation: Operation, why: str) -> Outcome:
+    def _find_elapsed(self, operation: Limited) -> float:
+        """Seconds since an earlier plan of the change began this operation, and did not end it."""
+        key = (operation.kind, operation.job_name, operation.site)
+        began = self._begun_before.get(key)
+        if began is None:
+            return 0.0
+        elapsed = self._context.clock.now() - datetime.fromisoformat(began)
+        return max(0.0, elapsed.total_seconds())
+
+    def _give_up(self, operation: Limited, why: str) -> Outcome:
         context = self._context
         match operation:
             case Drain():
@@ -120,7 +141,7 @@ class Operations:
                 return links.give_up_release(context, operation, why)
             case Forget():
                 return links.give_up_forgetting(context, operation)
-            case _:
+            case Clear():
                 return Done()
 
     def _drain(self, operation: Drain) -> Draining:
@@ -128,6 +149,7 @@ class Operations:
         return Draining(operation, self._context, began)
 
     def _carry_out(self, operation: Operation) -> Outcome:
+        self._own_brokers.check(operation)
         context = self._context
         match operation:
             case Upload():

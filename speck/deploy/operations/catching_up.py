@@ -28,7 +28,7 @@ def catch_up(context: Context, operation: CatchUp) -> Outcome:
     is_begun = incarnation is not None and incarnation.engine_job_id == operation.engine_job_id
     if is_begun and incarnation is not None and incarnation.ended:
         return Done()
-    view = context.connections.broker(operation.job.source_site).view()
+    view = context.view_broker(operation.job.source_site)
     until = merge_taken(
         *(_list_taken(context, operation, each, view) for each in operation.readers)
     )
@@ -100,7 +100,7 @@ def switch(context: Context, operation: Switch) -> Outcome:
     for handover in operation.handovers:
         batch |= hand_over(context, handover).store
     for joining in operation.joining:
-        view = context.connections.broker(joining.site).view()
+        view = context.view_broker(joining.site)
         session = records.session(scope, joining.client_id, joining.site)
         reported = view.taken.get(joining.former)
         if session is not None and reported is not None:

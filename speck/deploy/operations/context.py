@@ -17,6 +17,7 @@ from speck.errors import SpeckError
 from speck.model.ids import producer_epoch, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
+from speck.model.observation import BrokerView
 from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets, render_args
@@ -35,6 +36,9 @@ class Context:
     patience: Patience
     keeper: StateKeeper
     refills: Refills
+    view_broker: Callable[[str], BrokerView]
+    """The numbers of a site's own broker as they are now; raises UnreachableError if another broker
+    answers."""
     views: SharedViews
     """Of brokers, for what needs their numbers as they are once it has begun."""
     noting: NamedLocks = field(default_factory=NamedLocks)

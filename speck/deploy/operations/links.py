@@ -13,7 +13,7 @@ from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
-from speck.model.queue import Count, DroppedQueue, count_unread
+from speck.model.queue import Count, DroppedQueue, count_unread, fold_owed
 from speck.model.values import cut
 
 
@@ -263,6 +263,7 @@ def _note(
     noted = replace(session, owed=numbers, running=running)
     if not count_unread(view, noted, ()):
         noted = replace(noted, owed=())
+    noted = fold_owed(noted, {(sent.producer, sent.epoch) for sent in view.sent.values()})
     if noted != session:
         context.records.write(context.records.put_session(context.scope, noted))
 

@@ -91,4 +91,4 @@ def _has_taken(context: Context, incarnation: Incarnation) -> bool:
     if not reports_numbers(job):
         return True
     client_id = source_client_id(context.records.installation, job.job_name, job.source)
-    return client_id in context.connections.broker(job.source_site).view().taken
+    return client_id in context.view_broker(job.source_site).taken

@@ -45,7 +45,7 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
             readers = _find_together(draft, by_name, cut)
             if readers and cut.link is not None:
                 draft.together[cut.link] = draft.together.get(cut.link, frozenset()) | readers
-                joins = any(is_new_reader(draft, s, cut.link) for s in draft.sessions)
+                joins = any(is_new_reader(draft, s, cut.link) for s in draft.wanted_on(cut.link))
                 draft.switching |= cut.changing
                 draft.joined_links |= {cut.link} if joins else set()
                 between = cut.between - (frozenset() if joins else readers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from speck.model.composition import Composition
 from speck.model.ids import engine_job_id
@@ -13,6 +14,9 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import Observation
 from speck.model.plan import Action, Operation, Step
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -126,18 +130,34 @@ class Draft:
     """All present sessions by client id."""
     sessions_by_sink: Mapping[Link, Sequence[Session]] = field(init=False)
     """Those whose reader writes, or was to write, to a link."""
-    _wanted: tuple[Sequence[Session], int, frozenset[tuple[str, Link]]] = field(
-        init=False, default=((), 0, frozenset())
+    sessions_on: Mapping[Link, Sequence[Session]] = field(init=False)
+    """All present sessions by link."""
+    usable_sessions: Mapping[str, Session] = field(init=False)
+    """Those of them that are usable, by client id."""
+    followers: Mapping[str, Sequence[Session]] = field(init=False)
+    """Usable sessions by the client id of the session that they follow."""
+    reserved_readers: frozenset[str] = field(init=False)
+    """The client ids of sessions that are reserved now."""
+    jobs_by_ends: Mapping[tuple[Link, Link], Set[str]] = field(init=False)
+    """The names of deployed jobs by their links."""
+    _wanted: _WantedSessions = field(init=False)
+    _wanted_ends: tuple[Mapping[str, Job], Mapping[tuple[Link, Link], Sequence[Job]]] = field(
+        init=False, default=({}, {})
     )
 
     def __post_init__(self) -> None:
-        self.sessions_there = {s.client_id: s for s in self.inventory.sessions}
-        by_sink = defaultdict[Link, list[Session]](list)
-        for session in self.inventory.sessions:
-            if session.job is not None:
-                by_sink[session.job.sink].append(session)
-        self.sessions_by_sink = by_sink
-        self.reserved_links = frozenset(s.link for s in self.inventory.sessions if s.reserved)
+        sessions = self.inventory.sessions
+        self.sessions_there = {s.client_id: s for s in sessions}
+        self.usable_sessions = {s.client_id: s for s in sessions if s.usable}
+        self.sessions_by_sink = _group((s.job.sink, s) for s in sessions if s.job is not None)
+        self.sessions_on = _group((s.link, s) for s in sessions)
+        usable = self.usable_sessions.values()
+        self.followers = _group((s.follows, s) for s in usable if s.follows is not None)
+        self.reserved_links = frozenset(s.link for s in sessions if s.reserved)
+        self.reserved_readers = frozenset(s.client_id for s in sessions if s.reserved)
+        ends = _group((each.job.ends, name) for name, each in self.inventory.jobs.items())
+        self.jobs_by_ends = {key: frozenset(names) for key, names in ends.items()}
+        self._wanted = _WantedSessions(self.sessions)
 
     @property
     def drops(self) -> bool:
@@ -162,11 +182,24 @@ class Draft:
 
     def wants(self, session: Session) -> bool:
         """Whether a session is among `sessions`, which is replaced or appended to."""
-        indexed, count, keys = self._wanted
-        if indexed is not self.sessions or count != len(self.sessions):
-            keys = frozenset((each.client_id, each.link) for each in self.sessions)
-            self._wanted = self.sessions, len(self.sessions), keys
-        return (session.client_id, session.link) in keys
+        return (session.client_id, session.link) in self._index_wanted().keys
+
+    def wanted_on(self, link: Link) -> Sequence[Session]:
+        """Those of `sessions` that are on a link."""
+        return self._index_wanted().by_link.get(link, ())
+
+    def _index_wanted(self) -> _WantedSessions:
+        if not self._wanted.is_of(self.sessions):
+            self._wanted = _WantedSessions(self.sessions)
+        return self._wanted
+
+    def wanted_with_ends(self, ends: tuple[Link, Link]) -> Sequence[Job]:
+        """The wanted jobs with these links."""
+        jobs, by_ends = self._wanted_ends
+        if jobs is not self.wanted_jobs:
+            by_ends = _group((job.ends, job) for job in self.wanted_jobs.values())
+            self._wanted_ends = self.wanted_jobs, by_ends
+        return by_ends.get(ends, ())
 
     def has_foreign_producers(self, link: Link) -> bool:
         """Whether producers that this plan cannot stop feed a link."""
@@ -196,6 +229,26 @@ class Draft:
         before = tuple(sorted(set(after)))
         self.steps.append(Step(step_id, operation, before, reason, whatever, only_if_failed))
         return step_id
+
+
+class _WantedSessions:
+    """An index of sessions, valid until they are replaced or appended to."""
+
+    def __init__(self, sessions: Sequence[Session]):
+        self._sessions = sessions
+        self._count = len(sessions)
+        self.keys = frozenset((session.client_id, session.link) for session in sessions)
+        self.by_link = _group((session.link, session) for session in sessions)
+
+    def is_of(self, sessions: Sequence[Session]) -> bool:
+        return self._sessions is sessions and self._count == len(sessions)
+
+
+def _group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def ids(step_ids: Iterable[int | None]) -> tuple[int, ...]:

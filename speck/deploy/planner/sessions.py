@@ -129,8 +129,8 @@ def is_new_reader(draft: Draft, session: Session, link: Link) -> bool:
     old = draft.inventory.jobs.get(session.job_name)
     if old is not None and has_place(draft, old, link):
         return False
-    there = (s for s in draft.inventory.sessions if s.client_id == session.client_id and s.usable)
-    return not any(former.skip for former in there)
+    there = draft.usable_sessions.get(session.client_id)
+    return there is None or not there.skip
 
 
 def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
@@ -139,11 +139,8 @@ def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
     if reader.job.source != link:
         return False
     own = source_client_id(draft.installation, reader.job.job_name, link)
-    return any(
-        s.usable and s.follows is None and s.followed_by is None
-        for s in draft.inventory.sessions
-        if s.client_id == own
-    )
+    session = draft.usable_sessions.get(own)
+    return session is not None and session.follows is None and session.followed_by is None
 
 
 def find_ending_sessions(
@@ -285,17 +282,15 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     reserved before this reader was drained and ended."""
     if session.beside and session.follows is None:
         return False
-    reserved = {s.client_id for s in draft.inventory.sessions if s.reserved}
-    if session.follows in reserved or session.followed_by in reserved:
+    if {session.follows, session.followed_by} & draft.reserved_readers:
         return True
-    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
+    there = draft.usable_sessions
     comes_back = (c for c, former in draft.predecessors.items() if former == session)
     if any(c in there and was_followed(there[c], session, there) for c in comes_back):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link
-    followers = (s for s in there.values() if s.follows == session.client_id)
-    return has_ended and any(draft.wants(s) for s in followers)
+    return has_ended and any(map(draft.wants, draft.followers.get(session.client_id, ())))
 
 
 def _explain_release(abandons: int | None) -> str:

@@ -117,27 +117,20 @@ def _list_noted_readers(draft: Draft, link: Link) -> tuple[str, ...]:
     """Client ids of the sessions with which the numbers of a link's sinks are stored: of jobs that
     stay its readers, and of readers outside speck, also of those that the plan releases, since a
     release may be refused."""
-    outside = (s for s in draft.inventory.sessions if s.link == link and s.job_name is None)
+    outside = (s for s in draft.sessions_on.get(link, ()) if s.job_name is None)
     return (*find_staying_readers(draft, link), *sorted(s.client_id for s in outside))
 
 
 def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
     """Client ids of jobs' sessions on a link that exist and are still wanted."""
-    wanted_sessions = {(session.client_id, session.link) for session in draft.sessions}
-    return tuple(
-        sorted(
-            session.client_id
-            for session in draft.inventory.sessions
-            if session.link == link
-            and session.job_name is not None
-            and (session.client_id, link) in wanted_sessions
-        )
-    )
+    present = draft.sessions_on.get(link, ())
+    staying = (s for s in present if s.job_name is not None and draft.wants(s))
+    return tuple(sorted(session.client_id for session in staying))
 
 
 def has_outside_reader(draft: Draft, link: Link) -> bool:
     """Whether a reader outside speck has a session on the link."""
-    return any(s.link == link and s.job_name is None for s in draft.inventory.sessions)
+    return any(s.job_name is None for s in draft.sessions_on.get(link, ()))
 
 
 _FORMER_SINKS = 8

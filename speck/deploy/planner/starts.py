@@ -152,9 +152,8 @@ def is_rewired(decision: Decision) -> bool:
 
 def find_successors(draft: Draft, old: Job) -> list[Job]:
     """The jobs that take the same records to the same link from now on."""
-    before = {name for name, d in draft.inventory.jobs.items() if d.job.ends == old.ends}
-    jobs = draft.wanted_jobs.values()
-    return [job for job in jobs if job.ends == old.ends and job.job_name not in before]
+    before = draft.jobs_by_ends.get(old.ends, ())
+    return [job for job in draft.wanted_with_ends(old.ends) if job.job_name not in before]
 
 
 def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
@@ -194,9 +193,7 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     old = _find_former_run(draft, decision)
     if old is None:
         return False
-    wanted_sessions = {(session.client_id, session.link) for session in draft.sessions}
-    sessions = {(session.client_id, session.link) for session in draft.inventory.sessions}
-    if any(link == old.job.sink for _, link in sessions - wanted_sessions):
+    if not all(map(draft.wants, draft.sessions_on.get(old.job.sink, ()))):
         return False
     if old.job.sink in draft.leaving_readers or _was_left(draft, old.job):
         return False
@@ -210,9 +207,9 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
         return False
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())
-    handed_over = new.source != old.job.source and any(
-        link == old.job.source for _, link in wanted_sessions - sessions
-    )
+    there = {session.client_id for session in draft.sessions_on.get(old.job.source, ())}
+    joining = (s for s in draft.wanted_on(old.job.source) if s.client_id not in there)
+    handed_over = new.source != old.job.source and any(joining)
     return not (handed_over or is_followed) and not _may_circle(draft, old.job)
 
 
@@ -225,8 +222,8 @@ def _was_left(draft: Draft, job: Job) -> bool:
     if is_followed and own not in draft.predecessors:
         return True
     return any(
-        each.drained and each.link == job.sink and each.client_id not in draft.predecessors
-        for each in draft.inventory.sessions
+        each.drained and each.client_id not in draft.predecessors
+        for each in draft.sessions_on.get(job.sink, ())
     )
 
 

@@ -154,6 +154,19 @@ def test_a_dry_run_shows_the_queues_and_is_no_conflict(bench: Bench) -> None:
     ):
         assert answer.status_code == (409 if "queues" in answer.json else 422)
     assert client.delete("/compositions/demo?drop_queues=true&drain_limit=-1").status_code == 400
+    for method, place, body in (
+        ("post", "/compositions", without),
+        ("delete", "/compositions/demo", None),
+        ("post", "/compositions/demo/rollback", {"revision": 1}),
+        ("post", "/jobs", job("X")),
+        ("put", "/jobs/X", job("X")),
+        ("delete", "/jobs/X", None),
+    ):
+        for consent in ("", "&drop_queues=false"):
+            answer = client.open(f"{place}?drain_limit=5{consent}", method=method, json=body)
+            assert answer.status_code == 400, place
+            (problem,) = answer.json["errors"]
+            assert problem["path"] == "drain_limit" and "drop_queues=true" in problem["message"]
     done = client.delete("/compositions/demo?drop_queues=true&drain_limit=7.5&wait=10")
     assert done.status_code == 204
     change = client.get(f"/changes/{client.get('/changes').json['changes'][0]['id']}").json

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from binders.flink.ends import explain, find_last_end, list_outputs
+from binders.flink.ends import (
+    MOST_READ,
+    MOST_WORKERS,
+    explain,
+    find_last_end,
+    list_outputs,
+    read_last_end,
+)
 
 FIRST = "speck: engine started 2026-11-26T10:00:00Z\nspeck-runtime ready http://127.0.0.1:1\n"
 SECOND = "speck: engine started 2026-11-26T11:00:00.5Z\nspeck-runtime ready http://127.0.0.1:1\n"
@@ -92,5 +101,27 @@ def test_words_are_short_and_plain() -> None:
 def test_few_and_small_files_are_read() -> None:
     sizes = {"engine.out": 300, "engine.log": 300, "large.out": 10**9, "empty.out": 0}
     logs = [{"name": name, "size": size, "mtime": 1} for name, size in sizes.items()]
-    assert list_outputs(logs) == ["engine.out"]
+    assert list_outputs(logs) == [(1, "engine.out")]
     assert len(list_outputs([{"name": f"{n}.out", "size": 1} for n in range(1000)])) == 4
+
+
+def test_of_many_workers_only_the_files_written_last_are_read() -> None:
+    asked: list[str] = []
+
+    class Rest:
+        def get(self, path: str) -> Any:
+            asked.append(path)
+            if path == "/taskmanagers":
+                return {"taskmanagers": [{"id": f"w{n}"} for n in range(1000)]}
+            worker = int(path.split("/")[2][1:]) if "w" in path else 99
+            files = [("a.out", 10 * worker), ("b.out", 10 * worker + 1), ("c.out", 0)]
+            return {"logs": [{"name": n, "size": 1, "mtime": at} for n, at in files]}
+
+        def get_text(self, path: str) -> str:
+            asked.append(path)
+            return FIRST + METASPACE + SECOND
+
+    assert read_last_end(cast(Any, Rest())) is not None
+    texts = [path for path in asked if path.endswith(".out")]
+    assert len(texts) == MOST_READ and len(asked) == 2 + MOST_WORKERS + MOST_READ
+    assert texts[0] == "/jobmanager/logs/b.out" and "/taskmanagers/w9/logs/b.out" in texts

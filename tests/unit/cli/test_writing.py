@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,3 +98,48 @@ def test_a_backup_and_an_export_need_room(
 
 def _no_room(path: Path) -> SimpleNamespace:
     return SimpleNamespace(total=1 << 40, free=5)
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "replace", lambda *names: pytest.fail(f"replaces {names}"))
+        link = tmp_path / "null"
+        link.symlink_to("/dev/null")
+        for device in (Path("/dev/null"), link):
+            assert write_whole(device, [b"abc", b"d"], 4) == 4
+    assert link.is_symlink() and link.is_char_device()
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_pipe_gets_all_pieces(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(pipe.read_bytes)
+        assert write_whole(pipe, [b"a" * 300_000, b"b"], None) == 300_001
+        assert taken.result() == b"a" * 300_000 + b"b"
+    assert pipe.is_fifo()
+
+
+def test_the_target_of_a_link_is_replaced_and_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for there in (True, False):
+        target, link = (tmp_path / folder / f"{there}" for folder in ("elsewhere", "."))
+        if there:
+            target.write_bytes(b"before")
+        link.symlink_to(target)
+        write_whole(link, [b"x"])
+        assert link.is_symlink() and target.read_bytes() == b"x"
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    bound = socket.socket(socket.AF_UNIX)
+    with bound:
+        bound.bind(str(tmp_path / "socket"))
+        (tmp_path / "folder").mkdir()
+        for name, what in (("socket", "a socket"), ("folder", "a folder")):
+            with pytest.raises(PermanentError) as error:
+                write_whole(tmp_path / name, [b"x"])
+            place = tmp_path / name
+            assert str(error.value) == f"cannot write {place}: it is {what}; name a file"
+    assert {path.name for path in tmp_path.iterdir()} == {"socket", "folder"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,13 +64,39 @@ def test_another_agent_is_refused_and_gets_no_commands_while_jobs_use_the_site(
     beat(service, SECOND, "cloud")  # each site has its own
 
 
-def test_another_agent_is_accepted_where_nothing_is_lost(service: Service) -> None:
+def test_of_two_agents_at_a_site_that_nothing_uses_the_first_one_stays(service: Service) -> None:
     beat(service, FIRST)
-    beat(service, SECOND)
-    assert messages(service, "site edge-a has another agent, with another state folder")
-    with pytest.raises(ConflictError):
-        use(service)
+    for _ in range(3):
+        with pytest.raises(ConflictError, match="speck site update edge-a --new-agent"):
+            beat(service, SECOND)
+        with pytest.raises(ConflictError, match=OTHER):
+            service.sites.refuse_other_agent("edge-a", SECOND)
         beat(service, FIRST)
+        service.sites.refuse_other_agent("edge-a", FIRST)
+    (message,) = messages(service, "an agent of site edge-a is refused")
+    assert "use the site" not in message
+    service.sites.put_all([site_from_data(site_body("edge-a"))], new_agent=True)
+    beat(service, SECOND)
+    with pytest.raises(ConflictError, match=OTHER):
+        beat(service, FIRST)
+
+
+def test_of_agents_that_come_at_the_same_moment_one_is_taken(service: Service) -> None:
+    names = [f"{number:032x}" for number in range(8)]
+    together = threading.Barrier(len(names))
+
+    def come(identity: str) -> bool:
+        together.wait()
+        try:
+            service.sites.refuse_other_agent("edge-a", identity)
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        taken = list(pool.map(come, names))
+    assert taken.count(True) == 1
+    beat(service, names[taken.index(True)])
 
 
 @pytest.mark.parametrize("identity", ["", "x", "1" * 31, "1" * 33, "A" * 32, "1" * 32 + "\n"])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from binders.memory import World
+from speck.clock import SystemClock
 from speck.errors import EngineRefusedError, QueuesError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
-from tests.memory_fog import MemoryKeeper, memory_service, site_body
+from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
@@ -26,6 +28,7 @@ from tests.service_helpers import (
 from tests.waiting import wait_for
 
 SHORT_S = 0.3
+PATIENT = replace(HASTY, drain_idle_s=3600.0)
 DROPPING = replace(DONE, drop_queues=True, force=True)
 P = job_body("P", sink_topic="x")
 Q = job_body("Q", "cloud", source_site="edge-a", source_topic="x", sink_topic="y")
@@ -110,6 +113,39 @@ def test_a_job_that_hangs_is_dropped_after_the_limit(service: Service) -> None:
     assert any("given up, and what is left may be dropped" in m for m in messages(service))
     assert broker("edge-a").sessions == {}
     assert not engine("cloud").running()
+
+
+class Later(SystemClock):
+    """The clock of a service that was down for two hours."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=2)
+
+
+def test_the_limit_of_a_drain_goes_on_after_a_restart(service: Service) -> None:
+    begin(service)
+    del broker("cloud").sessions["q-db"]  # Q can pass nothing on
+    feed(5)
+    answer = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=3600)
+    change = answer.body["change"]
+
+    def has_begun(name: str) -> bool:
+        operations = service.changes.get(change)["operations"]
+        return any(
+            o["kind"] == "drain" and o["job_name"] == name and o["started"] for o in operations
+        )
+
+    wait_for(lambda: has_begun("Q"))
+    service.close()
+    again = Service(service.config, Later(), bounds=FAST, patience=PATIENT)
+    try:
+        wait_for(lambda: not again.changes.all_under_way())
+        ended = again.changes.get(change)
+        assert ended["state"] == "done", ended["error"]
+        (queue,) = [q for q in ended["dropped"] if q["job_name"] == "Q"]
+        assert queue["text"].endswith("the job has not taken all of it in 3600 s")
+    finally:
+        again.close()
 
 
 def test_a_rewired_reader_that_hangs_leaves_its_queue_behind(service: Service) -> None:

@@ -39,6 +39,8 @@ CHAIN = (
     job_body("B", "cloud", source_topic="x", sink_topic="out"),
 )
 
+OTHER_INPUT = {"source_topic": "y"}
+
 
 def apply(service: Service, *jobs: JsonObject, **more: Any) -> None:
     service.compositions.apply(composition(*jobs, **more), DONE)
@@ -288,6 +290,49 @@ def test_another_broker_at_a_sites_address_is_reported_and_gets_no_sessions(
     poll_brokers(service)
     assert said(service, "the broker of site cloud answers at its address again")
     assert reader in own.sessions, "lost sessions are made again at the site's own broker"
+
+
+OUTSIDE = {"outputs": [{"site": "cloud", "topic": "out", "client_id": "speck-out-dashboard"}]}
+CHANGES_AT_CLOUD: dict[str, tuple[tuple[JsonObject, ...], JsonObject]] = {
+    "a new reader": (CHAIN, OUTSIDE),
+    "a reader that leaves": (({**CHAIN[0], "sink_topic": "y"}, {**CHAIN[1], **OTHER_INPUT}), {}),
+    "a job that starts again": ((CHAIN[0], {**CHAIN[1], "args": ["--x"]}), {}),
+    "a sink that leaves": (({**CHAIN[0], "sink_topic": "y"}, CHAIN[1]), {}),
+    "a new job": ((*CHAIN, job_body("C", "cloud", source_topic="x", sink_topic="z")), {}),
+    "a successor": ((CHAIN[0], {**CHAIN[1], "job_name": "B2"}), {}),
+    "a removal": ((), {}),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES_AT_CLOUD)
+@pytest.mark.parametrize("whose", ["edge-b", None])
+def test_a_change_waits_for_a_sites_own_broker_and_touches_no_other_one(
+    service: Service, kind: str, whose: str | None
+) -> None:
+    apply(service, *CHAIN)
+    feed("edge-a", 0, 5)
+    own = World.current().broker("tcp://cloud.test:1883")
+    kept, own.identity = own.identity, recorded(service, whose) if whose else "f" * 32
+    before = set(own.sessions), set(own.sent), set(own.taken)
+
+    jobs, more = CHANGES_AT_CLOUD[kind]
+    if jobs:
+        request = Request(wait_s=0.05, force=True)
+        body = service.compositions.apply(composition(*jobs, **more), request).body
+    else:
+        body = service.compositions.delete("c", 0.05).body
+    wait_for(lambda: service.changes.get(body["change"])["state"] == "blocked")
+    change = service.changes.get(body["change"])
+    reasons = [o["error"] for o in change["operations"] if o["state"] == "blocked"]
+    assert all("cannot use the broker of site cloud: another one answers" in w for w in reasons)
+    assert any("speck site update cloud --broker" in why for why in reasons)
+    assert (set(own.sessions), set(own.sent), set(own.taken)) == before
+
+    own.identity = kept
+    wait_for(lambda: service.changes.get(body["change"])["state"] == "done")
+    feed("edge-a", 5, 9)
+    if kind != "a removal" and "sink" not in kind and "leaves" not in kind:
+        assert collect("cloud") == numbers(9)
 
 
 def test_another_broker_is_accepted_at_the_old_address(service: Service) -> None:

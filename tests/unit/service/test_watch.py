@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from speck.model.incarnation import StartState
 from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
+from speck.monitor import failure_causes
 from speck.monitor.health import Health
 from speck.monitor.health_events import CALM_S, NOTED_AGAIN_S
 from speck.monitor.watch import Watch
@@ -161,6 +163,44 @@ def test_a_job_that_lost_its_worker_says_how_that_ended(watched: Watched) -> Non
         engine("edge-a").last_end = end
         watched.look(20.0)
         assert watched.job("A")["error"] == expected
+
+
+@pytest.mark.parametrize("call", ["last_end", "exceptions"])
+def test_the_watch_does_not_wait_for_an_engine_that_is_slow_to_say_why(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(failure_causes, "WITHIN_S", 0.01)
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    goes_on = threading.Event()
+
+    def hang(kind: str, subject: str) -> None:
+        if kind == call:
+            assert goes_on.wait(60)
+
+    engine("edge-a").before = hang
+    try:
+        if call == "last_end":
+            engine("edge-a").forget_jobs()
+        else:
+            engine("edge-a").fail(incarnation(watched, "A"), METASPACE)
+        engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
+        watched.look()
+        (first,) = watched.events("job")
+        assert first.startswith(("A is lost", "A has failed")) and METASPACE not in first
+        engine("cloud").fail(incarnation(watched, "B"), "no such sensor")
+        watched.look()
+        assert len(watched.events("job")) == 2, "the watch goes on meanwhile"
+        assert engine("edge-a").count(call) == 0
+    finally:
+        goes_on.set()
+
+    def is_explained() -> bool:
+        watched.look()
+        return f"A had failed or was lost: {METASPACE}" in watched.events("job")
+
+    wait_for(is_explained, limit_s=30)
+    assert watched.job("A")["error"] == METASPACE
+    assert engine("edge-a").count(call) == 1
 
 
 def test_a_failure_of_the_job_s_own_is_not_blamed_on_its_worker(watched: Watched) -> None:

@@ -20,7 +20,7 @@ def test_an_end_is_shown_once_it_is_stored(tmp_path: Path) -> None:
     steps = (Step(1, Upload("edge-a", "a" * 64), (), ""),)
     change = changes.create(Plan("c", (), steps), 1)
     ledger.accept(change, {})
-    running = Running(change, "c", CLOCK.monotonic())
+    running = Running(change, "c", CLOCK)
     changes.add_cut_short(running)
 
     change.state, change.ended = ChangeState.FAILED, change.started

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from speck.clock import SystemClock
 from speck.deploy.changes import Running
 from speck.deploy.execution import Execution
 from speck.model.change import Change, ChangeState
@@ -29,7 +30,7 @@ class Calls:
 
 def running(calls: Calls | None, state: ChangeState = ChangeState.RUNNING) -> Running:
     change = Change("1", Plan("c", (), ()), 1, "", state=state, leave=frozenset("AB"))
-    return Running(change, "c", 0.0, cast(Execution, calls) if calls else None)
+    return Running(change, "c", SystemClock(), cast(Execution, calls) if calls else None)
 
 
 def test_an_execution_is_asked_to_end_or_to_halt() -> None:
@@ -81,7 +82,7 @@ def test_a_change_that_is_to_end_does_not_begin_anew() -> None:
 
 def test_a_change_whose_plan_was_a_first_part_is_planned_once_more() -> None:
     change = Change("1", Plan("c", (), (), goes_on=True), 1, "", state=ChangeState.DONE)
-    change_run = Running(change, "c", 0.0, cast(Execution, Calls()))
+    change_run = Running(change, "c", SystemClock(), cast(Execution, Calls()))
     assert change_run.put_down()
     assert change.state is ChangeState.RUNNING
     assert not change.plan.goes_on

@@ -40,6 +40,7 @@ from speck.model.plan import (
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
+from speck.sites.identities import Identities
 from speck.spec.schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -108,6 +109,7 @@ class Bench:
             patience,
             Agents(self.records, self.records.sites, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
+            Identities(self.records, self.connections, self.clock),
         )
         change = Change("1", Plan("c", (), steps), 1, "")
         return Execution(change, operations, self.connections, self.records, self.clock, bounds)
@@ -729,7 +731,7 @@ def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation
         queues.sent[sink] = Sent("i-A", 1, 7)
     assert states(bench.run((operation, ()))) == [DONE]
     assert set(queues.sent) == {"z-out"}
-    assert queues.calls == [("forget", "x-out, y-out")]
+    assert queues.calls == [("identify", ""), ("forget", "x-out, y-out")]
 
 
 def test_a_release_clears_its_readers_numbers_in_one_call(bench: Bench) -> None:
@@ -739,7 +741,9 @@ def test_a_release_clears_its_readers_numbers_in_one_call(bench: Bench) -> None:
     release = Release("edge-a", job("A").source, "gone", "A", last_reader=True)
     assert states(bench.run((release, ()))) == [DONE]
     assert set(queues.taken) == {"stays"}
-    assert queues.calls == [("release", "gone")] * 2  # the first one's answer was lost
+    asked, *calls = queues.calls
+    assert asked == ("identify", "")
+    assert calls == [("release", "gone")] * 2  # the first one's answer was lost
     assert bench.records.inventory("c").sessions == ()
 
 

@@ -22,7 +22,7 @@ from speck.model.change import ChangeState, OperationState
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
-from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
 from speck.model.plan import Clear, Drain, HandOver, Reserve
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -243,7 +243,7 @@ def test_a_session_that_is_there_is_gone_on_with(bench: Bench) -> None:
     own = handed_over(bench)
     before = stored(bench)
     assert states(bench.run((start("A"), ()))) == [DONE]
-    assert broker("edge-a").calls[0] == ("reserve", own)
+    assert broker("edge-a").calls[:2] == [("identify", ""), ("reserve", own)]
     begun = replace(before[own], job=start("A").job, begun=True)
     assert stored(bench) == {**before, own: begun}
     assert broker("edge-a").thrown_out == []
@@ -274,7 +274,7 @@ def test_one_of_several_readers_whose_session_is_lost_has_the_sinks_send_again(
     own = reader_of(bench, job("A"))
     put(bench, session(OLD, "Old"), session(own, "A"))
     assert states(bench.run((start("A"), ()))) == [DONE]
-    assert broker("edge-a").calls[:2] == [("reserve", own)]
+    assert broker("edge-a").calls[:3] == [("identify", ""), ("reserve", own)]
     begun = session(own, "A", job=start("A").job, begun=True)
     assert stored(bench) == {OLD: session(OLD, "Old"), own: begun}
 
@@ -365,6 +365,9 @@ class Reader:
     bench: Bench
     patience: Patience = PATIENT
 
+    def view(self, site: str) -> BrokerView:
+        return self.bench.connections.broker(site).view()
+
     def drain(self, **more: object) -> Draining:
         running = start("A").engine_job_id
         drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", running)
@@ -377,7 +380,8 @@ class Reader:
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
-            SharedViews(lambda site: self.bench.connections.broker(site).view()),
+            self.view,
+            SharedViews(self.view),
         )
         return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
 

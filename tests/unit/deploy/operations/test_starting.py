@@ -57,6 +57,7 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         HASTY,
         Agents(records, records.sites, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),
+        view,
         SharedViews(view),
     )
     _note_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))

@@ -1,0 +1,63 @@
+"""Makes sure that operations reach the sites' own brokers: at a stranger a session is none of ours,
+and its numbers say nothing about our readers.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from speck.clock import Clock
+from speck.deploy.locks import NamedLocks
+from speck.errors import SpeckError
+from speck.model.observation import BrokerView
+from speck.model.plan import CatchUp, Clear, Forget, Operation, Release, Reserve, Return, Start
+from speck.sites.connections import Connections
+from speck.sites.identities import Identities
+
+_VALID_S = 1.0
+"""An address leads to another machine only after a while: a hundred operations share one answer."""
+
+
+class OwnBrokers:
+    """Compares the identity of the broker that answers at a site's address with the stored one."""
+
+    def __init__(self, connections: Connections, identities: Identities, clock: Clock):
+        self._connections = connections
+        self._identities = identities
+        self._clock = clock
+        self._locks = NamedLocks()
+        self._shown: dict[str, tuple[float, str, str | None]] = {}
+        """By site: when its broker was asked (monotonic), at which address, and what it said."""
+
+    def check(self, operation: Operation) -> None:
+        """Raises UnreachableError if a broker that the operation changes is a stranger."""
+        match operation:
+            case Reserve() | Release() | Clear():
+                sites = [operation.site]
+            case Forget():
+                sites = [operation.sink_site]
+            case Start() | CatchUp() | Return():  # its job would write there what it has restored
+                sites = [operation.job.source_site, operation.job.sink_site]
+            case _:  # it changes nothing at a broker; what it reads there is checked as it is read
+                sites = []
+        for site in dict.fromkeys(sites):
+            self._identities.refuse_stranger(site, self._ask(site))
+
+    def view(self, site: str) -> BrokerView:
+        """The numbers of a site's broker. Raises UnreachableError for those of a stranger."""
+        view = self._connections.broker(site).view()
+        self._identities.refuse_stranger(site, view.identity)
+        return view
+
+    def _ask(self, site: str) -> str | None:
+        """The identity of what answers; None also if nothing does, which the operation itself will
+        find."""
+        with self._locks[site], suppress(SpeckError):
+            address = self._connections.site(site).broker.address
+            now = self._clock.monotonic()
+            at, where, shown = self._shown.get(site, (float("-inf"), "", None))
+            if now - at > _VALID_S or where != address:
+                shown = self._connections.broker(site).identify()
+                self._shown[site] = now, address, shown
+            return shown
+        return None
