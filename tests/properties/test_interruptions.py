@@ -227,6 +227,13 @@ ASKED_TO_STOP = [
 ]
 """A reader has stopped before the session is reserved that is to follow it."""
 
+MOVED_AWAY = [
+    Step("b:in>m2 a:m2>out", None, 1),
+    Step("d:in>m3 c:m3>m1 a:m1>out", Interruption.SUPERSEDED, 7),
+    Step("b:in>m3 a:m3>out", Interruption.SUPERSEDED, 2),
+]
+"""A job that first reads another link is no way out for those that are to read before it."""
+
 
 @_search(30)
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
@@ -237,6 +244,7 @@ ASKED_TO_STOP = [
 @example(ARRIVED, AT_LEAST_ONCE, "a:in>m1 b:m1>m2 c:m2>out")
 @example(ARRIVED_AT_THE_END, AT_LEAST_ONCE, "b:in>m3 a:m3>m2 c:m2>out")
 @example(ASKED_TO_STOP, AT_LEAST_ONCE, "b:in>m3 d:m3>out")
+@example(MOVED_AWAY, AT_LEAST_ONCE, "c:in>m3 b:m3>m1 d:m1>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
     sequence: list[Step], delivery: str, last: str
@@ -294,6 +302,12 @@ LOST_AT_TWO_LINKS = [
 ]
 """A reader that was lost goes on where it was before it reads another link."""
 
+LOST_AS_IT_READ = [
+    Step("b:in>m1 c:m1>m3 a:m3>out", None, 1),
+    Step("a:in>m3 c:m3>m2 b:m2>out", Interruption.UNANSWERED, 14, 6),
+]
+"""A reader that is lost while it reads first goes on with that before another one follows it."""
+
 
 @_search(10)
 @example(SENT_AGAIN, AT_LEAST_ONCE, "d:in>m2 b:m2>m1 c:m1>out")
@@ -302,6 +316,7 @@ LOST_AT_TWO_LINKS = [
 @example(LEFT_BEFORE, EXACTLY_ONCE, "a:in>m1 b:m1>m2 c:m2>out")
 @example(LOST_BETWEEN, EXACTLY_ONCE, "c:in>m1 a:m1>out")
 @example(LOST_AT_TWO_LINKS, AT_LEAST_ONCE, "a:in>m2 d:m2>out")
+@example(LOST_AS_IT_READ, AT_LEAST_ONCE, "c:in>out")
 @given(st.lists(mortal_steps, min_size=2, max_size=2), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_though_an_engine_loses_its_jobs(
     sequence: list[Step], delivery: str, last: str

@@ -8,7 +8,7 @@ lost with its engine take messages that no other session has, before another rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -62,17 +62,30 @@ class Backlog:
 
 
 def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlog:
-    """The jobs that have to read a link first, but not a session that the change `has_read`.
+    """The jobs that have to read a link first, but not a session that the change `has_read`,
+    unless its reader was lost with its engine since then.
 
     If there are any, they get a plan of their own, which leaves everything else as it is. The next
-    plan finds them as readers of that link, which they leave like any reader.
+    plan finds them as readers of that link, which they leave like any reader. Which of several
+    readers comes to an end depends on what the others read meanwhile, so it is looked at again.
     """
-    lineage_of = {s.client_id: each for each in find_lineages(draft) for s in each.members}
+    backlog = _collect(draft, has_read, {})
+    for _ in range(_MOST_LOOKS):
+        before, backlog = backlog, _collect(draft, has_read, backlog.jobs)
+        if before.jobs == backlog.jobs:
+            break
+    return backlog
+
+
+def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job]) -> Backlog:
+    lineage_of = {
+        s.client_id: each for each in find_lineages(draft, meanwhile) for s in each.members
+    }
     backlog, count = Backlog(), -1
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
-            if session.client_id in has_read:
+            if session.client_id in has_read and not _was_lost(draft, session):
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
@@ -429,3 +442,7 @@ def _has_circle(jobs: Iterable[Job]) -> bool:
     except CycleError:
         return True
     return False
+
+
+_MOST_LOOKS = 3
+"""Looks at what has to be read first, each with what the one before has found."""

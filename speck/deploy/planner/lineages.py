@@ -84,14 +84,17 @@ def is_left_behind(draft: Draft, session: Session) -> bool:
     return session.job_name is not None and find_owner(session, draft.sessions_there) is None
 
 
-def find_lineages(draft: Draft) -> list[Lineage]:
-    """The lineages of all sessions of jobs, by the client ids of their owners."""
+def find_lineages(
+    draft: Draft, meanwhile: Mapping[str, Job] = MappingProxyType({})
+) -> list[Lineage]:
+    """The lineages of all sessions of jobs, by the client ids of their owners. Other jobs read what
+    is given for them `meanwhile`."""
     there = index_job_sessions(s for s in draft.inventory.sessions if s.reserved)
     lineages = []
     for client_id in sorted(there):
         session = there[client_id]
         if find_owner(session, there) == session:
-            lineages.append(_make_lineage(draft, session, there))
+            lineages.append(_make_lineage(draft, session, there, meanwhile))
     return lineages
 
 
@@ -99,7 +102,9 @@ def index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
     return {s.client_id: s for s in sessions if s.job_name is not None}
 
 
-def _make_lineage(draft: Draft, owner: Session, there: Mapping[str, Session]) -> Lineage:
+def _make_lineage(
+    draft: Draft, owner: Session, there: Mapping[str, Session], meanwhile: Mapping[str, Job]
+) -> Lineage:
     followers = [s for s in there.values() if s.follows == owner.client_id and not s.beside]
     formers = list[Session]()
     former = owner
@@ -112,7 +117,9 @@ def _make_lineage(draft: Draft, owner: Session, there: Mapping[str, Session]) ->
     begun = [s for s in (owner, *formers) if s.begun or s.beside]
     first = [completing] if completing else []
     readers = dict.fromkeys([*first, *begun, owner, *followers, *formers])
-    ordered = sorted(readers, key=lambda s: (_rank_way_out(draft, s), _runs_elsewhere(draft, s)))
+    ordered = sorted(
+        readers, key=lambda s: (_rank_way_out(draft, s, meanwhile), _runs_elsewhere(draft, s))
+    )
     return Lineage(owner, (owner, *followers, *formers), tuple(ordered))
 
 
@@ -190,18 +197,21 @@ def _has_running_reader(draft: Draft, producer: Job) -> bool:
     )
 
 
-def _rank_way_out(draft: Draft, session: Session) -> int:
+def _rank_way_out(draft: Draft, session: Session, meanwhile: Mapping[str, Job]) -> int:
     """0 if what the session's reader writes comes to a reader outside speck, 1 if jobs that run
     would have to leave their links for that, 2 if it does not."""
-    if _has_way_out(draft, session, disturbing=False):
+    if _has_way_out(draft, session, meanwhile, disturbing=False):
         return 0
-    return 1 if _has_way_out(draft, session, disturbing=True) else 2
+    return 1 if _has_way_out(draft, session, meanwhile, disturbing=True) else 2
 
 
-def _has_way_out(draft: Draft, session: Session, *, disturbing: bool) -> bool:
+def _has_way_out(
+    draft: Draft, session: Session, meanwhile: Mapping[str, Job], *, disturbing: bool
+) -> bool:
     """Whether what the session's reader writes comes to a reader outside speck, through jobs that
     have a session on each link between; if they run elsewhere, only when `disturbing`. The reader
-    itself leaves the link that it reads now."""
+    itself leaves the link that it reads now, and those that read another link `meanwhile` are not
+    there."""
     visited, ahead = {session.link}, [session.job.sink] if session.job is not None else []
     while ahead:
         link = ahead.pop()
@@ -215,7 +225,9 @@ def _has_way_out(draft: Draft, session: Session, *, disturbing: bool) -> bool:
                 continue
             if other.job_name is None:
                 return True
-            if disturbing or not _runs_elsewhere(draft, other):
+            if (job := meanwhile.get(other.job_name)) is not None:
+                ahead += [job.sink] if job.source == link else []
+            elif disturbing or not _runs_elsewhere(draft, other):
                 ahead += _list_sinks(draft, other)
     return False
 
