@@ -16,7 +16,7 @@ from speck.placement.instance import close_places
 from speck.placement.measurements import Measurements, load_name_of
 from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
 from speck.placement.move_costs import DEFAULT_SILENCES, Silences, expect_silence
-from speck.placement.places import SILENT, Condition, make_places
+from speck.placement.places import NO_CORES, SILENT, Condition, make_places
 from speck.placement.wiring import At, Wiring
 
 
@@ -97,7 +97,7 @@ def pose_question(
             *site_notes,
             *_describe_forecasts(analysis, measurements.rates),
             *(_describe_unmeasured(start, end) for start, end in unmeasured),
-            *(f"{site} takes no more load: {why}" for site, why in closed.items()),
+            *_describe_closed(closed),
         ),
         doubts=measurements.doubts(),
         unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
@@ -105,6 +105,14 @@ def pose_question(
         silences=silences,
         silent=frozenset(silent),
     )
+
+
+def _describe_closed(closed: Mapping[str, str]) -> Iterator[str]:
+    """Why sites take no more load. Those without a known number of cores are named together, by the
+    notes on sites."""
+    for site, why in closed.items():
+        if why != NO_CORES:
+            yield f"{site} takes no more load: {why}"
 
 
 def _add_uses_without_cost(

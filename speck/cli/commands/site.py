@@ -217,6 +217,8 @@ def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
     pairs = [label.partition("=") for label in labels]
     if not all(key and equals for key, equals, _ in pairs):
         raise click.UsageError("write a --label as KEY=VALUE")
+    if len({key for key, _, _ in pairs}) < len(pairs):
+        raise click.UsageError("give each --label once")
     return {key: value for key, _, value in pairs}
 
 

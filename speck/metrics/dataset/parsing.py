@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 from speck.errors import InvalidError, Problem
 from speck.model.values import cut
 
-FORMULA = r"^([=+\-@\t\r\n'])"
-"""How a text of a CSV file begins that a spreadsheet would compute or cut, or that an export has
-begun with an apostrophe."""
+_FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20"  # =, +, - and @
+FORMULA = rf"^([=+\-@{_FULL_WIDTH}\t\r\n'])"
+"""How a text of a CSV file begins that a spreadsheet would compute (some do so with the full-width
+forms, too) or cut, or that an export has begun with an apostrophe."""
 
 FORMATS = ("parquet", "csv", "jsonl")
 MOST_FAULTS = 20

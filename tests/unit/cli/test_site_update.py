@@ -60,6 +60,7 @@ def test_a_site_is_updated_by_each_of_its_options(speck: Run) -> None:
         (("edge-b", "--uplink-mbps", "fast"), "'fast' is not a valid float"),
         (("edge-b", "--uplink-mbps", "-1"), "'--uplink-mbps'"),
         (("edge-b", "--label", "room"), "write a --label as KEY=VALUE"),
+        (("edge-b", "--label", "room=1", "--label", "room=2"), "give each --label once"),
         (("edge-b", "--broker", "tcp://cloud.test:1883"), "belongs to cloud"),
         (("edge-b", "--engine", "http://cloud.test:8081"), "belongs to cloud"),
     ],

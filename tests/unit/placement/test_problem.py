@@ -340,4 +340,8 @@ def test_what_a_job_without_a_cost_uses_is_not_free() -> None:
 
 def test_a_site_of_unknown_cores_takes_no_more_load() -> None:
     body = analysis([describe_measured("clean", "cloud")], sites=["cloud", "edge-b"])
-    assert pose(body, CLEAN, inputs=FEED).closed == {"edge-a": "its number of cores is unknown"}
+    question = pose(body, CLEAN, inputs=FEED)
+    assert question.closed == {"edge-a": "its number of cores is unknown"}
+    assert [note for note in question.notes if "edge-a" in note and "load" in note] == [
+        "no load is moved to sites whose number of cores is unknown: edge-a"
+    ]

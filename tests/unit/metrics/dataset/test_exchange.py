@@ -299,7 +299,22 @@ def test_a_trace_as_json_lines_names_composition_and_site(tmp_path: Path) -> Non
         import_text(tmp_path, "x.jsonl", json.dumps({**row, "composition": "../x"}))
 
 
-FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''", "'"]
+FORMULAS = [
+    "=cmd|' /C calc'!A0",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "'=1",
+    "''",
+    "'",
+    "\uff1d1",
+    "\uff0b1",
+    "\uff0d1",
+    "\uff20x",
+]
 HARMLESS = ["plant/line", "a=b", "it's", "1"]
 
 
