@@ -35,6 +35,7 @@ HASTY = Patience(
     start_s=5,
     start_ask_s=0.001,
     refill_s=0,
+    cancel_s=5,
     stop_s=5,
     stop_starting_s=0.05,
     drain_idle_s=2,

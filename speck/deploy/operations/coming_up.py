@@ -16,6 +16,7 @@ from speck.deploy.operations.connecting import (
     source_connected,
 )
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.ending import cancel_and_wait
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError
 from speck.model.incarnation import Incarnation, StartState
@@ -131,21 +132,8 @@ class ComingUp:
 
     def _give_up(self, why: str) -> Waiting:
         """Cancel it, so that it holds no slots, and fail once it is gone."""
-        job_id, name = self.operation.engine_job_id, self.operation.job_name
-        self._engine.cancel(job_id)
-
-        def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
-            job = jobs.get(job_id)
-            return job is None or job.state.terminal
-
-        return Waiting(
-            self.operation.site,
-            is_gone,
-            lambda: self._fail(why),
-            self.context.patience.start_s,
-            lambda: f"cannot start {name}: {why}; cannot cancel it: the engine still lists it",
-            progress=f"cancelling, since it cannot start: {why}",
-            trouble=why,
+        return cancel_and_wait(
+            self.context, self.operation, lambda: self._fail(why), f"it cannot start: {why}"
         )
 
     def _fail(self, why: str) -> Done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from speck.deploy.operations.beginnings import put_begun
@@ -12,25 +12,47 @@ from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.observation import EngineJob
-from speck.model.plan import Cancel, Fence, Stop
+from speck.model.plan import Cancel, Fence, Start, Stop
 from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
     """End an incarnation at once, without a savepoint."""
-    engine = context.connections.engine(operation.site)
-    engine.cancel(operation.engine_job_id)
+    return cancel_and_wait(context, operation, lambda: Done(put_ended(context, operation, None)))
+
+
+def cancel_and_wait(
+    context: Context,
+    operation: Start | Stop | Cancel | Fence,
+    finish: Callable[[], Done],
+    why: str | None = None,
+) -> Waiting:
+    """Cancel an incarnation, and `finish` once all its tasks have ended. `why`: for a reason other
+    than that it is to be cancelled."""
+    job_id, name, site = operation.engine_job_id, operation.job_name, operation.site
+    context.connections.engine(site).cancel(job_id)
+    limit_s = context.patience.cancel_s
 
     def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
-        job = jobs.get(operation.engine_job_id)
+        job = jobs.get(job_id)
         return job is None or job.state.terminal
 
+    def explain() -> str:
+        return (
+            f"cannot cancel {name}{f' ({why})' if why else ''}: tasks of it still run after"
+            f" {limit_s:.0f} s, since an operator hangs or ignores that it is interrupted; restart"
+            f" the engine of {site}, then try again: its other jobs go on from their checkpoints"
+        )
+
+    reason = f", since {why}" if why else ""
     return Waiting(
-        operation.site,
+        site,
         is_gone,
-        lambda: Done(put_ended(context, operation, None)),
-        context.patience.start_s,
-        lambda: f"cannot cancel {operation.job_name}: the engine still lists it",
+        finish,
+        limit_s,
+        explain,
+        progress=f"cancelling{reason}: waits until all its tasks have ended",
+        trouble=why,
     )
 
 

@@ -53,6 +53,7 @@ class Patience:
     connect_s: float = 8.0
     forgotten_s: float = 10.0
     refill_s: float = 4.0
+    cancel_s: float = 300.0
     stop_s: float = 1800.0
     stop_starting_s: float = 10.0
     stop_idle_s: float = 30.0

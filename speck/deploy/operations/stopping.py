@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from speck.binding import SavepointProgress
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
-from speck.deploy.operations.ending import put_ended
+from speck.deploy.operations.ending import cancel_and_wait, put_ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
 from speck.model.incarnation import EndState, Incarnation
@@ -187,21 +187,12 @@ class Stopping:
 
     def _give_up(self, why: str) -> Waiting:
         """Cancel it, and wait until it is gone."""
-        name, site = self.operation.job_name, self.operation.site
-        engine = self.context.connections.engine(site)
-        engine.cancel(self.operation.engine_job_id)
-
-        def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
-            job = jobs.get(self.operation.engine_job_id)
-            return job is None or job.state.terminal
-
-        return Waiting(
-            site,
-            is_gone,
+        engine = self.context.connections.engine(self.operation.site)
+        return cancel_and_wait(
+            self.context,
+            self.operation,
             lambda: self._finish(engine.status(self.operation.engine_job_id), why),
-            self.context.patience.start_s,
-            lambda: f"cannot cancel {name}: the engine still lists it",
-            progress=f"cancelling, since its savepoint cannot finish: {why}",
+            f"its savepoint cannot finish: {why}",
         )
 
     def _finish(self, state: RunState | None, gave_up: str | None = None) -> Done:

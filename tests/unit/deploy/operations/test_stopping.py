@@ -317,3 +317,40 @@ def test_a_source_whose_broker_is_away_does_not_fail_its_start(
     wait_for(lambda: len(engine("edge-a").running()) == 1)
     broker("edge-a").unreachable = True
     assert over(service, change)["state"] == "done"
+
+
+def cancel_in_vain(service: Service, monkeypatch: pytest.MonkeyPatch, limit_s: float) -> str:
+    """The change that cancels A at an engine that goes on listing it: an operator hangs."""
+    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
+    monkeypatch.setattr(MemoryEngine, "cancel", lambda self, job_id: None)
+    service.executions.patience = replace(HASTY, cancel_s=limit_s)
+    stateless = composition(A2 | {"upgrade": "stateless"})
+    return str(service.compositions.apply(stateless, SOON).body["change"])
+
+
+def cancel_of(service: Service, change: str) -> JsonObject:
+    steps = service.changes.get(change)["operations"]
+    return next(dict(step) for step in steps if step["kind"] == "cancel")
+
+
+def test_a_cancellation_says_what_it_waits_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = cancel_in_vain(service, monkeypatch, 1000.0)
+    incarnation = running()
+    said = "cancelling: waits until all its tasks have ended"
+    wait_for(lambda: cancel_of(service, change).get("progress") == said, said)
+    incarnation.end(RunState.CANCELED)
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
+
+
+def test_a_cancellation_that_does_not_end_says_how_to_end_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = cancel_in_vain(service, monkeypatch, 0.05)
+    wait_for(lambda: cancel_of(service, change)["state"] == "failed")
+    assert cancel_of(service, change)["error"] == (
+        "cannot cancel A: tasks of it still run after 0 s, since an operator hangs or ignores that"
+        " it is interrupted; restart the engine of edge-a, then try again: its other jobs go on"
+        " from their checkpoints"
+    )
