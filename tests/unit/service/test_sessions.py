@@ -342,3 +342,34 @@ def test_a_session_that_is_used_again_is_not_released(watched: Watched) -> None:
     calls = broker("edge-a").count("release")
     look(watched)
     assert broker("edge-a").count("release") == calls
+
+
+def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
+    watched: Watched,
+) -> None:
+    def feed(first: int, last: int) -> None:
+        payloads = [b"%d" % number for number in range(first, last)]
+        World.current().feed("tcp://edge-a.test:1883", "A-in", payloads, "sensor")
+        World.current().pump()
+
+    a, b = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
+    apply(watched, a, b)
+    feed(0, 5)
+    apply(watched, a, {**b, "state": "stopped"})
+    feed(5, 10)
+    broker("edge-a").autosave()
+    feed(10, 30)
+    apply(watched, {**a, "state": "stopped"}, {**b, "state": "stopped"})
+    look(watched)
+    broker("edge-a").kill()
+    look(watched)
+    look(watched, 61.0)
+    assert watched.service.jobs.get("B")["records_lost"] == 0, "B does not say what it has"
+
+    apply(watched, {**a, "state": "stopped"}, b)
+    World.current().pump()
+    look(watched, 61.0)
+    assert watched.job("B")["records_lost"] == 20
+    assert any("messages lost on link edge-a/x: 20 of" in m for m in watched.events("site"))
+    look(watched, 61.0)
+    assert watched.job("B")["records_lost"] == 20
