@@ -83,6 +83,17 @@ class TopicRefusedError(BrokerRefusedError):
     nothing of that topic is there."""
 
 
+_PLAIN_HINT = (
+    "if that goes on, the port expects TLS (give an address with ssl://), it is no MQTT broker, or"
+    " it takes no more connections"
+)
+# Mosquitto closes the connection without an alert
+_TLS_HINT = (
+    "if the broker asks for client certificates, name one in the lines `cert` and `key` of its"
+    " credentials"
+)
+
+
 class LostError(UnreachableError):
     """The connection ended before the awaited answer came."""
 
@@ -400,12 +411,10 @@ class Connection:
         except LostError as error:
             if self._is_eager:
                 self._raise_refusal()
-            # Mosquitto closes the connection without an alert
-            if self._tls is None or credentials.cert is not None:
+            if self._tls is not None and credentials.cert is not None:
                 raise
             raise LostError(
-                f"{error}; if the broker asks for client certificates, name one in the lines `cert`"
-                " and `key` of its credentials"
+                f"{error}; {_PLAIN_HINT if self._tls is None else _TLS_HINT}"
             ) from error
         assert self._connack_code is not None
         if self._connack_code.is_failure:
