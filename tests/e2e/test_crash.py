@@ -1,7 +1,7 @@
 """The real service kills itself at a point of an operation; the one after it goes on.
 
 Numbers flow through the chain all the time. tests/unit/deploy/test_crash.py tries all points over
-memory sites, and names those that cannot be.
+memory sites, and names those that cannot be; test_killed_service.py is quick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.crash_scenarios import Crash
 from tests.deaths import deaths, make_jar_of
 from tests.dying import Grave
 
-QUICK = ("start:after-request",)
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,8 @@ def grave(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Gra
     return grave
 
 
-def lives_on(grave: Grave, crash: Crash) -> None:
+@pytest.mark.parametrize("crash", deaths(), ids=str)
+def test_a_service_that_died_goes_on(grave: Grave, crash: Crash) -> None:
     make_jar_of(crash, grave.jars)
     death = grave.live_through(crash)
     print(f"{crash}: on again after {death.recovery_s:.1f} s, {death.count}")
@@ -36,14 +37,3 @@ def lives_on(grave: Grave, crash: Crash) -> None:
     assert death.running == crash.scenario.wanted
     assert death.two_copies == []
     assert (death.count.lost, death.count.stray) == (0, 0), death.count
-
-
-@pytest.mark.parametrize("crash", [d for d in deaths() if d.at in QUICK], ids=str)
-def test_a_service_that_died_goes_on(grave: Grave, crash: Crash) -> None:
-    lives_on(grave, crash)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("crash", [d for d in deaths() if d.at not in QUICK], ids=str)
-def test_a_service_that_died_goes_on_at_every_point(grave: Grave, crash: Crash) -> None:
-    lives_on(grave, crash)

@@ -9,7 +9,7 @@ from tests.faults.trial import Trial, assert_nothing_lost, report
 
 RUN = r"^POST /jars/[^/]+/run"
 STOP = r"^POST /jobs/[^/]+/stop"
-# quick: tests/properties/test_moving.py, and tests/e2e/test_crash.py on real engines
+# quick: tests/unit/deploy/test_accidents.py
 pytestmark = pytest.mark.long
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.trial import PAUSE, Trial, assert_nothing_lost, report
 
-pytestmark = pytest.mark.long  # quick: tests/e2e/test_killed_service.py and test_crash.py
+pytestmark = pytest.mark.long  # quick: tests/e2e/test_killed_service.py
 
 
 def kill_in_mid_move(trial: Trial, rounds: int, seed: int) -> None:
