@@ -61,7 +61,7 @@ from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
 from speck.deploy.planner.state_losses import note_state_losses
 from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
-from speck.model.incarnation import Incarnation, Inventory
+from speck.model.incarnation import Inventory
 from speck.model.link import Link
 from speck.model.observation import Observation
 from speck.model.plan import DRAIN_LIMIT_S, Action, JobChange, Plan
@@ -119,10 +119,6 @@ def plan(
     decisions = _decide(draft, leave)
     note_cuts(draft, decisions)
     stopping = [] if leave else find_stopping(draft)
-    if stopping:
-        return _plan_settling(
-            draft, decisions, stopping, _make_draft(desired, *inputs, **options, leave=leave)
-        )
     reads_first = not leave and draft.drain
     backlog = find_waiting(draft, has_read) if reads_first else Backlog()
     if reads_first and not backlog.jobs:
@@ -147,26 +143,12 @@ def plan(
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
     goes_on, reads = bool(draft.steps and (waiting or postponed)), frozenset(backlog.reads)
+    if stopping:  # they stop before anything else is planned; the queues are those of what follows
+        draft = _make_draft(desired, *inputs, **options, leave=leave)
+        settle(draft, stopping)
+        goes_on, reads = True, frozenset()
     steps = tuple(draft.steps)
     return Plan(desired.name, changes, steps, goes_on, queues, reads, draft.limit_s)
-
-
-def _plan_settling(
-    then: Draft, decisions: list[Decision], stopping: list[Incarnation], draft: Draft
-) -> Plan:
-    """The plan in which these readers stop, before anything else is planned."""
-    _add_steps(then, decisions)
-    settle(draft, stopping)
-    changes, queues = map(_make_job_change, decisions), mark_queues(then)
-    return Plan(
-        then.desired.name,
-        tuple(changes),
-        tuple(draft.steps),
-        True,
-        tuple(queues),
-        frozenset(),
-        then.limit_s,
-    )
 
 
 def _find_later_queues(
