@@ -26,8 +26,9 @@ class RefusedPacketError(Exception):
 
 
 class BoundedClient(Client):
-    """A message of more than `most_bytes` ends the connection. Without that limit, larger ones than
-    usual are read but not handed over, nor acknowledged: they are for the session's own reader."""
+    """A message of more than `most_bytes` ends the connection. Without that limit the session may
+    be that of a reader, who may subscribe at QoS 2: such messages, and larger ones than usual, are
+    read but neither handed over nor acknowledged. They are for that reader."""
 
     def __init__(self, *args: Any, most_bytes: int | None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,13 +53,26 @@ class BoundedClient(Client):
         return bool(self._in_packet["command"] & 0xF0 == _PUBLISH)
 
     def _packet_handle(self) -> MQTTErrorCode:
-        if self._is_message:
-            if self._in_packet["command"] >> 1 & 3 > 1:  # paho keeps it until it is released
-                raise RefusedPacketError("a message at QoS 2, which was not asked for")
-            most = self._most_bytes or _LARGEST_MESSAGE
-            if self._in_packet["remaining_length"] > most or self._properties > MOST_PROPERTIES:
-                return MQTTErrorCode.MQTT_ERR_SUCCESS
-        return super()._packet_handle()
+        if not self._is_message:
+            return super()._packet_handle()
+        qos = self._in_packet["command"] >> 1 & 3
+        is_own = self._most_bytes is not None
+        if is_own and qos > 1:  # paho keeps it until it is released
+            raise RefusedPacketError("a message at QoS 2, which was not asked for")
+        most = self._most_bytes or _LARGEST_MESSAGE
+        is_large = self._in_packet["remaining_length"] > most or self._properties > MOST_PROPERTIES
+        if not (is_large or qos > 1):
+            return super()._packet_handle()
+        if is_own and qos == 1:  # else the broker sends nothing more, after some of them
+            return self._send_puback(self._identifier)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    @property
+    def _identifier(self) -> int:
+        """The packet identifier of a message at QoS 1 or 2."""
+        packet = self._in_packet["packet"]
+        start = 2 + int.from_bytes(packet[:2], "big")
+        return int.from_bytes(packet[start : start + 2], "big")
 
     @property
     def _properties(self) -> int:

@@ -26,8 +26,9 @@ _Epoch = tuple[str, str, int]
 @dataclass(frozen=True, slots=True)
 class _Tail:
     """The last `number` of an epoch, as its sink had reported it before it was reported last (`at`,
-    monotonic). `left` is the number that the broker reports instead since `since`, as far as a
-    queue may hold the messages up to it: None if only a later epoch is reported."""
+    monotonic; while the broker does not answer, the time of its last poll). `left` is the number
+    that the broker reports instead since `since`, as far as a queue may hold the messages up to it:
+    None if only a later epoch is reported."""
 
     topic: str
     number: int
@@ -51,7 +52,9 @@ def judge_tails(
     before: TailMemory,
 ) -> tuple[TailMemory, list[News]]:
     """The last numbers with those of these polls, and what has been lost for good."""
-    after = {key: tail for key, tail in before.items() if now - tail.at < KEPT_S}
+    silent = {site for site, view in views.items() if view is None}
+    after = {key: _keep(tail, now, key[0] in silent) for key, tail in before.items()}
+    after = {key: tail for key, tail in after.items() if now - tail.at < KEPT_S}
     news: list[News] = []
     for site, view in sorted(views.items()):
         if view is not None:
@@ -70,6 +73,11 @@ def judge_tails(
                 tail = replace(tail, reported={**tail.reported, reader.client_id: lost})
         after[key] = tail
     return after, news
+
+
+def _keep(tail: _Tail, now: float, silent: bool) -> _Tail:
+    """While its broker does not answer, a tail does not grow old."""
+    return replace(tail, at=now) if silent else tail
 
 
 def _note_reports(now: float, site: str, view: BrokerView, tails: dict[_Epoch, _Tail]) -> None:

@@ -176,11 +176,15 @@ class StatusViews:
         would be out of date before the last ones are rendered."""
         names = [site.name for site in sites]
         fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
-        brokers: dict[str, Poll[Any]] = {**self._polls.broker_numbers.find_fresh(names, fresh_s)}
-        others = [name for name in names if name not in brokers]
-        self._polls.brokers.begin(others, fresh_s)
+        numbers, reached = self._polls.broker_numbers, self._polls.brokers
+        brokers: dict[str, Poll[Any]] = {**numbers.find_fresh(names, fresh_s)}
+        mute = numbers.find_failed(names)  # it may accept connections, and answer nothing else
+        others = [name for name in names if name not in brokers and name not in mute]
+        numbers.begin(mute, fresh_s)
+        reached.begin(others, fresh_s)
         engines = self._polls.engines.poll(names, fresh_s, PATIENCE_S)
-        brokers |= self._polls.brokers.poll(others, fresh_s, until - self._clock.monotonic())
+        brokers |= numbers.poll(mute, fresh_s, until - self._clock.monotonic())
+        brokers |= reached.poll(others, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def unpolled_site(self, site: Site) -> JsonObject:

@@ -140,6 +140,11 @@ class PollCache(Generic[T]):
                 and requirement.met_by(self._subjects[site])
             }
 
+    def find_failed(self, sites: Iterable[str]) -> set[str]:
+        """Return those of `sites` whose last poll has failed."""
+        with self._lock:
+            return {site for site in sites if (poll := self._poll_of(site)) and poll.error}
+
     def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
         """Begin the first polls that `poll` would begin, without waiting for them."""
         requirement = self._requirement(fresh_s)

@@ -17,6 +17,7 @@ from pathlib import Path
 from speck.clock import Clock, SystemClock
 from speck.errors import InvalidError, NotFoundError, find_similar
 from speck.model.bounded_cache import BoundedCache
+from speck.model.values import cut
 from speck.spec.zip_directory import read_names
 
 ARTIFACT = "artifact:"
@@ -68,13 +69,14 @@ class JarFinder:
             file = self._find_file(job_path)
             return Jar(self._hash(file), file)
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: a loop of links
-            raise InvalidError(f"cannot read the jar {job_path}: {exc}") from exc
+            why = getattr(exc, "strerror", None) or cut(str(exc))
+            raise InvalidError(f"cannot read the jar {cut(job_path)}: {why}") from exc
 
     def _find_artifact(self, sha256: str) -> Jar:
         file = self._artifact(sha256)
         if file is None:
             raise NotFoundError(
-                f"cannot find the artifact {sha256}; send it with `speck artifacts push FILE`"
+                f"cannot find the artifact {cut(sha256)}; send it with `speck artifacts push FILE`"
             )
         return Jar(sha256, file)
 
@@ -94,9 +96,9 @@ class JarFinder:
         folders = ", ".join(map(str, self._folders)) or "none is configured"
         if not real_paths:
             raise InvalidError(
-                f"cannot use the jar {job_path}: it lies outside the jar folders ({folders})"
+                f"cannot use the jar {cut(job_path)}: it lies outside the jar folders ({folders})"
             )
-        raise NotFoundError(f"cannot find the jar {job_path} in the jar folders ({folders})")
+        raise NotFoundError(f"cannot find the jar {cut(job_path)} in the jar folders ({folders})")
 
     def _hash(self, file: Path) -> str:
         with self._lock:
@@ -140,7 +142,7 @@ def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
         return f"the file is no jar: {exc}"
     if entry_class in classes:
         return None
-    fault = f"the jar holds no class {entry_class}"
+    fault = f"the jar holds no class {cut(entry_class)}"
     if not classes:
         return f"{fault}; it holds no classes"
     near = _nearest(entry_class, classes) if hint else []

@@ -10,7 +10,7 @@ from speck.model.bounded_cache import BoundedCache
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Job
 from speck.model.observation import TakenEpoch
-from speck.model.values import is_name
+from speck.model.values import cut, is_name
 from speck.spec.expansion import text_bytes
 
 FLAGS = (
@@ -59,15 +59,16 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
             continue
         if invalid := sorted(name for name in list_secrets([arg]) if not is_name(name)):
             faults[index] = (
-                f"{{secret:{invalid[0]}}} names no secret: write {{secret:NAME}} with the name of a"
-                " line secret.NAME=... in the site's credentials file"
+                f"{{secret:{cut(invalid[0])}}} names no secret: write {{secret:NAME}} with the name"
+                " of a line secret.NAME=... in the site's credentials file"
             )
         unknown = sorted(_names(arg) - {*PLACEHOLDERS})
         if unknown:
             allowed = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            first = cut(unknown[0])
             faults[index] = (
-                f"unknown placeholder {{{unknown[0]}}}; known are {allowed}; "
-                f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
+                f"unknown placeholder {{{first}}}; known are {allowed}; "
+                f"write {{{{{first}}}}} for the text {{{first}}}"
             )
         flag = arg.partition("=")[0]
         if not has_placeholders and flag.startswith("--") and flag[2:] in _SET_FLAGS:

@@ -23,6 +23,7 @@ from speck.model.composition import (
 from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Site, normalise_address
+from speck.model.values import cut
 from speck.spec.jars import Jar, JarFinder, class_fault, holds_connector
 from speck.spec.job_contract import args_faults, link_fault, rendered_fault, reports_numbers
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
@@ -326,7 +327,7 @@ class _Resolver:
         for job_path, names in islice(self._fat.items(), MOST_PROBLEMS):
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             self.warnings.append(
-                f"the jar of job {names[0]}{others} ({job_path}) holds speck's connector: each"
+                f"the jar of job {names[0]}{others} ({cut(job_path)}) holds speck's connector: each"
                 " start of a job then takes some 7 MB of the engine's metaspace; use a jar without"
                 " it where the engine has speck-mqtt-connector.jar, as speck's images do"
             )

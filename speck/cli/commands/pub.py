@@ -111,16 +111,19 @@ def _in_groups(records: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Lines without their ends: those that are there, at once."""
     lines: Queue[bytes | None] = Queue(_LINES_AHEAD)
-    too_long = False
+    fault: list[str] = []
 
     def read() -> None:
-        nonlocal too_long
-        while line := stream.readline(_LONGEST_LINE + 1):
-            if len(line) > _LONGEST_LINE:
-                too_long = True
-                break
-            lines.put(line.removesuffix(b"\n").removesuffix(b"\r"))
-        lines.put(None)
+        try:
+            while line := stream.readline(_LONGEST_LINE + 1):
+                if len(line) > _LONGEST_LINE:
+                    fault.append(f"send a line of more than {_LONGEST_LINE} bytes")
+                    break
+                lines.put(line.removesuffix(b"\n").removesuffix(b"\r"))
+        except (OSError, ValueError) as error:  # e.g. a folder as stdin; it is closed
+            fault.append(f"read the records: {getattr(error, 'strerror', None) or error}")
+        finally:
+            lines.put(None)
 
     Thread(target=read, daemon=True).start()
     while (line := lines.get()) is not None:
@@ -138,8 +141,8 @@ def _lines(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield from _in_groups(group)
         if ended:
             break
-    if too_long:
-        raise InvalidError(f"cannot send a line of more than {_LONGEST_LINE} bytes")
+    if fault:
+        raise InvalidError(f"cannot {fault[0]}")
 
 
 def _paced(groups: Iterator[list[bytes]], rate: float | None) -> Iterator[list[bytes]]:

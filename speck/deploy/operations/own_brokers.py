@@ -51,13 +51,16 @@ class OwnBrokers:
 
     def _ask(self, site: str) -> str | None:
         """The identity of what answers; None also if nothing does, which the operation itself will
-        find."""
-        with self._locks[site], suppress(SpeckError):
-            address = self._connections.site(site).broker.address
-            now = self._clock.monotonic()
+        find. A broker that is away is waited for once, not by a hundred operations in turn."""
+        with self._locks[site]:
+            try:
+                address = self._connections.site(site).broker.address
+            except SpeckError:
+                return None
             at, where, shown = self._shown.get(site, (float("-inf"), "", None))
-            if now - at > _VALID_S or where != address:
-                shown = self._connections.broker(site).identify()
-                self._shown[site] = now, address, shown
+            if self._clock.monotonic() - at > _VALID_S or where != address:
+                shown = None
+                with suppress(SpeckError):
+                    shown = self._connections.broker(site).identify()
+                self._shown[site] = self._clock.monotonic(), address, shown
             return shown
-        return None

@@ -9,9 +9,9 @@ from dataclasses import replace
 from speck.deploy.operations.beginnings import find_forgotten_run
 from speck.deploy.operations.coming_up import note_if_void
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.fencing import fence
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
-from speck.deploy.operations.stopping import Stopping
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
 from speck.model.observation import EngineJob, RunState
@@ -34,7 +34,7 @@ def come_back(context: Context, operation: Return) -> Outcome:
         _fence(context, newest)
     elif state is RunState.RUNNING:  # it has published since its last checkpoint
         failed = Fence(newest.job.site, operation.job_name, newest.attempt, newest.engine_job_id)
-        return _go_on(context, operation, Stopping(context, failed).begin())
+        return _go_on(context, operation, fence(context, failed))
     elif not state.terminal:
         engine.cancel(newest.engine_job_id)
         return Waiting(

@@ -169,7 +169,7 @@ def _find_branched_links(draft: Draft, decisions: Sequence[Decision]) -> set[Lin
     if not any(it.old and it.new and is_rewired(it) for it in decisions):
         return set()
     before = [it.job for it in draft.inventory.jobs.values()]
-    outside = [s.link for s in draft.inventory.sessions if s.reader is None]
+    outside = [s.link for s in draft.inventory.sessions if s.job_name is None]
     counts = (
         Counter([*(job.source for job in before), *outside, *draft.outside_readers]),
         Counter([*(session.link for session in draft.sessions), *draft.outside_readers]),

@@ -111,6 +111,12 @@ def test_a_lone_dash_is_stdin_and_bytes_of_an_argument_are_sent_as_they_are(spec
     assert published("odd") == [b"a\xff"]
 
 
+def test_what_cannot_be_read_is_named_and_not_waited_for(speck: Run) -> None:
+    done = speck("pub", "edge-a", "in", "-f", "/proc/self/mem")
+    assert done.exit_code == 1
+    assert "cannot read the records: Input/output error" in done.stderr
+
+
 def test_a_stdin_without_end_is_read_as_it_is_sent(speck: Run) -> None:
     """Of a line that never ends, and of lines that never end, only a part is in memory."""
     with open("/dev/zero", "rb") as zeros:

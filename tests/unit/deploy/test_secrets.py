@@ -63,6 +63,7 @@ def test_a_secret_reaches_the_job_and_nothing_else(
         (ARGS, "cloud", "cannot use {secret:api-key} at site cloud: it has no credentials"),
         (["{secret:}"], "edge-a", "{secret:} names no secret"),
         (["{secret:a b}"], "edge-a", "{secret:a b} names no secret"),
+        (["{secret:" + "x" * 9000 + "}"], "edge-a", "xxx...xxx"),
     ],
 )
 def test_a_secret_that_is_not_there_is_refused_before_anything_moves(
@@ -73,6 +74,7 @@ def test_a_secret_that_is_not_there_is_refused_before_anything_moves(
     (problem,) = refused.value.problems
     assert problem.path.startswith("jobs[0].args") and says in problem.message
     assert "hush" not in str(refused.value)
+    assert len(str(refused.value)) < 1000
 
 
 def test_an_engine_that_repeats_a_secret_does_not_have_it_stored(

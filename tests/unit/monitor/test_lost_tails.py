@@ -85,6 +85,13 @@ def test_the_end_of_an_epoch_is_lost_if_a_reader_has_gone_on_without_it(
     assert judge([*before, view(7, taken, 2, epoch=6), view(7, taken, 3, epoch=6)]) == lost
 
 
+def test_a_broker_that_was_away_for_long_is_asked_for_what_it_had_reported() -> None:
+    away = [None] * 30
+    assert judge([view(100, {5: 60}, 1), *away, view(80, {5: 60}, 1), view(80, {5: 80}, 2)]) == [20]
+    later = [view(3, {5: 60}, 1, epoch=6), view(7, {5: 80, 6: 7}, 2, epoch=6)]
+    assert judge([view(100, {5: 60}, 1), *away, *later]) == [20]
+
+
 def test_gaps_before_the_end_are_counted_as_gaps() -> None:
     before = [view(100, {5: 60}, 1), view(80, {5: 60}, 1)]
     assert judge([*before, view(80, {5: 60}, 2, above={5: ((90, 95),)})]) == [5]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from speck.errors import EngineRefusedError, NotFoundError
+from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.service_helpers import (
@@ -97,6 +97,23 @@ def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: st
     assert site["error"].startswith(f"{part}: cannot reach ")
     assert [s["name"] for s in service.sites.all(state="degraded")] == ["edge-a"]
     assert (service.sites.get("edge-a")["slots"]["total"] is None) == (part == "engine")
+
+
+def test_a_site_whose_broker_accepts_connections_and_answers_nothing_is_degraded(
+    service: Service,
+) -> None:
+    assert service.sites.get("edge-a")["state"] == "up"
+    broker("edge-a").refuse("view", 2, UnreachableError("cannot read: no answer in time"))
+    service.polls.broker_numbers.poll(["edge-a"], fresh_s=0.0)
+    service.polls.brokers.forget("edge-a")
+    for _ in range(2):
+        site = service.sites.get("edge-a")
+        assert (site["state"], site["error"]) == (
+            "degraded",
+            "broker: cannot read: no answer in time",
+        )
+        service.polls.broker_numbers.poll(["edge-a"], fresh_s=0.0)
+    assert service.sites.get("edge-a")["state"] == "up"
 
 
 def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:

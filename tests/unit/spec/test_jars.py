@@ -71,6 +71,11 @@ def test_a_missing_jar(folder: Path) -> None:
     assert str(error) == f"cannot find the jar b.jar in the jar folders ({folder})"
 
 
+@pytest.mark.parametrize("path", ["x" * 4000, "x/" * 2000 + "a.jar", "/" * 4000, "\0" + "x" * 4000])
+def test_a_refusal_shows_no_more_than_the_ends_of_a_path(folder: Path, path: str) -> None:
+    assert len(str(refusal(finder(folder), path))) < 300
+
+
 def test_a_folder_is_no_jar(folder: Path) -> None:
     (folder / "sub").mkdir()
     assert isinstance(refusal(finder(folder), "sub"), NotFoundError)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from binders.memory import MemoryEngine, World
+from speck.binding import EngineCapability
 from speck.deploy.operations import coming_up
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.values import JsonObject
@@ -336,6 +337,19 @@ def test_the_way_back_repeats_nothing_that_the_failed_one_has_published(
     World.current().pump()
     assert running()["edge-a"].ledger.messages == len(broker("edge-a").published["A-in"])
     assert len(broker("edge-a").published["A-out"]) == len(broker("edge-a").published["A-in"])
+
+
+def test_a_failed_start_is_not_stopped_where_the_engine_takes_no_savepoints(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.connections.close()  # a binder tells its capabilities when it is opened
+    engine("cloud").capabilities = frozenset(EngineCapability) - {EngineCapability.SAVEPOINTS}
+    apply(service, at("edge-a", upgrade="stateless"))
+    monkeypatch.setattr(coming_up, "source_connected", lambda metrics: False)
+    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
+    apply(service, at("cloud", upgrade="stateless"), state="failed")
+    assert list(running()) == ["edge-a"]
+    assert (engine("cloud").count("stop"), engine("cloud").count("cancel")) == (0, 1)
 
 
 def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
