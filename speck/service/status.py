@@ -183,8 +183,8 @@ class StatusViews:
         numbers.begin(mute, fresh_s)
         reached.begin(others, fresh_s)
         engines = self._polls.engines.poll(names, fresh_s, PATIENCE_S)
-        brokers |= numbers.poll(mute, fresh_s, until - self._clock.monotonic())
         brokers |= reached.poll(others, fresh_s, until - self._clock.monotonic())
+        brokers |= numbers.poll(mute, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def unpolled_site(self, site: Site) -> JsonObject:
