@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -85,6 +85,7 @@ class Flow:
     _stop_after: int | None = None
     _how: Interruption = Interruption.CANCELLED
     _dies_after: int | None = None
+    _deadly: Set[str] = frozenset(CALLS)
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -143,9 +144,10 @@ class Flow:
         self.send(3)
         return state
 
-    def let_die(self, after: int) -> None:
-        """Let the engine of the first site lose all its jobs after so many calls from now on."""
-        self._dies_after = after
+    def let_die(self, after: int, kinds: Set[str] = CALLS) -> None:
+        """Let the engine of the first site lose all its jobs after so many calls of these kinds
+        from now on."""
+        self._dies_after, self._deadly = after, kinds
 
     def complete(self, line: str) -> None:
         """Make a change that is not interrupted. It may be asked for several times: its plan may be
@@ -218,7 +220,7 @@ class Flow:
             self.send(1)
             if self.delivery == AT_LEAST_ONCE:
                 World.current().pump(checkpoint=False)
-            if self._dies_after is not None:
+            if self._dies_after is not None and kind in self._deadly:
                 self._dies_after -= 1
                 if self._dies_after < 0:
                     self._dies_after = None

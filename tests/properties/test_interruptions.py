@@ -308,6 +308,14 @@ LOST_AS_IT_READ = [
 ]
 """A reader that is lost while it reads first goes on with that before another one follows it."""
 
+HANDED_BACK_IN_VAIN = [
+    Step("b:in>m3 c:m3>out", None, 1),
+    Step("a:in>m3 b:m3>m2 c:m2>out", Interruption.CANCELLED, 15, 14),
+    Step("c:in>m3 d:m3>m2 b:m2>out", Interruption.UNANSWERED, 13, 0),
+    Step("b:in>m3 d:m3>m2 c:m2>out", Interruption.UNANSWERED, 2, 0),
+]
+"""A job whose link another one has does not come back before it was handed back."""
+
 
 @_search(10)
 @example(SENT_AGAIN, AT_LEAST_ONCE, "d:in>m2 b:m2>m1 c:m1>out")
@@ -317,9 +325,26 @@ LOST_AS_IT_READ = [
 @example(LOST_BETWEEN, EXACTLY_ONCE, "c:in>m1 a:m1>out")
 @example(LOST_AT_TWO_LINKS, AT_LEAST_ONCE, "a:in>m2 d:m2>out")
 @example(LOST_AS_IT_READ, AT_LEAST_ONCE, "c:in>out")
+@example(HANDED_BACK_IN_VAIN, EXACTLY_ONCE, "a:in>m3 b:m3>out")
 @given(st.lists(mortal_steps, min_size=2, max_size=2), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_though_an_engine_loses_its_jobs(
     sequence: list[Step], delivery: str, last: str
 ) -> None:
     """Among others those of a change whose last call it has carried out without an answer."""
     change_often(sequence, delivery, last)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("last", ["b:in>m3 c:m3>m2 a:m2>out", "c:in>m1 a:m1>out"])
+def test_a_start_that_has_arrived_is_not_sent_again_to_an_engine_that_loses_its_jobs(
+    tmp_path: Path, last: str, delivery: str
+) -> None:
+    """It would begin anew from an older state, under numbers that its readers have taken."""
+    for after in (5, 6, 7):
+        with flow(tmp_path / str(after), delivery=delivery) as stream:
+            stream.begin("b:in>out")
+            stream.interrupt("b:in>m3 c:m3>m2 a:m2>out", Interruption.UNANSWERED, after)
+            stream.let_die(0, {"submit"})
+            stream.complete(last)
+            stream.send(3)
+            assert stream.find_faults() == {}, after

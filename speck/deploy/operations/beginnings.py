@@ -51,18 +51,25 @@ def refuse_forgotten_run(context: Context, incarnation: Incarnation) -> None:
             continue
         is_forgotten = engine.status(each.engine_job_id) is None
         if is_forgotten and find_forgotten_run(context, each) is not None:
-            _note_run(context, each)
+            note_accepted(context, each)
     raise PermanentError(
         f"cannot go on with attempt {incarnation.attempt} of {job.job_name}: it ran, and"
         f" {job.site} does not know it any more; apply again"
     )
 
 
-def _note_run(context: Context, incarnation: Incarnation) -> None:
+def note_accepted(
+    context: Context, incarnation: Incarnation, event: Batch | None = None
+) -> Incarnation:
+    """Store that an incarnation has begun: from now on, an engine that does not know its id has
+    forgotten the job."""
     job, records = incarnation.job, context.records
     accepted = replace(incarnation, start=StartState.ACCEPTED)
     with context.noting[source_client_id(records.installation, job.job_name, job.source)]:
-        records.write(records.put_incarnation(context.scope, accepted), put_begun(context, job))
+        records.write(
+            records.put_incarnation(context.scope, accepted), put_begun(context, job), event or {}
+        )
+    return accepted
 
 
 def note_forms(context: Context, starts: Iterable[Start]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.beginnings import put_begun, refuse_forgotten_run
+from speck.deploy.operations.beginnings import note_accepted, refuse_forgotten_run
 from speck.deploy.operations.coming_up import ComingUp, note_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
@@ -28,14 +28,19 @@ from speck.store.tables import Batch
 
 
 def start(context: Context, operation: Start) -> Outcome:
-    """Start the incarnation from the newest state there is now, and wait until all its tasks
-    run."""
+    """Start the incarnation from the newest state there is now, and wait until all its tasks run.
+
+    A start without an answer that its engine lists has arrived: it is not sent again. The engine
+    might lose its jobs just before, and would then begin this one anew, from an older state, under
+    numbers that its readers know.
+    """
     old = context.find_incarnation(operation.job_name)
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
-        if context.connections.engine(operation.site).status(old.engine_job_id) is None:
-            refuse_forgotten_run(context, old)
+        if context.connections.engine(operation.site).status(old.engine_job_id) is not None:
+            return ComingUp(context, operation, note_accepted(context, old)).begin()
+        refuse_forgotten_run(context, old)
         old = old.base  # this very start was sent before: it may hold its session
     else:
         _check_session(context, operation, old)
@@ -186,16 +191,8 @@ def _submit(
         if not _runs(context, incarnation):
             note_if_void(context, incarnation)
             raise
-    # From now on, an engine that does not know the id has forgotten the job.
-    incarnation = replace(incarnation, start=StartState.ACCEPTED)
-    reader = source_client_id(context.records.installation, job.job_name, job.source)
-    with context.noting[reader]:
-        context.records.write(
-            context.records.put_incarnation(context.scope, incarnation),
-            put_begun(context, operation.job),
-            report_late_failure(context, operation.job, late_failure, secrets),
-        )
-    return incarnation
+    event = report_late_failure(context, operation.job, late_failure, secrets)
+    return note_accepted(context, incarnation, event)
 
 
 def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTimeoutError) -> None:

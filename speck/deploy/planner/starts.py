@@ -284,7 +284,9 @@ def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
         keeps_state=old.job.site not in draft.cannot_save,
         former_sinks=former,
     )
-    after = ids([decision.stop_id, start_id])
+    # a reader whose link another one has goes on there once it was handed back
+    own = source_client_id(draft.installation, old.job.job_name, old.job.source)
+    after = ids([decision.stop_id, start_id, draft.handover_of.get(own)])
     reason = f"if #{start_id} fails"
     draft.add(operation, after, reason, frozenset({start_id}), only_if_failed=start_id)
 

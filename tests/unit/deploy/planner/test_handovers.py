@@ -413,6 +413,20 @@ def test_what_was_handed_over_is_handed_back_when_the_old_reader_is_wanted_again
     assert len(plan.steps) == 4
 
 
+def test_what_is_not_handed_back_does_not_come_back_either() -> None:
+    """The change before this one has stopped the old reader, so there is a way back for it. The
+    new reader has the link until it is handed back, and may have taken what waits there."""
+    plan = plan_jobs(HANDED_OVER, FEED, OLD, stopped=frozenset({"old"}))
+    assert text(plan).startswith(
+        """
+[] -> #1 handover edge-a/T from new to old: goes on where new ended
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[1,2] -> #3 start old on edge-a: state stopped -> running
+[1,3] -> #4 return old to edge-a: if #3 fails
+"""
+    )
+
+
 REWIRED = job("C", "edge-a/o", "edge-a/T2")
 """C, as it ran before it was to read what B reads."""
 
