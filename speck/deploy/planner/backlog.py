@@ -63,7 +63,7 @@ class Backlog:
 
 def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlog:
     """The jobs that have to read a link first, but not a session that the change `has_read`,
-    unless its reader was lost with its engine since then.
+    unless its reader was lost with its engine since then and no queue may be dropped.
 
     If there are any, they get a plan of their own, which leaves everything else as it is. The next
     plan finds them as readers of that link, which they leave like any reader. Which of several
@@ -85,7 +85,7 @@ def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
         for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
-            if session.client_id in has_read and not _was_lost(draft, session):
+            if session.client_id in has_read and not _reads_again(draft, session):
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
@@ -105,6 +105,12 @@ def _was_lost(draft: Draft, session: Session) -> bool:
     """Whether the session's reader was lost with its engine."""
     old = draft.inventory.jobs.get(session.job_name or "")
     return old is not None and old.job.source == session.link and is_lost(draft, old)
+
+
+def _reads_again(draft: Draft, session: Session) -> bool:
+    """Whether the reader of a session that the change has read was lost meanwhile. A change that
+    may drop its queue goes on if it cannot be started: it would be tried again for ever."""
+    return not draft.drops and _was_lost(draft, session)
 
 
 def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
