@@ -15,7 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
@@ -28,6 +31,7 @@ from speck.model.topics import MAX_TOPIC_LEVELS, topic_fault
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 from tests.old_protocol import only_3_1_1
+from tests.waiting import wait_for
 
 
 def connect(address: str, session: Session, credentials: Credentials | None = None) -> Connection:
@@ -255,6 +259,39 @@ def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
         ) as connection:
             connection.wait(lambda: len(came) >= 700, "read")
         assert came == list(range(700))
+
+
+def test_reserving_takes_nothing_from_a_reader_that_subscribes_at_qos_2(tmp_path: Path) -> None:
+    """Such a reader is outside speck. A message at QoS 2 belongs to whom its PUBREC comes from."""
+    came: list[int] = []
+
+    def read(server: Mosquitto, until: int) -> None:
+        client = Client(CallbackAPIVersion.VERSION2, "reader", protocol=MQTTProtocolVersion.MQTTv5)
+        client.on_message = lambda _client, _data, message: came.append(int(message.payload))
+        subscribed = threading.Event()
+        client.on_subscribe = lambda *_: subscribed.set()
+        expiry = Properties(PacketTypes.CONNECT)
+        expiry.SessionExpiryInterval = 600
+        client.connect("127.0.0.1", server.port, clean_start=False, properties=expiry)
+        client.subscribe("t", qos=2)
+        client.loop_start()
+        assert subscribed.wait(30)
+        wait_for(lambda: len(came) >= until)
+        client.disconnect()
+        client.loop_stop()
+
+    with mosquitto(tmp_path) as server:
+        read(server, 0)
+        publisher = Client(CallbackAPIVersion.VERSION2)
+        publisher.connect("127.0.0.1", server.port)
+        publisher.loop_start()
+        for number in range(5):
+            publisher.publish("t", b"%d" % number, qos=2).wait_for_publish(30)
+        publisher.disconnect()
+        publisher.loop_stop()
+        assert MqttBroker(Target(server.address)).reserve("reader", "t") is True
+        read(server, 5)
+    assert came == list(range(5))
 
 
 class Crash(Exception):

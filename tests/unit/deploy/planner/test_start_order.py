@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from speck.model.incarnation import EndState, Inventory
+from speck.model.incarnation import EndState, Inventory, Session
 from speck.model.job import Job
 from speck.model.plan import Plan, Start
 from tests.unit.deploy.planner.test_handovers import steps_before
@@ -73,6 +73,18 @@ def test_where_a_link_branches_it_does() -> None:
     )
     plan = plan_jobs(deployed(P, R, S), p, r, replace(S, source=R.sink))
     assert starts_before(plan, "P") == {"R", "S"}
+
+
+def test_a_reader_outside_speck_makes_a_branch() -> None:
+    """It gets what goes the former way until the link is left."""
+    inventory = deployed(P, R)
+    outside = Session("db", P.sink, P.sink.site, None)
+    inventory = replace(inventory, sessions=(*inventory.sessions, outside))
+    p, r = (
+        replace(P, sink=P.sink._replace(topic="w")),
+        replace(R, source=P.sink._replace(topic="w")),
+    )
+    assert starts_before(plan_jobs(inventory, p, r), "P") == {"R"}
 
 
 def test_an_update_does_not_wait_for_a_job_that_replaces_a_reader_of_its_link() -> None:
