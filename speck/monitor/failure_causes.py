@@ -76,7 +76,7 @@ class FailureCauses:
         for key, future in list(self._under_way.items()):
             if future.done():
                 del self._under_way[key]
-                cause = None if future.cancelled() else future.result()
+                cause = _find_result(key, future)
                 if cause is not None:
                     causes[key] = cause
         return causes
@@ -98,3 +98,13 @@ class FailureCauses:
         if failures[0].transient and (end := ends.explain(job.site, failures[0].at_ms)):
             reason = f"{reason}; {end}"
         return Cause(job.engine_job_id, len(failures), reason)
+
+
+def _find_result(key: Key, future: Future[Cause | None]) -> Cause | None:
+    """What has been found. A fault of a binder is logged: the watch reports the failure all the
+    same, and those of other jobs."""
+    try:
+        return None if future.cancelled() else future.result()
+    except Exception:
+        LOG.exception("cannot find out why %s failed", key)
+        return None

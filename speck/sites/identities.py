@@ -77,7 +77,7 @@ class Identities:
             return None
         holder = self.find_holder(shown, (name for name in self._records.sites() if name != site))
         if holder is not None:
-            return f"it is that of site {holder}"
+            return f"it is that of site {holder}, or a bridge carries what lies below speck/"
         return None if recorded is None else "it is not the one that it had"
 
     def refuse_stranger(self, site: str, shown: str | None) -> None:

@@ -325,6 +325,10 @@ def test_a_change_waits_for_a_sites_own_broker_and_touches_no_other_one(
     change = service.changes.get(body["change"])
     reasons = [o["error"] for o in change["operations"] if o["state"] == "blocked"]
     assert all("cannot use the broker of site cloud: another one answers" in w for w in reasons)
+    because = (
+        "it is that of site edge-b, or a bridge carries" if whose else "not the one that it had"
+    )
+    assert all(because in w for w in reasons)
     assert any("speck site update cloud --broker" in why for why in reasons)
     assert (set(own.sessions), set(own.sent), set(own.taken)) == before
 

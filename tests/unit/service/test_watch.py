@@ -203,6 +203,24 @@ def test_the_watch_does_not_wait_for_an_engine_that_is_slow_to_say_why(
     assert engine("edge-a").count(call) == 1
 
 
+@pytest.mark.parametrize("call", ["last_end", "exceptions"])
+def test_a_binder_that_fails_to_say_why_hides_no_failure(watched: Watched, call: str) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+
+    def break_down(kind: str, subject: str) -> None:
+        if kind == call:
+            raise RuntimeError("a fault of the binder")
+
+    engine("edge-a").before = break_down
+    if call == "last_end":
+        engine("edge-a").forget_jobs()
+    else:
+        engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
+    engine("cloud").fail(incarnation(watched, "B"), "no such sensor")
+    watched.look()
+    assert len(watched.events("job")) == 2
+
+
 def test_a_failure_of_the_job_s_own_is_not_blamed_on_its_worker(watched: Watched) -> None:
     deploy(watched, job_body("A"))
     engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
