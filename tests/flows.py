@@ -220,11 +220,11 @@ class Flow:
             self.send(1)
             if self.delivery == AT_LEAST_ONCE:
                 World.current().pump(checkpoint=False)
-            if self._dies_after is not None and kind in self._deadly:
-                self._dies_after -= 1
-                if self._dies_after < 0:
-                    self._dies_after = None
-                    self._die()
+        if self._dies_after is not None and kind in self._deadly:
+            self._dies_after -= 1
+            if self._dies_after < 0:
+                self._dies_after = None
+                self._die()
         is_due = self._stop_after is not None and self._done >= self._stop_after
         if is_due and self._how is Interruption.UNANSWERED and kind in MAKING:
             self._silence(hears=True)

@@ -188,7 +188,8 @@ class Session:
     `followed_by` the new one, whose `former` it is. The old session keeps receiving messages until
     the new reader has started, so that the change can be undone. If several sessions follow one,
     it remembers the last of them. Those that read `beside` the successor do other work, and the
-    old reader could not continue for them.
+    old reader could not continue for them. A session that follows another is `whole` if it was
+    reserved before that one's reader was drained: it holds all that this reader has not taken.
 
     `since` are the last numbers (producer, epoch, number) that the link's sinks had reported when
     the session was made: it holds only later messages. `fed_outside`: programs outside speck write
@@ -221,6 +222,7 @@ class Session:
     skip: tuple[TakenEpoch, ...] = ()
     drained: bool = False
     beside: bool = False
+    whole: bool = False
     since: tuple[tuple[str, int, int], ...] = ()
     fed_outside: bool = False
     job: Job | None = None

@@ -234,6 +234,14 @@ MOVED_AWAY = [
 ]
 """A job that first reads another link is no way out for those that are to read before it."""
 
+LEFT_FOR_ANOTHER = [
+    Step("c:in>m2 a:m2>out", None, 1),
+    Step("c:in>out", Interruption.SUPERSEDED, 5),
+    Step("d:in>m3 b:m3>m2 c:m2>out", Interruption.SUPERSEDED, 2),
+    Step("c:in>m3 b:m3>m1 d:m1>out", Interruption.UNANSWERED, 12),
+]
+"""What came since a reader was drained is in the session of its follower: nobody is asked."""
+
 
 @_search(30)
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
@@ -245,6 +253,7 @@ MOVED_AWAY = [
 @example(ARRIVED_AT_THE_END, AT_LEAST_ONCE, "b:in>m3 a:m3>m2 c:m2>out")
 @example(ASKED_TO_STOP, AT_LEAST_ONCE, "b:in>m3 d:m3>out")
 @example(MOVED_AWAY, AT_LEAST_ONCE, "c:in>m3 b:m3>m1 d:m1>out")
+@example(LEFT_FOR_ANOTHER, EXACTLY_ONCE, "d:in>m3 b:m3>out")
 @given(st.lists(steps, min_size=2, max_size=4), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_whatever_is_interrupted(
     sequence: list[Step], delivery: str, last: str
@@ -316,6 +325,14 @@ HANDED_BACK_IN_VAIN = [
 ]
 """A job whose link another one has does not come back before it was handed back."""
 
+LEFT_BY_ITS_PRODUCERS = [
+    Step("d:in>m3 c:m3>out", None, 1),
+    Step("c:in>out", Interruption.UNANSWERED, 12, 0),
+    Step("a:in>out", Interruption.UNANSWERED, 5, 9),
+    Step("d:in>m2 b:m2>out", Interruption.SUPERSEDED, 13, 2),
+]
+"""A reader that is lost after its producer has gone elsewhere takes first what that has sent."""
+
 
 @_search(10)
 @example(SENT_AGAIN, AT_LEAST_ONCE, "d:in>m2 b:m2>m1 c:m1>out")
@@ -326,6 +343,7 @@ HANDED_BACK_IN_VAIN = [
 @example(LOST_AT_TWO_LINKS, AT_LEAST_ONCE, "a:in>m2 d:m2>out")
 @example(LOST_AS_IT_READ, AT_LEAST_ONCE, "c:in>out")
 @example(HANDED_BACK_IN_VAIN, EXACTLY_ONCE, "a:in>m3 b:m3>out")
+@example(LEFT_BY_ITS_PRODUCERS, AT_LEAST_ONCE, "c:in>m3 d:m3>out")
 @given(st.lists(mortal_steps, min_size=2, max_size=2), st.sampled_from(DELIVERIES), chains())
 def test_every_record_comes_out_once_though_an_engine_loses_its_jobs(
     sequence: list[Step], delivery: str, last: str

@@ -42,6 +42,7 @@ class Draining:
     context: Context
     began: float = 0.0
     owed: dict[tuple[str, int], int] | None = None
+    followers: frozenset[str] = frozenset()
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
     mark_at: float = float("-inf")
@@ -100,7 +101,7 @@ class Draining:
         has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
-            return Done(self._note({}, view, holes=lag))
+            return Done(self._note({}, view, holes=lag) | self._note_followers())
         self._send_mark()
         if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.polled_at
@@ -166,6 +167,7 @@ class Draining:
         """The last numbers to wait for; stored, since sinks may not report them later."""
         first = self.owed is None
         if self.owed is None:
+            self.followers = self._list_followers()
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
@@ -222,6 +224,25 @@ class Draining:
         if new_session == session:
             return {}
         return self.context.records.put_session(self.context.scope, new_session)
+
+    def _list_followers(self) -> frozenset[str]:
+        """The client ids of the sessions that are there to follow this one."""
+        there = self._list_sessions() if self.operation.followed else ()
+        own = self.operation.client_id
+        return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
+
+    def _note_followers(self) -> Batch:
+        """Store that sessions which were there when the drain began hold all that its reader has
+        not taken, also if the change ends before they take its place."""
+        batch: Batch = {}
+        for session in self._list_sessions() if self.followers else ():
+            if session.client_id in self.followers and not session.whole:
+                whole = replace(session, whole=True)
+                batch |= self.context.records.put_session(self.context.scope, whole)
+        return batch
+
+    def _list_sessions(self) -> list[Session]:
+        return self.context.records.sessions_on_link(self.context.scope, self.operation.link)
 
     def _session(self) -> Session | None:
         return self.context.records.session(

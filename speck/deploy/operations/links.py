@@ -179,7 +179,9 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()
     taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
-    new = replace(new, follows=None, followed_by=None, former=operation.former, skip=taken)
+    new = replace(
+        new, follows=None, followed_by=None, whole=False, former=operation.former, skip=taken
+    )
     if operation.job not in (None, new.job):
         new = replace(new, job=operation.job, begun=False)
     batch = records.put_session(scope, new)

@@ -380,12 +380,13 @@ def _has_to_be_read(
 
 def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str, Job]) -> bool:
     """Whether jobs have sent, or will send, messages that are only for a reader that was lost: a
-    running reader would take them before it leaves its link."""
-    producers = draft.producers.get(session.link, ())
-    if old.job.source != session.link or not producers or not is_lost(draft, old):
+    running reader would take them before it leaves its link. Jobs that have left the link since
+    have sent what is counted."""
+    if old.job.source != session.link or not is_lost(draft, old):
         return False
+    producers, count = draft.producers.get(session.link, ()), count_abandoned(draft, session)
     sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
-    return sending or count_abandoned(draft, session) != 0
+    return sending or (count != 0 if producers else bool(count))
 
 
 def _is_fed(draft: Draft, link: Link) -> bool:

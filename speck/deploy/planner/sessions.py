@@ -279,7 +279,7 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     """Whether another session has the messages of this one, or its reader has taken them. That
     holds in three cases: it waits to follow the other one, or was followed by it; it followed the
     other one, whose reader comes back; or the other one is a follower that is still wanted and was
-    reserved before this reader was drained and ended."""
+    reserved before this reader was drained, even if the reader has gone on elsewhere since."""
     if session.beside and session.follows is None:
         return False
     if {session.follows, session.followed_by} & draft.reserved_readers:
@@ -288,9 +288,15 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     comes_back = (c for c, former in draft.predecessors.items() if former == session)
     if any(c in there and was_followed(there[c], session, there) for c in comes_back):
         return True
+    followers = [f for f in draft.followers.get(session.client_id, ()) if draft.wants(f)]
+    if any(
+        f.whole and not f.beside and draft.predecessors.get(f.client_id) == session
+        for f in followers
+    ):
+        return True
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link
-    return has_ended and any(map(draft.wants, draft.followers.get(session.client_id, ())))
+    return has_ended and bool(followers)
 
 
 def _explain_release(abandons: int | None) -> str:

@@ -427,6 +427,35 @@ def test_what_is_not_handed_back_does_not_come_back_either() -> None:
     )
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_follower_that_was_there_before_the_drain_has_all_that_its_reader_left(
+    whole: bool,
+) -> None:
+    """A change has ended early, and the old reader reads another link since."""
+    elsewhere = job("old", "edge-a/o", "cloud/x")
+    inventory = with_sessions(
+        deployed(elsewhere),
+        session(OLD, begun=True, job=OLD),
+        session(NEW, follows=client_id(OLD), whole=whole, job=NEW),
+    )
+    plan = plan_jobs_beside(NEW, inventory=inventory, inputs=(OLD.source,))
+    assert list_handovers(plan) == {"new": "old"}
+    assert [queue.topic for queue in plan.queues] == ([] if whole else ["T"])
+
+
+def test_a_lost_reader_takes_first_what_jobs_have_sent_that_have_left_its_link() -> None:
+    """A change has let the producer leave the link, and could not drain the reader any more."""
+    elsewhere = job("feed", "edge-a/o", "edge-a/T2")
+    inventory = with_sessions(
+        deployed(elsewhere, OLD),
+        session(OLD, begun=True, job=OLD, owed=(("01234567-feed", 1 << 32, 4),)),
+    )
+    lost = replace(observe_lost(inventory, "old"), brokers={"edge-a": BrokerView({}, {})})
+    plan = plan_jobs(inventory, elsewhere, observed=lost)
+    assert plan.goes_on and not plan.queues
+    assert "start old on edge-a" in str(plan)
+
+
 REWIRED = job("C", "edge-a/o", "edge-a/T2")
 """C, as it ran before it was to read what B reads."""
 
