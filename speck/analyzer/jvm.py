@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ SMALL_HEAP = "512m"
 ARCHIVES = 3
 """The archives to keep, of some 130 MB each: those used last."""
 
+_END_S = 10.0
 _OBJECTS, _STRINGS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
@@ -109,7 +111,11 @@ def end_jvm(spark: SparkSession) -> None:
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()  # which ends the JVM
-    gateway.proc.wait()
+    try:
+        gateway.proc.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
     context._gateway = context._jvm = None
 
 
