@@ -101,7 +101,8 @@ class Draining:
         has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
-            return Done(self._note({}, view, holes=lag) | self._note_followers())
+            self._note_followers()
+            return Done(self._note({}, view, holes=lag))
         self._send_mark()
         if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.polled_at
@@ -227,22 +228,23 @@ class Draining:
 
     def _list_followers(self) -> frozenset[str]:
         """The client ids of the sessions that are there to follow this one."""
-        there = self._list_sessions() if self.operation.followed else ()
+        if not self.operation.followed:
+            return frozenset()
+        there = self.context.records.sessions_on_link(self.context.scope, self.operation.link)
         own = self.operation.client_id
         return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
 
-    def _note_followers(self) -> Batch:
+    def _note_followers(self) -> None:
         """Store that sessions which were there when the drain began hold all that its reader has
-        not taken, also if the change ends before they take its place."""
-        batch: Batch = {}
-        for session in self._list_sessions() if self.followers else ():
-            if session.client_id in self.followers and not session.whole:
-                whole = replace(session, whole=True)
-                batch |= self.context.records.put_session(self.context.scope, whole)
-        return batch
-
-    def _list_sessions(self) -> list[Session]:
-        return self.context.records.sessions_on_link(self.context.scope, self.operation.link)
+        not taken, also if the change ends before they take its place. One of them may be released
+        at the same time."""
+        context, own = self.context, self.operation.client_id
+        for client_id in sorted(self.followers):
+            with context.noting[client_id]:
+                session = context.records.session(context.scope, client_id, self.operation.site)
+                if session is not None and session.reserved and session.follows == own:
+                    whole = replace(session, whole=True)
+                    context.records.write(context.records.put_session(context.scope, whole))
 
     def _session(self) -> Session | None:
         return self.context.records.session(

@@ -456,6 +456,29 @@ def test_the_end_of_a_drain_stores_what_a_followed_reader_has_taken(
     assert [(each.producer, each.upto) for each in stored(bench)[OLD].skip] == kept
 
 
+def test_a_follower_that_was_there_before_a_drain_has_all_that_its_reader_has_not_taken(
+    bench: Bench, reader: Reader
+) -> None:
+    """One that comes later has not, and one whose release has begun meanwhile stays released."""
+    there, late, leaving = (f"speck-i-{name}-1" for name in ("There", "Late", "Leaving"))
+    put(bench, session(there, "There", follows=OLD), session(leaving, "Leaving", follows=OLD))
+    sent(7)
+    reader.has_taken(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    assert not ends(drain)
+    put(
+        bench,
+        session(late, "Late", follows=OLD),
+        session(leaving, "Leaving", follows=OLD, reserved=False),
+    )
+    sent(7, at_ms=1)
+    outcome = drain.poll()
+    assert isinstance(outcome, Done)
+    bench.records.write(bench.records.drop_session("c", leaving, "edge-a"), outcome.store)
+    followers = {name: each.whole for name, each in stored(bench).items() if each.follows == OLD}
+    assert followers == {there: True, late: False}
+
+
 def test_a_producer_that_sends_nothing_more_need_only_say_so(reader: Reader) -> None:
     sent(7)
     reader.has_taken(7)
