@@ -141,7 +141,8 @@ class Drain:
     session holds only the messages that came after it was reserved: the drain waits for all
     earlier ones. With `fed_outside`, outside programs publish there as well and report no
     numbers. With `lossy`, all producers send at most once: the drain does not wait for gaps to be
-    filled.
+    filled. With `handed_over`, another reader goes on where this one ends: what this one has taken
+    is stored, also if nothing more comes.
 
     With a limit it succeeds after `limit_s` seconds, or as soon as it can make no progress: the
     user has allowed that what the reader has not taken then is dropped.
@@ -161,6 +162,7 @@ class Drain:
     fed_outside: bool = False
     lossy: bool = False
     limit_s: float | None = None
+    handed_over: bool = False
 
     def __str__(self) -> str:
         return f"drain {self.site}/{cut(self.link.topic)} for {self.job_name}"

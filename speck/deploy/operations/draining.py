@@ -220,7 +220,7 @@ class Draining:
         numbers = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
         new_session = replace(session, owed=numbers, undrained="", holes=holes)
         taken = view.taken.get(self.operation.client_id) if view is not None else None
-        if taken is not None and self.operation.followed:
+        if taken is not None and self.operation.handed_over:
             new_session = replace(new_session, skip=merge_taken(session.skip, taken.epochs()))
         if new_session == session:
             return {}

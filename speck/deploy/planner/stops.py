@@ -159,8 +159,8 @@ def drain(
     going_on = find_staying_producers(draft, decision)
     has_debt = client_id in draft.readers_owed and drains(draft, decision)
     is_joined = bool(draft.find_together(old.job)) and source in draft.joined_links
-    has_follower = drains(draft, decision) and (is_followed(draft, client_id) or is_joined)
-    has_follower = has_follower and is_still_fed(draft, source)
+    handed_over = drains(draft, decision) and (is_followed(draft, client_id) or is_joined)
+    has_follower = handed_over and is_still_fed(draft, source)
     if not (producers or going_on or has_debt or has_follower):
         return None
     leavers = [d.old for d in producers if d.old]
@@ -181,6 +181,7 @@ def drain(
         has_follower and is_fed_uncounted(draft, source),
         _is_lossy(draft, source),
         draft.limit_s,
+        handed_over,
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
