@@ -185,11 +185,10 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     if operation.job not in (None, new.job):
         new = replace(new, job=operation.job, begun=False)
     batch = records.put_session(scope, new)
-    # a broker that is killed now may lose the new session, and forget what the old reader has taken
-    old = replace(old, skip=taken)
     if not new.beside or old.followed_by is None:
-        old = replace(old, followed_by=operation.client_id)
-    batch |= records.put_session(scope, old)
+        # a broker that is killed now may lose the new session, and forget what the old one took
+        old = replace(old, followed_by=operation.client_id, skip=taken)
+        batch |= records.put_session(scope, old)
     for client_id in operation.others:
         other = records.session(scope, client_id, operation.site)
         if other is not None and other.reserved:
