@@ -6,8 +6,6 @@ MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.ca
 # tests with servers mostly wait: a third process runs the others beside them
 # (groups: tests/conftest.py)
 SIDE_BY_SIDE := -n 3
-# which tests `make test` runs: MARKED="not long" adds those of the benchmarks
-MARKED := not long and not bench
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
@@ -75,7 +73,7 @@ format: $(VENV_STAMP) ## put the Python code into shape
 
 test: setup check ## set up, check, and run the quick tests
 	$(need-java)
-	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "$(MARKED)"
+	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not long"
 
 test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
