@@ -7,7 +7,7 @@ never imports `binders`. docs/binders.md shows how to add a binder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -343,8 +343,11 @@ class MessageBroker(Protocol):
         notice nothing. Returns soon after `go_on`, which is asked at least twice a second, has
         returned False. Nothing stays at the broker."""
 
-    def view(self) -> BrokerView:
-        """Return all readers' taken and all sinks' sent numbers."""
+    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
+        """Return all readers' taken and all sinks' sent numbers, with what else `BrokerView` holds.
+
+        With `client_ids` only the numbers of these clients are needed, and the identity; so it
+        should cost what a few clients have reported, not what all have."""
 
     def forget(self, *sinks: str) -> None:
         """Clear the retained numbers of sinks, by client id, that are gone for good; without client

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from threading import Event
+from typing import TypeVar
 
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
@@ -115,11 +116,18 @@ class MemoryBroker:
                 stamp = each.producer and f"{each.producer}/{each.epoch}/{each.number}"
                 on_record(Record(stamp, each.payload))
 
-    def view(self) -> BrokerView:
-        """Let the jobs work (unless `World.auto_pump` is off), and return their numbers."""
+    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
+        """Let the jobs work (unless `World.auto_pump` is off), and return their numbers; with
+        `client_ids` nothing but what is asked for."""
         with self._call("view"):
             if self._world.auto_pump:
                 self._world.pump()
+            if client_ids is not None:
+                return BrokerView(
+                    taken=_of(self._broker.taken, client_ids),
+                    sent=_of(self._broker.sent, client_ids),
+                    identity=self._broker.identity,
+                )
             return BrokerView(
                 taken=dict(self._broker.taken),
                 sent=dict(self._broker.sent),
@@ -161,3 +169,10 @@ class MemoryBroker:
 
     def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
         return self._broker.call(kind, subject)
+
+
+_Numbers = TypeVar("_Numbers")
+
+
+def _of(numbers: Mapping[str, _Numbers], client_ids: Collection[str]) -> dict[str, _Numbers]:
+    return {client_id: numbers[client_id] for client_id in client_ids if client_id in numbers}

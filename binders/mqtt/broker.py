@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from paho.mqtt.client import MQTTMessage
@@ -28,7 +28,7 @@ from speck.model.batches import Record, read_records
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
-from speck.model.topics import size_fault
+from speck.model.topics import plain_topic_fault
 from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
 
@@ -43,6 +43,8 @@ LARGEST_TAPPED = 18 * 1024 * 1024
 CHECK_S = 30.0
 """Seconds that all connections of a check together may take."""
 _SKIPPED_KEPT = 1000
+_FEW_CLIENTS = 64
+"""Clients whose topics are read one by one: a broker may take no more in one SUBSCRIBE."""
 _FRESH_TRIES = 3
 _SKIPPED_SHOWN = 200
 """Messages that are logged because they cannot be read, and characters of each: a broker may send
@@ -166,7 +168,7 @@ class MqttBroker:
         """
         announcements = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
         announcements |= {bookkeeping.session_topic(topic, client_id): b""}
-        if _topic_fault(topic) is not None:
+        if plain_topic_fault(topic) is not None:
             announcements.clear()
         numbers = {bookkeeping.TAKEN + client_id: b""}
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
@@ -194,7 +196,7 @@ class MqttBroker:
         has none."""
         if readers:
             _check_topic(topic)
-        elif _topic_fault(topic) is not None:
+        elif plain_topic_fault(topic) is not None:
             return
         with self._open(_visitor()) as connection:
             payload = b"some" if readers else b"none"
@@ -261,10 +263,13 @@ class MqttBroker:
             while go_on():
                 connection.listen(_TAP_S)
 
-    def view(self) -> BrokerView:
+    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers, which links are announced to have
-        readers, and values of $SYS where it may be read; unreadable messages are skipped."""
-        return self._poll().view()
+        readers, and values of $SYS where it may be read; unreadable messages are skipped. Of a few
+        `client_ids` only their topics are read."""
+        if client_ids is not None and len(client_ids) > _FEW_CLIENTS:
+            client_ids = None
+        return self._poll(client_ids=client_ids).view()
 
     def forget(self, *sinks: str) -> None:
         """Clear the retained numbers of sinks, if there are any: on the connection between polls,
@@ -316,21 +321,28 @@ class MqttBroker:
         """Close the connection between polls, if there is one."""
         self._kept.close()
 
-    def _poll(self, make_totals: Callable[[], bookkeeping.Totals | None] = lambda: None) -> Poll:
-        """Read the retained messages; with `make_totals`, those of $SYS as well."""
-        poll, connection = self._begin_poll(make_totals)
+    def _poll(
+        self,
+        make_totals: Callable[[], bookkeeping.Totals | None] = lambda: None,
+        client_ids: Collection[str] | None = None,
+    ) -> Poll:
+        """Read the retained messages; with `make_totals`, those of $SYS as well; with `client_ids`
+        only those of these clients."""
+
+        def make_poll() -> Poll:
+            return Poll(self._target.address, self._note_skipped, make_totals(), client_ids)
+
+        poll, connection = self._begin_poll(make_poll)
         with connection.dropped_on_error():
             poll.finish(connection)
         self._kept.put(connection)
         return poll
 
-    def _begin_poll(
-        self, make_totals: Callable[[], bookkeeping.Totals | None]
-    ) -> tuple[Poll, Connection]:
+    def _begin_poll(self, make_poll: Callable[[], Poll]) -> tuple[Poll, Connection]:
         now, timeout_s = time.monotonic(), self._target.timeout_s
         connection = self._kept.take(self._version, self._credentials())
         if connection is not None:
-            poll = Poll(self._target.address, self._note_skipped, make_totals())
+            poll = make_poll()
             # The broker may have ended it, or a network may have forgotten it without a word: half
             # of the time is left for a new one, which reports what is wrong.
             connection.resume(now + timeout_s / 2, poll.collect)
@@ -342,7 +354,7 @@ class MqttBroker:
             else:
                 connection.deadline = now + timeout_s
                 return poll, connection
-        poll = Poll(self._target.address, self._note_skipped, make_totals())
+        poll = make_poll()
         connection = self._open(_visitor(), poll.collect, deadline=now + timeout_s)
         with connection.dropped_on_error():
             poll.begin(connection)
@@ -446,11 +458,5 @@ def _capabilities(version: int) -> frozenset[BrokerCapability]:
 
 
 def _check_topic(topic: str) -> None:
-    if fault := _topic_fault(topic):
+    if fault := plain_topic_fault(topic):
         raise BrokerRefusedError(f"cannot use {show(topic)} as a link's topic: it {fault}")
-
-
-def _topic_fault(topic: str) -> str | None:
-    if not topic or any(c in topic for c in "+#\0"):
-        return "is no plain MQTT topic"
-    return size_fault(topic)

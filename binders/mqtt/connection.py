@@ -8,7 +8,6 @@ trips, and any number of threads may have connections at once.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import select
 import socket
@@ -20,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
@@ -169,6 +168,8 @@ class Connection:
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
+        self._has_request = False
+        """Whether a request waits to be sent."""
         self._on_message = on_message
         self._client = self._make_client(session, credentials)
         try:
@@ -202,7 +203,8 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether the connection was open when it was last used."""
-        return self._failure is None and self._client.socket() is not None
+        sock = self._client.socket()
+        return self._failure is None and sock is not None and sock.fileno() >= 0
 
     def is_like(self, version: MQTTProtocolVersion, credentials: Credentials) -> bool:
         """Whether it was opened with this version and these credentials, and the certificates that
@@ -216,6 +218,7 @@ class Connection:
 
     def pause(self) -> None:
         """Leave it idle: nothing is read until `resume`, and earlier answers are forgotten."""
+        self._flush()
         self._on_message = None
         self._pubacks.clear()
         self._subacks.clear()
@@ -241,7 +244,7 @@ class Connection:
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
-        self._on_request()
+        self._has_request = True
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
@@ -298,10 +301,10 @@ class Connection:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
             mid = self._client.publish(topic, payload, qos=1, retain=retain).mid
-            self._on_request()
-            return mid
         except ValueError as error:
             raise TopicRefusedError(f"cannot publish to {show(topic)}: {error}") from error
+        self._has_request = True
+        return mid
 
     def await_puback(self, mid: int, topic: str) -> bool:
         """Wait until the broker has acknowledged the message. Raises BrokerRefusedError if it
@@ -326,26 +329,25 @@ class Connection:
     def close(self) -> None:
         """Disconnect; a connection that lingers waits until the broker has closed its side. Never
         raises."""
-        sock = self._client.socket()
+        sock = cast("socket.socket | None", self._client.socket())
         if sock is None or self._failure is not None:
             self.drop()
             return
-        # paho closes its socket as soon as DISCONNECT is written. A close with unread input
-        # resets the connection, and the reset may overtake the DISCONNECT. Therefore a second
-        # handle keeps the socket open until the broker has closed its side.
-        with socket.socket(fileno=os.dup(sock.fileno())) as handle:
-            try:
-                self._client.disconnect()
-                self._on_request()
-                while self._client.want_write() and self.is_open:
-                    if time.monotonic() > self.deadline:
-                        break
-                    self._turn(max(0.0, self.deadline - time.monotonic()))
-                handle.shutdown(socket.SHUT_WR)
-                if self._lingers:
-                    _drain(handle, min(_DRAIN_S, self.deadline - time.monotonic()))
-            except OSError as error:
-                log.debug("broker at %s: unclean disconnect: %s", self.address, error)
+        try:
+            self._client.disconnect()
+            self._has_request = True
+            self._flush()
+            while self._client.want_write() and self.is_open:
+                if time.monotonic() > self.deadline:
+                    break
+                self._turn(max(0.0, self.deadline - time.monotonic()))
+            # A close with unread input resets the connection, and the reset may overtake the
+            # DISCONNECT. So the socket stays open until the broker has closed its side.
+            sock.shutdown(socket.SHUT_WR)
+            if self._lingers:
+                _drain(sock, min(_DRAIN_S, self.deadline - time.monotonic()))
+        except OSError as error:
+            log.debug("broker at %s: unclean disconnect: %s", self.address, error)
         self.drop()
 
     def _make_client(self, session: Session, credentials: Credentials) -> Client:
@@ -399,7 +401,7 @@ class Connection:
                 self._client.connect(parts.hostname, port, KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error, credentials) from error
-        self._on_request()
+        self._has_request = True
 
     def _accept(self) -> None:
         """Wait until the broker has accepted the connection. Raises what opening it raises."""
@@ -460,10 +462,11 @@ class Connection:
         return BrokerRefusedError(f"{text} {who}; check the site's broker.credentials")
 
     def _turn(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for the socket, then let paho process its input and output.
+        """Send what waits, wait up to `timeout_s` for the socket, then let paho process its input.
 
         It uses `poll`, since `select` (used by paho's own loop) fails for more than 1024 files.
         """
+        self._flush()
         sock = self._client.socket()
         if sock is None:
             self._failure = self._failure or "the connection was lost"
@@ -476,11 +479,17 @@ class Connection:
         )
         events = poller.poll(0 if pending else timeout_s * 1000)
         flags = events[0][1] if events else 0
-        if flags & select.POLLOUT:
-            self._client.loop_write()
         if pending or flags & ~select.POLLOUT:
             self._read()
         self._client.loop_misc()
+
+    def _flush(self) -> None:
+        """Send what waits, as far as the kernel takes it."""
+        if self._client.want_write() and self._client.socket() is not None:
+            self._client.loop_write()
+            if self._has_request and not self._client.want_write():
+                self._has_request = False
+                self._on_request()
 
     def _read(self) -> None:
         """Let paho read; what is no MQTT, or too much of it, ends the connection."""

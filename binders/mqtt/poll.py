@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from paho.mqtt.client import MQTTMessage
@@ -16,6 +16,7 @@ from binders.mqtt import bookkeeping
 from binders.mqtt.connection import KEEPALIVE_S, Connection, NoAnswerError
 from speck.errors import BrokerRefusedError
 from speck.model.observation import BrokerView
+from speck.model.topics import plain_topic_fault
 from speck.sites.credentials import Credentials
 from speck.spec.json_size import count_values
 
@@ -46,9 +47,11 @@ class Poll:
         self,
         address: str,
         note_skipped: Callable[[str, Exception], None],
-        totals: bookkeeping.Totals | None,
+        totals: bookkeeping.Totals | None = None,
+        client_ids: Collection[str] | None = None,
     ) -> None:
-        """With `totals`, those of $SYS are read as well."""
+        """With `totals`, those of $SYS are read as well; with `client_ids` nothing but the numbers
+        of these clients and the broker's identity."""
         self.totals = totals
         self._address = address
         self._note_skipped = note_skipped
@@ -57,10 +60,11 @@ class Poll:
         self._values = 0
         self._marker = bookkeeping.MARKER + secrets.token_hex(8)
         self._is_complete = False
-        below = (topic + "#" for topic in bookkeeping.RETAINED)
-        self._own = (*below, bookkeeping.BROKER, self._marker)
-        system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
-        self._topics = (*self._own, *system, bookkeeping.BRIDGES)
+        self._own = (*_list_topics(client_ids), bookkeeping.BROKER, self._marker)
+        self._topics = self._own
+        if client_ids is None:
+            system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
+            self._topics = (*self._own, *system, bookkeeping.BRIDGES)
         self._publication = 0
 
     def begin(self, connection: Connection) -> None:
@@ -124,6 +128,15 @@ class Poll:
                 f"cannot poll the broker at {self._address}: its retained messages below"
                 f" speck/ exceed {exceeded}; clear those that no job of yours wrote"
             )
+
+
+def _list_topics(client_ids: Collection[str] | None) -> list[str]:
+    """The filters of clients' numbers; None: of all that is kept. A client whose id is no part of a
+    topic reports no numbers."""
+    if client_ids is None:
+        return [topic + "#" for topic in bookkeeping.RETAINED]
+    topics = (kind + each for each in client_ids for kind in (bookkeeping.TAKEN, bookkeeping.SENT))
+    return [topic for topic in topics if plain_topic_fault(topic) is None]
 
 
 class KeptConnection:

@@ -34,6 +34,13 @@ def topic_fault(topic: str) -> str | None:
     return size_fault(topic)
 
 
+def plain_topic_fault(topic: str) -> str | None:
+    """Return why a broker takes no message on `topic`, or None if it does."""
+    if not topic or any(c in topic for c in "+#\0"):
+        return "is no plain MQTT topic"
+    return size_fault(topic)
+
+
 def size_fault(topic: str) -> str | None:
     """Return why `topic`, or one that is derived from it, is too large for brokers, or None."""
     if len(topic.encode("utf-8", "surrogatepass")) > MAX_TOPIC_BYTES:

@@ -340,6 +340,24 @@ def test_each_view_of_a_binder_is_what_the_broker_has_now(bench: Bench) -> None:
     assert broker.view().sent == {}
 
 
+def test_a_view_of_a_few_clients_has_their_numbers_and_the_identity(bench: Bench) -> None:
+    broker = bench.open()
+    identity = broker.identify("0" * 32)
+    for name in ("one", "two", "three"):
+        bench.tell_sent(name, SENT)
+        bench.tell_taken(name, TAKEN)
+    view = broker.view(["one", "two", "unknown", "no/+/topic"])
+    assert (view.sent, view.taken) == (
+        dict.fromkeys(["one", "two"], SENT),
+        {"one": TAKEN, "two": TAKEN},
+    )
+    assert view.identity == identity
+    many = [f"client-{number}" for number in range(500)]
+    assert broker.view([*many, "three"]).sent["three"] == SENT
+    nobody = broker.view([])
+    assert (nobody.sent, nobody.taken, nobody.identity) == ({}, {}, identity)
+
+
 def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
     broker = bench.open()
     broker.reserve("one", "traffic/a")

@@ -334,6 +334,7 @@ def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
 
         def come_back(connection: Connection, message: dict[str, bytes], *, retain: bool) -> None:
             if not back:  # throws out the connection that is about to say this
+                connection.wait(lambda: True, "connect")
                 session = Session("reader", clean=False, expiry_s=60)
                 back.append(connect(server.address, session))
             publish_all(connection, message, retain=retain)

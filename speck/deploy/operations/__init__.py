@@ -20,6 +20,7 @@ from speck.deploy.operations.comparing import compare_trial
 from speck.deploy.operations.context import Context, hiding
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.fencing import fence
+from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
 from speck.deploy.operations.own_brokers import OwnBrokers
 from speck.deploy.operations.refilling import (
@@ -88,8 +89,8 @@ class Operations:
             patience,
             keeper,
             refills,
-            self._own_brokers.view,
             SharedViews(self._own_brokers.view),
+            Gathering(lambda site, sinks: connections.broker(site).forget(*sorted(sinks))),
         )
         self._first_tried: dict[Operation, float] = {}
         self._begun_before = begun_before

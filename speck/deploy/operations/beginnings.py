@@ -9,7 +9,6 @@ from dataclasses import replace
 from speck.binding import CheckpointInfo
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
-from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
 from speck.model.plan import Start
@@ -65,7 +64,7 @@ def note_accepted(
     forgotten the job."""
     job, records = incarnation.job, context.records
     accepted = replace(incarnation, start=StartState.ACCEPTED)
-    with context.noting[source_client_id(records.installation, job.job_name, job.source)]:
+    with context.noting[context.source_client_id(job)]:
         records.write(
             records.put_incarnation(context.scope, accepted), put_begun(context, job), event or {}
         )

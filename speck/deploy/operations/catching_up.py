@@ -28,7 +28,8 @@ def catch_up(context: Context, operation: CatchUp) -> Outcome:
     is_begun = incarnation is not None and incarnation.engine_job_id == operation.engine_job_id
     if is_begun and incarnation is not None and incarnation.ended:
         return Done()
-    view = context.view_broker(operation.job.source_site)
+    clients = (operation.client_id, *operation.readers)
+    view = context.views.view(operation.job.source_site, clients)
     until = merge_taken(
         *(_list_taken(context, operation, each, view) for each in operation.readers)
     )
@@ -100,7 +101,7 @@ def switch(context: Context, operation: Switch) -> Outcome:
     for handover in operation.handovers:
         batch |= hand_over(context, handover).store
     for joining in operation.joining:
-        view = context.view_broker(joining.site)
+        view = context.views.view(joining.site, (joining.former,))
         session = records.session(scope, joining.client_id, joining.site)
         reported = view.taken.get(joining.former)
         if session is not None and reported is not None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from speck.binding import StateKeeper, Submission
 from speck.clock import Clock
 from speck.deploy.locks import NamedLocks
+from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import SpeckError
-from speck.model.ids import producer_epoch, source_client_id
+from speck.model.ids import producer_epoch, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
-from speck.model.observation import BrokerView
 from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets, render_args
@@ -36,15 +36,23 @@ class Context:
     patience: Patience
     keeper: StateKeeper
     refills: Refills
-    view_broker: Callable[[str], BrokerView]
-    """The numbers of a site's own broker as they are now; raises UnreachableError if another broker
-    answers."""
     views: SharedViews
-    """Of brokers, for what needs their numbers as they are once it has begun."""
+    """The numbers of sites' own brokers as they are once they are asked for; raises
+    UnreachableError if another broker answers."""
+    forgetting: Gathering[str, None]
+    """Clears the numbers of sinks, by client id, at a site's broker."""
     noting: NamedLocks = field(default_factory=NamedLocks)
     """By client id: held while the record of its session is read and written, since several
     producers may leave its link at the same time. Each has its own, so that the writes of many
     sessions share a sync."""
+
+    def source_client_id(self, job: Job) -> str:
+        """The client id with which a job reads its link."""
+        return source_client_id(self.records.installation, job.job_name, job.source)
+
+    def sink_client_id(self, job: Job) -> str:
+        """The client id with which a job writes to its sink's link."""
+        return sink_client_id(self.records.installation, job.job_name, job.source, job.sink)
 
     def submission(
         self,
@@ -55,7 +63,7 @@ class Context:
     ) -> Submission:
         """The submission of a job to its engine; without `secrets` for one that is never run."""
         job = operation.job
-        client_id = source_client_id(self.records.installation, job.job_name, job.source)
+        client_id = self.source_client_id(job)
         session = self.records.session(self.scope, client_id, job.source_site)
         skip = session.skip if session is not None and session.link == job.source else ()
         until = operation.until if isinstance(operation, Start) else ()
@@ -88,7 +96,7 @@ class Context:
 
     def find_session(self, job: Job) -> Session | None:
         """The session with which a job reads its link, as stored."""
-        client_id = source_client_id(self.records.installation, job.job_name, job.source)
+        client_id = self.source_client_id(job)
         return self.records.session(self.scope, client_id, job.source_site)
 
 

@@ -93,7 +93,8 @@ class Draining:
         operation = self.operation
         # Read before the numbers, so that these are not older than the checkpoint.
         checkpoint = None if self.least is None else self._checkpoint()
-        view = self.context.view_broker(operation.site)
+        clients = (operation.client_id, *operation.sinks, *operation.silent, *operation.going_on)
+        view = self.context.views.view(operation.site, clients)
         self.polled_at = self.context.clock.monotonic()
         lag = view.untaken(operation.client_id, self._update_owed(view))
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.

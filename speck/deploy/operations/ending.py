@@ -8,7 +8,6 @@ from dataclasses import replace
 from speck.deploy.operations.beginnings import put_begun
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.observation import EngineJob
@@ -67,11 +66,8 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     result = replace(incarnation, job=job, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
-    installation = context.records.installation
-    context.views.note_end(
-        source_client_id(installation, job.job_name, job.source),
-        sink_client_id(installation, job.job_name, job.source, job.sink),
-    )
+    context.views.note_end(job.source_site, context.source_client_id(job))
+    context.views.note_end(job.sink_site, context.sink_client_id(job))
     return {
         **context.records.put_incarnation(context.scope, result),
         **put_begun(context, incarnation.job, drained=is_final),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.errors import PermanentError
-from speck.model.ids import sink_client_id
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
@@ -25,7 +24,9 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     former = context.records.session(context.scope, operation.client_id, operation.site)
     is_new = operation.fresh or former is None or not former.usable
     known = None if is_new else former
-    view = context.views.view(operation.site) if operation.sinks and known is None else None
+    view = None
+    if operation.sinks and known is None:
+        view = context.views.view(operation.site, operation.sinks)
     session = Session(
         operation.client_id,
         operation.link,
@@ -67,11 +68,10 @@ def release(context: Context, operation: Release) -> Outcome:
     records = context.records
     broker = context.connections.broker(operation.site)
     # read before the session: numbers that another step clears now are stored with it by then
-    view = None
+    view, clients = None, (operation.client_id, *operation.sinks)
     if operation.guarded:
-        view = context.views.view(operation.site)
+        view = context.views.view(operation.site, clients)
     elif operation.limit_s is not None:
-        clients = (operation.client_id, *operation.sinks)
         view = context.views.view_after_end(operation.site, clients)
     with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
@@ -224,7 +224,7 @@ def clear(context: Context, operation: Clear) -> Outcome:
     sinks_to_forget = operation.sinks
     if incarnation is not None and incarnation.job.sink == operation.link:  # it has come back
         job = incarnation.job
-        own = sink_client_id(context.records.installation, job.job_name, job.source, job.sink)
+        own = context.sink_client_id(job)
         sinks_to_forget = tuple(
             sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
         )
@@ -284,6 +284,5 @@ def _is_forgotten(context: Context, site: str) -> bool:
 
 
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:
-    if _is_forgotten(context, site):
-        return
-    context.connections.broker(site).forget(*sinks)
+    if sinks and not _is_forgotten(context, site):
+        context.forgetting.ask(site, sinks)

@@ -4,6 +4,7 @@ and its numbers say nothing about our readers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 from speck.clock import Clock
@@ -43,9 +44,13 @@ class OwnBrokers:
         for site in dict.fromkeys(sites):
             self._identities.refuse_stranger(site, self._ask(site))
 
-    def view(self, site: str) -> BrokerView:
-        """The numbers of a site's broker. Raises UnreachableError for those of a stranger."""
-        view = self._connections.broker(site).view()
+    def view(self, site: str, client_ids: Collection[str] | None = None) -> BrokerView:
+        """The numbers of a site's broker, of these clients at least. Raises UnreachableError for
+        those of a stranger. It shows the identity, which need not be asked for then."""
+        began, address = self._clock.monotonic(), self._find_address(site)
+        view = self._connections.broker(site).view(client_ids)
+        if address is not None and view.identity is not None:
+            self._shown[site] = began, address, view.identity
         self._identities.refuse_stranger(site, view.identity)
         return view
 
@@ -53,9 +58,8 @@ class OwnBrokers:
         """The identity of what answers; None also if nothing does, which the operation itself will
         find. A broker that is away is waited for once, not by a hundred operations in turn."""
         with self._locks[site]:
-            try:
-                address = self._connections.site(site).broker.address
-            except SpeckError:
+            address = self._find_address(site)
+            if address is None:
                 return None
             at, where, shown = self._shown.get(site, (float("-inf"), "", None))
             if self._clock.monotonic() - at > _VALID_S or where != address:
@@ -64,3 +68,9 @@ class OwnBrokers:
                     shown = self._connections.broker(site).identify()
                 self._shown[site] = self._clock.monotonic(), address, shown
             return shown
+
+    def _find_address(self, site: str) -> str | None:
+        try:
+            return self._connections.site(site).broker.address
+        except SpeckError:
+            return None

@@ -20,7 +20,6 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
-from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
 from speck.model.plan import Start
 from speck.model.values import cut
@@ -66,7 +65,7 @@ def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
     job, records = old.job, context.records
     there = records.sessions_on_link(context.scope, job.sink)
     names = tuple(session.client_id for session in there if session.job_name is None)
-    own = sink_client_id(records.installation, job.job_name, job.source, job.sink)
+    own = context.sink_client_id(job)
     try:
         note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
     except TransientError:
@@ -88,7 +87,7 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     what came since. PermanentError is raised then, and the next plan lets it do so.
     """
     job, records, scope = operation.job, context.records, context.scope
-    client_id = source_client_id(records.installation, job.job_name, job.source)
+    client_id = context.source_client_id(job)
     session = records.session(scope, client_id, job.source_site)
     while old is not None:  # an incarnation that reads the link may use it
         if old.job.source == job.source and not old.void:
@@ -122,7 +121,7 @@ def _refuse_followed(context: Context, operation: Start) -> None:
     not when the plan was made: a start whose answer was lost may have arrived. That reader has
     taken what waits in this one's session."""
     job, records = operation.job, context.records
-    client_id = source_client_id(records.installation, job.job_name, job.source)
+    client_id = context.source_client_id(job)
     session = records.session(context.scope, client_id, job.source_site)
     if session is None or session.followed_by is None:
         return
@@ -162,8 +161,8 @@ def _submit(
     secrets = context.read_secrets(job)
     while old is not None and old.void:
         old = old.base
-    sink = sink_client_id(context.records.installation, job.job_name, job.source, job.sink)
-    context.views.note_start(sink)
+    context.views.note_start(job.source_site, context.source_client_id(job))
+    context.views.note_start(job.sink_site, context.sink_client_id(job))
     incarnation = Incarnation(
         operation.job,
         operation.attempt,
@@ -217,7 +216,7 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
 def _reads_again(context: Context, operation: Start) -> Batch:
     """Mark the session of a reader that comes back to its link after a drain as not drained."""
     records, job = context.records, operation.job
-    client_id = source_client_id(records.installation, job.job_name, job.source)
+    client_id = context.source_client_id(job)
     session = records.session(context.scope, client_id, job.source_site)
     if session is None or not (session.drained or session.undrained):
         return {}

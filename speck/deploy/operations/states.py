@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, PermanentError
-from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.spec.job_contract import reports_numbers
 
@@ -90,5 +89,5 @@ def _has_taken(context: Context, incarnation: Incarnation) -> bool:
     job = incarnation.job
     if not reports_numbers(job):
         return True
-    client_id = source_client_id(context.records.installation, job.job_name, job.source)
-    return client_id in context.view_broker(job.source_site).taken
+    client_id = context.source_client_id(job)
+    return client_id in context.views.view(job.source_site, (client_id,)).taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import UnreachableError
@@ -50,7 +50,7 @@ class MailboxBroker:
     def announce(self, topic: str, *, readers: bool) -> None:
         self._sessions()
 
-    def view(self) -> BrokerView:
+    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
         boxes = self._sessions().items()
         sessions = frozenset((client_id, topic) for client_id, topics in boxes for topic in topics)
         return BrokerView(taken=self._taken, sent=self._sent, sessions=sessions)

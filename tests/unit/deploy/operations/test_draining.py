@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,6 +16,7 @@ from speck.clock import SystemClock
 from speck.deploy.operations import Patience, Refills
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Done, Waiting
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
@@ -367,8 +368,11 @@ class Reader:
     bench: Bench
     patience: Patience = PATIENT
 
-    def view(self, site: str) -> BrokerView:
-        return self.bench.connections.broker(site).view()
+    def view(self, site: str, client_ids: Collection[str] | None = None) -> BrokerView:
+        return self.bench.connections.broker(site).view(client_ids)
+
+    def forget(self, site: str, sinks: Collection[str]) -> None:
+        self.bench.connections.broker(site).forget(*sinks)
 
     def drain(self, **more: object) -> Draining:
         running = start("A").engine_job_id
@@ -382,8 +386,8 @@ class Reader:
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
-            self.view,
             SharedViews(self.view),
+            Gathering(self.forget),
         )
         return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
 

@@ -20,3 +20,12 @@ def test_a_broker_that_is_away_is_asked_once_for_many_operations(tmp_path: Path)
         for number in range(100):
             own.check(Clear("edge-a", "A", Link("edge-a", f"T-{number}"), ()))
         assert broker("edge-a").count("identify") - before <= 2
+
+
+def test_a_view_shows_who_the_broker_is(tmp_path: Path) -> None:
+    with memory_service(tmp_path, [site_body("edge-a")]) as service:
+        own = OwnBrokers(service.connections, service.identities, service.clock)
+        before = broker("edge-a").count("identify")
+        own.view("edge-a", ())
+        own.check(Clear("edge-a", "A", Link("edge-a", "T"), ()))
+        assert broker("edge-a").count("identify") == before

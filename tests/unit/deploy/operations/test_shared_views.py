@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,19 +14,20 @@ from speck.model.observation import BrokerView
 from tests.waiting import wait_for
 
 LIMIT_S = 60.0
+EDGE = "edge-a"
 
 
 class Broker:
-    """Counts views, each of which lasts until it is let go."""
+    """Records views, each of which lasts until it is let go; its uptime is the view's number."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.views: list[set[str] | None] = []
         self.error: Exception | None = None
         self._may_end = threading.Semaphore(0)
 
-    def view(self, site: str) -> BrokerView:
-        self.begun += 1
-        number = self.begun
+    def view(self, site: str, client_ids: Collection[str] | None) -> BrokerView:
+        self.views.append(None if client_ids is None else set(client_ids))
+        number = len(self.views)
         assert self._may_end.acquire(timeout=LIMIT_S)
         if self.error is not None:
             raise self.error
@@ -35,66 +37,81 @@ class Broker:
         self._may_end.release()
 
 
-def test_all_that_ask_during_a_view_share_the_next_one() -> None:
-    broker, asked = Broker(), threading.Semaphore(0)
+def look(broker: Broker, views: SharedViews, *client_ids: str) -> float | None:
+    broker.let_end()
+    return views.view_after_end(EDGE, client_ids).uptime_s
+
+
+def test_a_view_reads_the_clients_that_are_asked_for() -> None:
+    broker = Broker()
     views = SharedViews(broker.view)
+    broker.let_end()
+    views.view(EDGE, ("a", "b"))
+    broker.let_end()
+    views.view(EDGE)
+    assert broker.views == [{"a", "b"}, None]
 
-    def ask() -> float | None:
-        asked.release()
-        return views.view("edge-a").uptime_s
 
-    with ThreadPoolExecutor(6) as pool:
-        first = pool.submit(ask)
-        wait_for(lambda: broker.begun == 1)
-        others = [pool.submit(ask) for _ in range(5)]
-        assert all(asked.acquire(timeout=LIMIT_S) for _ in range(6))
-        wait_for(lambda: "edge-a" in views._next)
+def test_all_that_ask_during_a_view_share_the_next_one() -> None:
+    broker = Broker()
+    views = SharedViews(broker.view)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(views.view, EDGE, ("a",))
+        wait_for(lambda: len(broker.views) == 1)
+        others = [pool.submit(views.view, EDGE, (name,)) for name in ("b", "c")]
+        wait_for(lambda: views._gathering.pending(EDGE) == {"b", "c"})
         broker.let_end()
-        assert first.result(LIMIT_S) == 1
-        for _ in range(5):  # one that asks late may need a view of its own
-            broker.let_end()
-        numbers = {each.result(LIMIT_S) for each in others}
-    assert 1 not in numbers
-    assert len(numbers) < 5
-
-
-def test_brokers_are_viewed_side_by_side() -> None:
-    both = threading.Barrier(2)
-
-    def view(site: str) -> BrokerView:
-        both.wait(LIMIT_S)
-        return BrokerView({}, {})
-
-    views = SharedViews(view)
-    with ThreadPoolExecutor(2) as pool:
-        assert len(list(pool.map(views.view, ("edge-a", "edge-b")))) == 2
+        broker.let_end()
+        assert first.result(LIMIT_S).uptime_s == 1
+        assert [each.result(LIMIT_S).uptime_s for each in others] == [2, 2]
+    assert broker.views == [{"a"}, {"b", "c"}]
 
 
 def test_a_view_that_fails_fails_for_all_and_the_next_one_is_new() -> None:
     broker = Broker()
     broker.error = UnreachableError("cannot reach the broker")
     views = SharedViews(broker.view)
-    broker.let_end()
+    views.note_end(EDGE, "a")
     with pytest.raises(UnreachableError):
-        views.view("edge-a")
+        look(broker, views, "a")
     broker.error = None
-    broker.let_end()
-    assert views.view("edge-a").uptime_s == 2
+    assert look(broker, views, "a") == 2
 
 
 def test_of_clients_that_have_ended_the_newest_view_is_enough() -> None:
     broker = Broker()
     views = SharedViews(broker.view)
+    assert look(broker, views, "a", "a-out") == 1  # they have not ended
+    views.note_end(EDGE, "a")
+    views.note_end(EDGE, "a-out")
+    assert look(broker, views, "a", "a-out") == 2  # that view began before their end
+    assert look(broker, views, "a", "a-out") == 2
+    assert look(broker, views, "a", "b-out") == 3
+    views.note_start(EDGE, "a-out")
+    assert look(broker, views, "a", "a-out") == 4
+    assert look(broker, views) == 5
 
-    def look(*client_ids: str) -> float | None:
+
+def test_a_view_reads_what_has_ended_too_since_it_will_be_asked_for() -> None:
+    broker = Broker()
+    views = SharedViews(broker.view)
+    for client_id in ("a", "b", "c"):
+        views.note_end(EDGE, client_id)
+    views.note_end("elsewhere", "d")
+    assert look(broker, views, "a") == 1
+    assert look(broker, views, "b", "c") == 1
+    assert look(broker, views, "d") == 2
+    assert broker.views == [{"a", "b", "c"}, {"d"}]
+
+
+def test_who_asks_while_a_view_is_under_way_takes_part_if_all_had_ended_before() -> None:
+    broker = Broker()
+    views = SharedViews(broker.view)
+    views.note_end(EDGE, "a")
+    views.note_end(EDGE, "b")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(views.view_after_end, EDGE, ("a",))
+        wait_for(lambda: len(broker.views) == 1)
+        second = pool.submit(views.view_after_end, EDGE, ("b",))
         broker.let_end()
-        return views.view_after_end("edge-a", client_ids).uptime_s
-
-    assert look("a", "a-out") == 1  # they have not ended
-    views.note_end("a", "a-out")
-    assert look("a", "a-out") == 2  # that view began before their end
-    assert look("a", "a-out") == 2
-    assert look("a", "b-out") == 3
-    views.note_start("a-out")
-    assert look("a", "a-out") == 4
-    assert look() == 5
+        assert (first.result(LIMIT_S).uptime_s, second.result(LIMIT_S).uptime_s) == (1, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from binders.memory import World
 from speck.clock import SystemClock
 from speck.deploy.operations import Refills
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.starting import _note_last_epoch
 from speck.errors import UnreachableError
@@ -40,7 +41,7 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
     kept, released = (Session(name, link, "edge-a", None) for name in ("q-kept", "q-released"))
     records.write(*(records.put_session("c", each) for each in (kept, released)))
 
-    def view(site: str) -> BrokerView:
+    def view(site: str, client_ids: Collection[str] | None) -> BrokerView:
         records.write(
             records.put_session("c", replace(kept, owed=OWED)),
             records.drop_session("c", released.client_id, site),
@@ -57,8 +58,8 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         HASTY,
         Agents(records, records.sites, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),
-        view,
         SharedViews(view),
+        Gathering(lambda site, sinks: None),
     )
     _note_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))
     assert records.sessions("c") == [replace(kept, owed=OWED, fed_outside=True)]
