@@ -30,6 +30,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from binders.mqtt.client import BoundedClient, RefusedPacketError
+from binders.mqtt.properties import freeze, read
 from speck.binding import ignore_request
 from speck.certificates import explain_alert, explain_refusal
 from speck.errors import (
@@ -529,7 +530,7 @@ class Connection:
     ) -> None:
         self._connack_code = reason
         self.session_present = flags.session_present
-        self.connack = properties.json() if properties else {}  # type: ignore[no-untyped-call]
+        self.connack = read(properties) if properties else {}
 
     def _on_disconnect(
         self,
@@ -576,13 +577,13 @@ class Connection:
 
 @cache
 def _connect_properties(expiry_s: int, receive_maximum: int, most_bytes: int | None) -> Properties:
-    """Cached: paho builds tables for each, which costs more than the rest of a connection."""
+    """Cached with their bytes: to pack them costs more than to connect."""
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = expiry_s
     properties.ReceiveMaximum = receive_maximum
     if most_bytes is not None:
         properties.MaximumPacketSize = most_bytes
-    return properties
+    return freeze(properties)
 
 
 def _drain(sock: socket.socket, seconds: float) -> None:

@@ -29,6 +29,18 @@ def _find_number(self: Properties, name: str) -> int:
     return _numbers.get(name, -1)
 
 
+def freeze(properties: Properties) -> Properties:
+    """Pack properties once, now; they are not changed any more."""
+    packed = properties.pack()  # type: ignore[no-untyped-call]
+    object.__setattr__(properties, "pack", lambda: packed)
+    return properties
+
+
+def read(properties: Properties) -> dict[str, Any]:
+    """The values by name, without spaces."""
+    return {name: value for name, value in vars(properties).items() if name in _numbers}
+
+
 def share_tables() -> None:
     """Let all properties share the tables."""
     own = {

@@ -207,6 +207,8 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
     """The next starts of the leaving producers of the link, those of the jobs that follow them, and
     those further upstream: if one of them fails, or the change ends before it, what waits there is
     taken by the job as it was, which writes to its old link."""
+    if not draft.start_of:  # each link of a long chain that is removed has many upstream
+        return []
     starts: list[int | None] = []
     visited, ahead = {link}, [link]
     while ahead:
