@@ -145,7 +145,7 @@ class Execution:
         self._journal.note_blocked()
         try:
             pause_s = self._pause_s(self._clock.monotonic())
-            message = self._inbox.get(not self._calls.has_more, pause_s)
+            message = self._inbox.get(timeout=pause_s)
         except queue.Empty:
             return True
         while message is not None:

@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from speck.deploy.operations import Outcome
 from speck.model.plan import Step
 
-TAKEN_AT_ONCE = 4
-"""Calls taken from each site's queue before results are processed again: a result may release steps
-at other sites."""
-
 
 @dataclass(frozen=True, slots=True)
 class AfterFailure:
@@ -129,8 +125,6 @@ class ReadyCalls:
 
     def __init__(self) -> None:
         self._at: dict[str, deque[Call]] = {}
-        self.has_more = False
-        """Whether the last `take` left calls behind at a site with free capacity."""
 
     def __bool__(self) -> bool:
         return any(self._at.values())
@@ -145,22 +139,17 @@ class ReadyCalls:
         self._at.setdefault(site, deque()).appendleft(call)
 
     def take(self, acquire: Callable[[str], bool], most: int) -> list[Call]:
-        """Take the next calls of each site, at most `TAKEN_AT_ONCE`, and `most` of all; `acquire`
-        must grant a permit for each. The sites that had their turn come last the next time."""
+        """Take the next calls, one of each site in turn, and at most `most`; `acquire` must grant a
+        permit for each. The sites that had their turn come last the next time."""
         batch: list[Call] = []
-        self.has_more = False
-        for site in list(self._at):
-            if len(batch) == most:
-                self.has_more = False
-                break
+        sites = deque(self._at)
+        while sites and len(batch) < most:
+            site = sites.popleft()
             calls = self._at.pop(site)
             self._at[site] = calls
-            for _ in range(min(len(calls), TAKEN_AT_ONCE, most - len(batch))):
-                if not acquire(site):
-                    break
+            if calls and acquire(site):
                 batch.append(calls.popleft())
-            else:
-                self.has_more |= bool(calls)
+                sites.append(site)
         return batch
 
     def drop_operations(self) -> set[int]:
