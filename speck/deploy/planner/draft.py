@@ -85,6 +85,8 @@ class Draft:
     step of that id."""
     drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Steps that need the last number of a sink, by its client id."""
+    releases_on: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Steps that release sessions: each counts what it drops by the numbers of the link's sinks."""
     readers_owed: frozenset[str] = frozenset()
     """Client ids of readers with numbers still owed since an earlier drain failed."""
     drained_readers: set[str] = field(default_factory=set)

@@ -200,7 +200,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
         last_reader=session.link not in draft.links_read,
         abandons=abandons,
     )
-    return draft.add(operation, after, _explain_release(abandons))
+    step = draft.add(operation, after, _explain_release(abandons))
+    draft.releases_on[session.link].append(step)
+    return step
 
 
 def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:

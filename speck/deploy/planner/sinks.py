@@ -41,11 +41,13 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
     old = decision.old
     assert old is not None
     sinks = sinks_of(draft, old)
+    counted = draft.releases_on[old.job.sink]
     after = (
         *ids([decision.stop_id]),
         *clear(draft, decision),
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
+        *counted,
     )
     readers = _list_noted_readers(draft, old.job.sink)
     operation = Forget(
@@ -57,7 +59,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         readers,
         draft.find_limit(old.job.sink_site),
     )
-    decision.forget_id = draft.add(operation, after, "removed")
+    decision.forget_id = draft.add(operation, after, "removed", frozenset(counted))
 
 
 def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:

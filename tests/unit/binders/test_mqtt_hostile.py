@@ -20,6 +20,7 @@ from binders.mqtt.connection import Connection, NoAnswerError, Session
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError, UnreachableError
 from speck.sites.credentials import Credentials
+from tests.waiting import wait_for
 
 CONNACK = b"\x20\x03\x00\x00\x00"
 QOS_2 = b"\x34\x07\x00\x01t\x00\x01\x00x"
@@ -51,6 +52,8 @@ class HostileBroker:
         self.connects: list[bytes] = []
         self.answers: list[tuple[int, bytes]] = []
         """The kinds and bodies of PUBACK, PUBREC, PUBREL and PUBCOMP that it got."""
+        self.left: list[bytes] = []
+        """The bodies of UNSUBSCRIBE."""
         self.deaf_to = 0
         """So many connections, from the first on, get no more answers."""
         self._listener = listener
@@ -79,6 +82,8 @@ class HostileBroker:
             sock.sendall(self.connack)
             while self.pings:
                 sock.sendall(b"\xd0\x00" * 1000)
+        elif kind >> 4 == 10:
+            self.left.append(body)
         elif 4 <= kind >> 4 <= 7:
             self.answers.append((kind >> 4, body))
         elif kind >> 4 == 8:
@@ -355,6 +360,16 @@ def test_a_message_that_is_skipped_is_acknowledged() -> None:
         for _ in range(2):  # the second one follows what the first one had sent
             assert broker.view().sent == {}
         assert (4, b"\x00\x07") in server.answers
+
+
+def test_nothing_waits_on_an_idle_connection() -> None:
+    """A broker sends a limited number of messages that are not acknowledged; and to a subscription
+    that is left, all that changes."""
+    topic = b"speck/sent/a"
+    body = struct.pack(">H", len(topic)) + topic + b"\0\7" + b"\0" + b"{}"
+    with hostile(b"\x33" + pack_length(len(body)) + body) as server:
+        MqttBroker(Target(server.address)).view()
+        wait_for(lambda: (4, b"\0\7") in server.answers and len(server.left) == 1)
 
 
 def test_a_large_message_of_a_reader_s_session_is_read_but_not_kept() -> None:

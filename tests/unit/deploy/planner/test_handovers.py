@@ -249,7 +249,7 @@ def test_a_link_whose_producers_all_leave_is_reserved_after_their_stop() -> None
 [1,5,6,7,8] -> #9 start a on edge-a: new job
 [2] -> #10 release edge-a/b of b: left; abandons what is queued (number not known)
 [4,6,8] -> #11 release edge-a/m2 of tail: left
-[2,3,10] -> #12 forget b: removed
+[2,3,10,11] -> #12 forget b: removed
 [4,11] -> #13 forget tail: removed
 """
     )

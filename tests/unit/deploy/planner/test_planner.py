@@ -227,7 +227,7 @@ def test_removal_drains_from_the_beginning_to_the_end() -> None:
 [2] -> #3 cancel B on cloud: no longer wanted
 [1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [3] -> #5 release cloud/T-2 of B: left
-[1,2,4] -> #6 forget A: removed
+[1,2,4,5] -> #6 forget A: removed
 [3,5] -> #7 forget B: removed
 """
     )
@@ -251,7 +251,7 @@ drops the queue of B at cloud/T-2 (number not known): the job leaves it undraine
 [] -> #2 cancel B on cloud: no longer wanted
 [1] -> #3 release edge-a/T-1 of A: left; drops its queue
 [2] -> #4 release cloud/T-2 of B: left; drops its queue
-[1,3] -> #5 forget A: removed
+[1,3,4] -> #5 forget A: removed
 [2,4] -> #6 forget B: removed
 """
     )
@@ -290,7 +290,7 @@ def test_a_reader_in_the_middle_takes_what_was_sent_before_another_reads_on() ->
 [7,9] -> #10 return B to cloud: if #9 fails
 [7,9] -> #11 release cloud/T-2 of B: left
 [3,8,9] -> #12 release edge-a/X of M: left
-[3,6,12] -> #13 forget M: removed
+[3,6,11,12] -> #13 forget M: removed
 """
     )
 
@@ -577,7 +577,7 @@ def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
 [2] -> #3 cancel B on cloud: no longer wanted
 [1] -> #4 release edge-a/T-8 of A: left; abandons what is queued (number not known)
 [3] -> #5 release cloud/T-2 of B: left
-[1,2,4] -> #6 forget A: removed
+[1,2,4,5] -> #6 forget A: removed
 [3,5] -> #7 forget B: removed
 """
     )

@@ -196,7 +196,7 @@ drops the queue of q-db at cloud/T-2 (at most 650 messages, sent since the sessi
 [1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [3] -> #5 release cloud/T-2 of B: left
 [1] -> #6 release cloud/T-2 of q-db: left; drops its queue
-[1,2,4] -> #7 forget A: removed
+[1,2,4,5,6] -> #7 forget A: removed
 [3,5] -> #8 forget B: removed"""
     )
     assert list_guarded(plan) == []
@@ -223,8 +223,8 @@ drops the queue of B at cloud/T-2 (about 600 messages): the engine of edge-b doe
 [1] -> #5 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [2] -> #6 release cloud/T-2 of B: left; drops its queue
 [4] -> #7 release cloud/T-3 of C: left
-[1,5] -> #8 forget A: removed
-[2,3,6] -> #9 forget B: removed
+[1,5,6] -> #8 forget A: removed
+[2,3,6,7] -> #9 forget B: removed
 [4,7] -> #10 forget C: removed"""
     )
     waiting = plan_jobs(inventory, observed=observed)
