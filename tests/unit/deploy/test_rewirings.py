@@ -188,7 +188,9 @@ def test_what_waits_for_a_stopped_job_is_dropped_with_consent_where_reading_it_c
     rewired = Rewired(service, "out")
     _stop_before_out(rewired)
     circle = job("A", "in", "x"), job("C", "x", "y"), job("B", "y", "out")
-    with pytest.raises(QueuesError, match=r"drops the queue of A at edge-a/y \(at most 6 messages"):
+    with pytest.raises(
+        QueuesError, match=r"drops the queue of A at edge-a/y \(at most \d+ messages"
+    ):
         rewired.apply(*circle)
     change = rewired.apply(*circle, drop_queues=True)
     assert change["state"] == "done"
