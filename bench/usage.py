@@ -6,7 +6,8 @@ import psutil
 
 
 class Machine:
-    """The share of all cores that was in use since it was made."""
+    """The share of all cores that was in use since it was made. Work of a lower priority (`nice`)
+    is left out: it gives way."""
 
     def __init__(self) -> None:
         self._before = self._seconds()
@@ -16,7 +17,7 @@ class Machine:
         """All of it and the idle part; `guest` is in `user` already."""
         times = psutil.cpu_times()
         total = sum(times) - times.guest - times.guest_nice
-        return total, times.idle + times.iowait
+        return total, times.idle + times.iowait + times.nice
 
     def cores(self) -> float:
         """How many cores' worth of time that was, on average."""

@@ -29,6 +29,7 @@ class EngineCapability(StrEnum):
 
     SAVEPOINTS = "savepoints"
     TRY_MAIN = "try_main"
+    RESEND = "resend"
 
 
 class BrokerCapability(StrEnum):
@@ -207,6 +208,12 @@ class StreamEngine(Protocol):
         """Start the incarnation. Returns how `main` failed after that, if it did: the job runs all
         the same. Raises DuplicateJobError if the engine already knows the id, MainTimeoutError if
         its `main` does not return in time: it may start the job later."""
+
+    def resend(self, submission: Submission) -> None:
+        """Start the sink of an ended incarnation alone, from the state in which that has ended: it
+        sends what its broker does not have any more, nothing else, and is FINISHED once the broker
+        has all. It reads no link. Raises what `submit` raises; called only with the capability
+        RESEND."""
 
     def fence(self, engine_job_id: str) -> None:
         """Make sure that a submission of this id, which may still be on its way, never runs: from

@@ -153,7 +153,9 @@ def memory_service(
 
     With a `keeper` each site has a storage of its own, unless they are not `apart`.
     """
-    World.reset(slots=slots)
+    world = World.reset(slots=slots)
+    if clock is not None:
+        world.monotonic = clock.monotonic
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",), simulated=True)
     service = Service(config, clock, bounds=bounds, patience=patience, keeper=keeper)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -138,6 +139,10 @@ class FlinkEngine:
                 raise
             cause = refused.__cause__
             return cause.refusal.reason if isinstance(cause, RefusedAnswer) else str(refused)
+
+    def resend(self, submission: Submission) -> None:
+        """Run the connector's own program, which is in the jar of every job that uses it."""
+        self.submit(replace(submission, entry_class=RESEND_CLASS))
 
     def fence(self, engine_job_id: str) -> None:
         """Use the id up with a job of our own: Flink lists a job whose savepoint cannot be read as
@@ -462,6 +467,8 @@ class FlinkEngine:
                 f" ({type(error).__name__}: {error}); check the site's address"
             ) from error
 
+
+RESEND_CLASS = "io.speck.mqtt.ResendJob"
 
 _NOT_FLINK = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading an answer raises that did not come from Flink."""

@@ -137,6 +137,7 @@ class MemoryBroker:
                 sessions=frozenset(self._broker.announced),
                 identity=self._broker.identity,
                 bridges=frozenset(self._broker.bridges),
+                up_since=self._broker.up_since,
             )
 
     def forget(self, *sinks: str) -> None:

@@ -114,6 +114,21 @@ class MemoryEngine:
             self._engine.schedule()
             return self._engine.late_failure
 
+    def resend(self, submission: Submission) -> None:
+        """Deliver again what the broker does not have of the messages that the incarnation had
+        published, all at once."""
+        job_id = submission.engine_job_id
+        with self._call("resend", job_id):
+            if job_id in self._engine.jobs:
+                raise DuplicateJobError(f"cannot resend: duplicate job id {job_id}")
+            saved = self._world.saved.get(submission.savepoint or "")
+            if saved is None:
+                raise EngineRefusedError(f"cannot resend: no state at {submission.savepoint}")
+            job = MemoryJob(self._engine, submission, parse_wiring(submission.args))
+            job.state, job.epoch, job.number = RunState.FINISHED, saved.epoch, saved.number
+            self._engine.jobs[job_id] = job
+            self._world.resend(job)
+
     def fence(self, engine_job_id: str) -> None:
         """List the id as failed without starting anything."""
         with self._call("fence", engine_job_id):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +49,8 @@ class Queues(Faults):
     identity: str | None = None
     bridges: set[str] = field(default_factory=set)
     uptime_s: int = 1000
+    up_since: float = float("-inf")
+    monotonic: Callable[[], float] = time.monotonic
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)
     announced: set[tuple[str, str]] = field(default_factory=set)
@@ -93,6 +97,7 @@ class Queues(Faults):
         """Crash and restart: what came since the last autosave is lost, and all are cut off."""
         with self.lock:
             self.uptime_s = 0
+            self.up_since = self.monotonic()
             self.dropped.clear()
             for name in _SAVED:
                 getattr(self, name).clear()

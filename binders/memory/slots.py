@@ -73,6 +73,7 @@ class Saved:
     epoch: int
     storage: str | None
     checkpoint_id: int = 0
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +162,7 @@ class MemoryJob:
         is_here = path is None or where.startswith(self.engine.storage + "/")
         storage = self.engine.storage if is_here else None
         self.engine.world.saved[where] = Saved(
-            deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id
+            deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id, self.number
         )
         self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)

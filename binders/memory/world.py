@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock, RLock
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.slots import MemoryJob, Saved, SlotPool
+from speck.model.observation import Sent
 from speck.model.site import normalise_address
 
 
@@ -33,6 +35,7 @@ class World:
         self.lock = RLock()
         self.slots = slots
         self.auto_pump = auto_pump
+        self.monotonic = time.monotonic
         self.saved: dict[str, Saved] = {}
         self.left: set[str] = set()
         """The addresses that their brokers have left, and nobody has taken."""
@@ -94,7 +97,9 @@ class World:
         address = normalise_address(address)
         with self.lock:
             if address not in self._brokers:
-                self._brokers[address] = Queues(address=address, lock=self.lock)
+                self._brokers[address] = Queues(
+                    address=address, lock=self.lock, monotonic=lambda: self.monotonic()
+                )
             return self._brokers[address]
 
     def feed(
@@ -134,6 +139,24 @@ class World:
             for message in list(broker.published[topic]):
                 if (message.producer, message.epoch) in series:
                     broker.deliver(topic, message)
+
+    def resend(self, job: MemoryJob) -> None:
+        """Deliver again what the broker of a job's sink does not have of all that it had published
+        by its end."""
+        wiring = job.wiring
+        if wiring is None or not job.number:
+            return
+        with self.lock:
+            broker = self.broker(wiring.sink_broker)
+            sent = broker.sent.get(wiring.sink_client_id)
+            has = sent.number if sent is not None and sent.epoch == job.epoch else 0
+            for message in list(broker.published[wiring.sink_topic]):
+                if (message.producer, message.epoch) == job.series and message.number > has:
+                    broker.deliver(wiring.sink_topic, message)
+            number = max(has, job.number)
+            broker.sent[wiring.sink_client_id] = Sent(
+                job.series[0], job.epoch, number, self.now_ms(), topic=wiring.sink_topic
+            )
 
     def now_ms(self) -> int:
         """Unix milliseconds of the clock, or the next tick of the counter."""

@@ -175,6 +175,7 @@ class Connection:
         self._client = self._make_client(session, credentials)
         try:
             self._connect(session, credentials)
+            self.opened_at = time.monotonic()
             if not eager:
                 self._accept()
         except BaseException:

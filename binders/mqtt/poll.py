@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 
 from paho.mqtt.client import MQTTMessage
 from paho.mqtt.enums import MQTTProtocolVersion
@@ -51,7 +53,7 @@ class Poll:
         client_ids: Collection[str] | None = None,
     ) -> None:
         """With `totals`, those of $SYS are read as well; with `client_ids` nothing but the numbers
-        of these clients and the broker's identity."""
+        of these clients, the broker's identity, and how long it has run."""
         self.totals = totals
         self._address = address
         self._note_skipped = note_skipped
@@ -61,14 +63,16 @@ class Poll:
         self._marker = bookkeeping.MARKER + secrets.token_hex(8)
         self._is_complete = False
         self._own = (*_list_topics(client_ids), bookkeeping.BROKER, self._marker)
-        self._topics = self._own
+        self._topics = (*self._own, bookkeeping.UPTIME)
         if client_ids is None:
             system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
             self._topics = (*self._own, *system, bookkeeping.BRIDGES)
         self._publication = 0
+        self._connected_at = self._ended_at = math.inf
 
     def begin(self, connection: Connection) -> None:
         """Send all requests, and wait until the broker answers."""
+        self._connected_at = connection.opened_at
         subscription = connection.begin_subscribe(*self._topics)
         self._publication = connection.send(self._marker, b"")
         # $SYS may be refused: `check` reports that
@@ -87,10 +91,13 @@ class Poll:
                 " user read speck/#?"
             ) from error
         connection.begin_unsubscribe(*self._topics)
+        self._ended_at = time.monotonic()
 
     def view(self) -> BrokerView:
         """What was read."""
-        return self._retained.view()
+        view = self._retained.view()
+        started = math.inf if view.uptime_s is None else self._ended_at - view.uptime_s
+        return replace(view, up_since=min(started, self._connected_at))
 
     def collect(self, message: MQTTMessage) -> None:
         """Add a message. Raises BrokerRefusedError if there are too many."""

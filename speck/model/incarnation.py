@@ -173,6 +173,32 @@ class Incarnation:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSink:
+    """The sink of an incarnation that has ended not long ago. Its broker may not have saved its
+    last messages: if the broker is killed, they are sent again from the incarnation's state.
+
+    The sink wrote as `client_id`. `at_ms` is when it ended, or when it was last sent again (Unix
+    milliseconds of speck's clock), `tries` how often that was begun, and `failed` how often it was
+    begun since without success.
+    """
+
+    incarnation: Incarnation
+    client_id: str
+    at_ms: int
+    tries: int = 0
+    failed: int = 0
+
+    @property
+    def link(self) -> Link:
+        return self.incarnation.job.sink
+
+    @property
+    def site(self) -> str:
+        """That of its broker."""
+        return self.incarnation.job.sink_site
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A reader's session on a broker. `reserved` is false while the session is only intended.
 

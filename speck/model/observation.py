@@ -153,10 +153,12 @@ class BrokerView:
 
     `uptime_s` is how long the broker has been running, `dropped` how many messages it has dropped
     in that time because a queue was full. The broker publishes both every 10 s by default; None:
-    not published. `readers` holds for each announced topic whether it has readers. `sessions` are
-    those that were made for readers, as (client id, topic): a broker that was killed has lost those
-    that are missing. `identity` is the one that speck gave it (`MessageBroker.identify`). `bridges`
-    are the names of its bridges to other brokers, as both ends publish them.
+    not published. `up_since` is a time (monotonic) from which on it has certainly been running
+    without a break; None: not known. `readers` holds for each announced topic whether it has
+    readers. `sessions` are those that were made for readers, as (client id, topic): a broker that
+    was killed has lost those that are missing. `identity` is the one that speck gave it
+    (`MessageBroker.identify`). `bridges` are the names of its bridges to other brokers, as both
+    ends publish them.
     """
 
     taken: Mapping[str, Taken]
@@ -167,6 +169,7 @@ class BrokerView:
     sessions: frozenset[tuple[str, str]] = frozenset()
     identity: str | None = None
     bridges: frozenset[str] = frozenset()
+    up_since: float | None = None
 
     def find_sent(self, topic: str, sink: str) -> Sent | None:
         """The last number that `sink` delivered to `topic`; None unless it reports one."""

@@ -1,8 +1,9 @@
 """Finds messages at the end of a sink's numbers that its broker has lost, and nobody sends again.
 
 A broker that is killed forgets what came after its last autosave. A sink that runs sends it again.
-One that was stopped, or has ended, does not; and one that failed with its broker goes on in a new
-epoch, with what its checkpoint kept. No reader sees a gap then: no later number of that epoch
+One that was stopped may not be able to (`speck.deploy.operations.resending`), one that has finished
+is not; and one that failed with its broker goes on in a new epoch, with what its checkpoint kept.
+No reader sees a gap then: no later number of that epoch
 comes. What is known is the last number that the sink reported before, the one that the broker
 reports since, and what each reader has taken. Pure; the time is passed in.
 """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from speck.clock import Clock
 from speck.deploy.changes import Changes
+from speck.deploy.operations import Resends
 from speck.model.observation import BrokerView, EngineView
 from speck.monitor.broker_identities import BrokerIdentities
 from speck.monitor.checkpoint_folders import CheckpointFolders
@@ -55,6 +56,7 @@ class Watch:
         every_s: float,
         measured: Measured = lambda _: None,
         state_folder: Callable[[str], str | None] = lambda _: None,
+        resends: Resends | None = None,
     ):
         """`measured`: returns what engines reported last of an incarnation's connector.
         `state_folder`: the URI below which a site's engine keeps state, if it is known."""
@@ -76,6 +78,7 @@ class Watch:
         self._jobs = WatchedJobs(records, desired, changes, self.repairs)
         self._finished = FinishedJobs(records, connections, changes)
         self._moved_brokers = MovedBrokers(records)
+        self._resends = resends
         self._folders = CheckpointFolders(records, changes, state_folder)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
@@ -145,12 +148,23 @@ class Watch:
         own = {s: poll for s, poll in numbers.items() if s not in self.identities.strangers}
         self.sessions.poll(now, own)
         self.links.poll(now, own)
+        self._look_after_ended_sinks(own)
         self._publish(now)
         moved = self._moved_brokers.find(now, jobs)
         for scope in moved.keys() | decision.repair.keys():
             names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
             self.repairs.begin(scope, names)
         return decision.due
+
+    def _look_after_ended_sinks(self, polls: Mapping[str, Poll[BrokerView]]) -> None:
+        for site, poll in polls.items():
+            if poll.answer is not None and self._resends is not None:
+                self._resends.look(
+                    site,
+                    poll.answer,
+                    poll.begun,
+                    lambda scope: self._changes.under_way(scope) is not None,
+                )
 
     def _progress_of(
         self,

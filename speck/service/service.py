@@ -250,6 +250,7 @@ class Service:
             self.config.watch_s,
             self.sampler.latest.link,
             self.keeper.folder,
+            self.executions.resends,
         )
         return recovery
 

@@ -32,6 +32,8 @@ def find_uses(records: Records) -> Mapping[str, list[JsonObject]]:
     for scope, session in records.all_sessions():  # what waits there may be for another version
         if session.job is not None:
             deployed.setdefault((session.job.jar, scope, session.job_name))
+    for scope, sink in records.all_ended_sinks():
+        deployed.setdefault((sink.incarnation.job.jar, scope, sink.incarnation.job.job_name))
     for jar, scope, job_name in deployed:
         uses[jar].append(_use(scope, job_name, None))
     return uses
@@ -40,6 +42,8 @@ def find_uses(records: Records) -> Mapping[str, list[JsonObject]]:
 def is_used(records: Records, sha256: str) -> bool:
     """Whether `find_uses` would list any use of an artifact."""
     if records.deployed.uses_jar(sha256):
+        return True
+    if any(sink.incarnation.job.jar == sha256 for _, sink in records.all_ended_sinks()):
         return True
     for (scope, _), jars in records.jars_of_revisions().items():
         if sha256 in jars and not (records.heads.get(scope) or {"deleted": True}).get("deleted"):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from speck.model.incarnation import Incarnation, Session, StaleSink, StateCopy, UsedState
+from speck.model.incarnation import EndedSink, Incarnation, Session, StaleSink, StateCopy, UsedState
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
@@ -43,7 +43,7 @@ for _each in (StateCopy, UsedState, StaleSink, TakenEpoch):
     _store_as_list(_each)
 
 
-def to_json(value: Job | Incarnation | Session | Site) -> JsonObject:
+def to_json(value: Job | Incarnation | Session | EndedSink | Site) -> JsonObject:
     data: JsonObject = _CONVERTER.unstructure(value)
     return data
 

@@ -15,7 +15,7 @@ from speck.clock import Clock, new_installation, rfc3339
 from speck.errors import ConflictError
 from speck.model.change import Change, OperationRecord
 from speck.model.ids import sink_client_id
-from speck.model.incarnation import Incarnation, Inventory, Session
+from speck.model.incarnation import EndedSink, Incarnation, Inventory, Session
 from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
@@ -35,10 +35,10 @@ _UNNUMBERED = "event?"
 class _Typed(dict[str, Any]):
     """A record beside what it was made of, which need not be parsed again."""
 
-    value: Incarnation | Session
+    value: Incarnation | Session | EndedSink
 
     @classmethod
-    def of(cls, value: Incarnation | Session) -> _Typed:
+    def of(cls, value: Incarnation | Session | EndedSink) -> _Typed:
         record = cls(to_json(value))
         record.value = value
         return record
@@ -74,9 +74,11 @@ class Records(Tables):
         self.jar_writes: Counter[str] = Counter()
         """SHA-256 of a jar -> how many revisions that name it were written or read."""
         self.links = LinkIndex()
+        self._ended: defaultdict[Link, dict[tuple[str, str], EndedSink]] = defaultdict(dict)
         notes: dict[Table, Callable[[str, JsonObject | None], None]] = {
             self.session_records: self._note_session,
             self.incarnation_records: self._note_incarnation,
+            self.ended_sinks: self._note_ended_sink,
             self.site_records: self._note_site,
             self.link_records: self._note_links,
             self.revisions: self._note_revision,
@@ -190,6 +192,14 @@ class Records(Tables):
         incarnation = _typed(record, Incarnation) if record else None
         self.deployed.put_incarnation(scope, job_name, incarnation)
 
+    def _note_ended_sink(self, identity: str, record: JsonObject | None) -> None:
+        scope, _, rest = identity.partition("/")
+        sink = None if record is None else _typed(record, EndedSink)
+        for link in [sink.link] if sink is not None else list(self._ended):
+            _keep(self._ended[link], (scope, rest), sink)
+            if not self._ended[link]:
+                del self._ended[link]
+
     def _note_links(self, scope: str, record: JsonObject | None) -> None:
         self.links.put(scope, read_links(record) if record else ())
 
@@ -216,7 +226,9 @@ class Records(Tables):
         """Remove a site with all that was reported of it."""
         identities = (self.broker_identities, self.agent_identities)
         reports = (self.heartbeats, self.calibrations, *identities)
-        return self.site_records.drop(name) | {table.key(name): None for table in reports}
+        ended = (self.drop_ended_sink(*each) for each in self.all_ended_sinks())
+        silent = {key: None for batch in ended for key in batch if key.endswith(f"/{name}")}
+        return self.site_records.drop(name) | {table.key(name): None for table in reports} | silent
 
     # -- inventory ------------------------------------------------------------------------
 
@@ -317,6 +329,10 @@ class Records(Tables):
         """The sessions of one scope on a link."""
         return [session for at, session in self.deployed.sessions_of(link) if at == scope]
 
+    def has_sessions(self, link: Link) -> bool:
+        """Whether any scope has a session on a link."""
+        return bool(self.deployed.sessions_of(link))
+
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
         return list(self.deployed.all_sessions())
@@ -331,6 +347,25 @@ class Records(Tables):
 
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
         return self.session_records.drop(scope, client_id, site)
+
+    # -- sinks that have ended ------------------------------------------------------------
+
+    def all_ended_sinks(self) -> list[tuple[str, EndedSink]]:
+        """(scope, sink) of those that may have to send again, over all scopes."""
+        return [each for link in list(self._ended) for each in self.ended_sinks_on(link)]
+
+    def ended_sinks_on(self, link: Link) -> list[tuple[str, EndedSink]]:
+        """Those of one link."""
+        there = self._ended.get(link, {}).copy()
+        return [(scope, sink) for (scope, _), sink in sorted(there.items())]
+
+    def put_ended_sink(self, scope: str, sink: EndedSink) -> Batch:
+        name = sink.incarnation.job.job_name
+        return self.ended_sinks.put(_Typed.of(sink), scope, name, sink.client_id, sink.site)
+
+    def drop_ended_sink(self, scope: str, sink: EndedSink) -> Batch:
+        name = sink.incarnation.job.job_name
+        return self.ended_sinks.drop(scope, name, sink.client_id, sink.site)
 
     # -- links ----------------------------------------------------------------------------
 

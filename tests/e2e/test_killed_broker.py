@@ -8,8 +8,9 @@ from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
 from speck.model.values import JsonObject
-from tests.e2e.harness import Speck, composition, job
+from tests.e2e.harness import Speck, await_each_once, composition, job
 from tests.e2e.killable import RATE, Flow
+from tests.waiting import wait_for
 
 AUTOSAVE_S = 6.0
 """Longer than a broker's sessions are not on its disk."""
@@ -52,3 +53,32 @@ def test_a_broker_that_is_killed_loses_and_repeats_nothing(speck: Speck) -> None
         flow.judge()
     assert flow.count is not None
     assert flow.count.repeated == 0, flow.count
+
+
+def await_autosave(speck: Speck, site: str) -> None:
+    [database] = (speck.fog.folder / "sites" / site).rglob("mosquitto.db")
+    before = database.stat().st_mtime_ns
+    wait_for(lambda: database.stat().st_mtime_ns > before, "an autosave", 30.0)
+
+
+def test_what_a_broker_forgets_of_a_job_that_was_removed_is_sent_again(speck: Speck) -> None:
+    """Its reader is away all the time, and no sink runs any more."""
+    await_autosave(speck, "cloud")  # a kill would bring back what an earlier test has cleared
+    name = "left"
+    outputs = [("cloud", f"{name}/out", f"e2e-{name}")]
+    goes = job(f"{name}-goes", "edge-a", f"{name}/in", f"{name}/out", sink_site="cloud")
+    stays = job(f"{name}-stays", "edge-a", f"{name}/other", f"{name}/there")
+    speck.apply(composition(name, goes, stays, outputs=outputs))
+    publisher = speck.publisher("edge-a", f"{name}/in")
+    publisher.count(range(1, 501))
+    wait_for(lambda: speck.count_taken(f"{name}-goes", "edge-a", f"{name}/in") == 500)
+    speck.apply(composition(name, stays, outputs=outputs))
+    speck.fog.kill("cloud", "broker")
+    speck.fog.start("cloud")
+
+    def is_sent_again() -> bool:
+        events = speck.call("GET", "/events", params={"limit": 100})["events"]
+        return any(event["message"].endswith(": sent again") for event in events)
+
+    wait_for(is_sent_again, "what was forgotten", 60.0)
+    await_each_once(500, speck.reader("cloud", f"{name}/out", f"e2e-{name}"))

@@ -11,7 +11,7 @@ from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
-from speck.deploy.operations import Operations, Patience, Refills
+from speck.deploy.operations import Operations, Patience, Refills, Resends
 from speck.model.change import Change
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
@@ -31,10 +31,14 @@ class Executions:
     keeper: StateKeeper
     identities: Identities
     refills: Refills = field(init=False)
+    resends: Resends = field(init=False)
     limiter: Limiter = field(init=False)
 
     def __post_init__(self) -> None:
         self.refills = Refills(self.connections, self.clock, self.patience.refill_s)
+        self.resends = Resends(
+            self.connections, self.records, self.clock, self.jar_file, self.keeper
+        )
         self.limiter = Limiter(self.bounds.per_site)
 
     def make(self, change: Change, scope: str, on_progress: Callable[[], None]) -> Execution:
@@ -48,6 +52,7 @@ class Executions:
             self.patience,
             failpoints.wrap(self.keeper, hits_after_request=False),
             self.refills,
+            self.resends,
             self.identities,
             change.find_begun_before(),
         )
@@ -63,5 +68,6 @@ class Executions:
         )
 
     def close(self) -> None:
-        """Trigger no more extra checkpoints of started jobs."""
+        """Trigger no more extra checkpoints of started jobs, and have no more sent again."""
         self.refills.close()
+        self.resends.close()

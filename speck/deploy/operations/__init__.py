@@ -28,6 +28,7 @@ from speck.deploy.operations.refilling import (
     find_neighbours,
     publishes_at_checkpoints,
 )
+from speck.deploy.operations.resending import Resends
 from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.state_transfer import carry
@@ -58,7 +59,7 @@ from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.store.records import Records
 
-__all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Waiting"]
+__all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Resends", "Waiting"]
 
 
 class Operations:
@@ -74,6 +75,7 @@ class Operations:
         patience: Patience,
         keeper: StateKeeper,
         refills: Refills,
+        resends: Resends,
         identities: Identities,
         begun_before: Mapping[OperationKey, str] = MappingProxyType({}),
     ):
@@ -89,6 +91,7 @@ class Operations:
             patience,
             keeper,
             refills,
+            resends,
             SharedViews(self._own_brokers.view),
             Gathering(lambda site, sinks: connections.broker(site).forget(*sorted(sinks))),
         )

@@ -13,6 +13,7 @@ from speck.deploy.locks import NamedLocks
 from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
+from speck.deploy.operations.resending import Resends
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import SpeckError
 from speck.model.ids import producer_epoch, sink_client_id, source_client_id
@@ -36,6 +37,7 @@ class Context:
     patience: Patience
     keeper: StateKeeper
     refills: Refills
+    resends: Resends
     views: SharedViews
     """The numbers of sites' own brokers as they are once they are asked for; raises
     UnreachableError if another broker answers."""

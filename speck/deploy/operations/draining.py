@@ -96,6 +96,10 @@ class Draining:
         clients = (operation.client_id, *operation.sinks, *operation.silent, *operation.going_on)
         view = self.context.views.view(operation.site, clients)
         self.polled_at = self.context.clock.monotonic()
+        if self.context.resends.await_all(operation.link, view):
+            self.marks.clear()  # what is sent again comes behind them
+            self.mark_at, self.since = float("-inf"), self.polled_at
+            return self._wait("its producers' last messages are sent again")
         lag = view.untaken(operation.client_id, self._update_owed(view))
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
         is_known = all(view.find_sent(operation.link.topic, sink) for sink in operation.silent)
@@ -118,6 +122,10 @@ class Draining:
                 f" has not taken {what}; see `speck job {operation.job_name}`, or apply with"
                 " --drop-queues to drop them"
             )
+        return self._wait()
+
+    def _wait(self, progress: str | None = None) -> Waiting:
+        """Poll again in a while."""
         return Waiting(
             None,
             lambda _: (
@@ -128,6 +136,7 @@ class Draining:
             float("inf"),
             lambda: "",
             may_be_left=True,
+            progress=progress,
         )
 
     def _comes_nearer(self, lag: int, view: BrokerView) -> bool:

@@ -29,6 +29,7 @@ def cancel_and_wait(
     """Cancel an incarnation, and `finish` once all its tasks have ended. `why`: for a reason other
     than that it is to be cancelled."""
     job_id, name, site = operation.engine_job_id, operation.job_name, operation.site
+    context.resends.ask(job_id)
     context.connections.engine(site).cancel(job_id)
     limit_s = context.patience.cancel_s
 
@@ -70,5 +71,6 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     context.views.note_end(job.sink_site, context.sink_client_id(job))
     return {
         **context.records.put_incarnation(context.scope, result),
+        **context.resends.note(context.scope, result),
         **put_begun(context, incarnation.job, drained=is_final),
     }

@@ -82,6 +82,8 @@ def release(context: Context, operation: Release) -> Outcome:
         records.write(records.put_session(context.scope, session))
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
     batch = records.drop_session(context.scope, operation.client_id, operation.site)
+    if operation.last_reader:
+        batch |= context.resends.leave(operation.link)
     return Done(batch, dropped=dropped)
 
 
@@ -214,7 +216,7 @@ _OTHERS_KEPT = 16
 
 def forget(context: Context, operation: Forget) -> Outcome:
     note_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
-    forget_sinks(context, operation.sink_site, operation.sinks)
+    forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
     return Done(context.records.drop_incarnation(context.scope, operation.job_name))
 
 
@@ -228,7 +230,7 @@ def clear(context: Context, operation: Clear) -> Outcome:
         sinks_to_forget = tuple(
             sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
         )
-    forget_sinks(context, operation.site, sinks_to_forget)
+    forget_sinks(context, operation.site, operation.link, sinks_to_forget)
     if incarnation is None or not incarnation.stale:
         return Done()
     keys = {(operation.site, operation.link, sink) for sink in operation.sinks}
@@ -283,6 +285,10 @@ def _is_forgotten(context: Context, site: str) -> bool:
     return site not in context.records.sites()
 
 
-def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:
-    if sinks and not _is_forgotten(context, site):
-        context.forgetting.ask(site, sinks)
+def forget_sinks(context: Context, site: str, link: Link, sinks: tuple[str, ...]) -> None:
+    """Clear the numbers of sinks, except of those that may have to send again: by them these know
+    what the broker has."""
+    ended = {sink.client_id for _, sink in context.records.ended_sinks_on(link)}
+    to_clear = tuple(sink for sink in sinks if sink not in ended)
+    if to_clear and not _is_forgotten(context, site):
+        context.forgetting.ask(site, to_clear)

@@ -163,6 +163,7 @@ def _submit(
         old = old.base
     context.views.note_start(job.source_site, context.source_client_id(job))
     context.views.note_start(job.sink_site, context.sink_client_id(job))
+    context.resends.end(job)
     incarnation = Incarnation(
         operation.job,
         operation.attempt,

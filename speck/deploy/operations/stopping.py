@@ -92,6 +92,7 @@ class Stopping:
             stopping = replace(incarnation, end=EndState.STOPPING)
             self.context.records.write(self.context.records.put_incarnation(self._scope, stopping))
         self.context.refills.end(incarnation)
+        self.context.resends.ask(job_id)
         try:
             engine.stop(job_id, self._target(), self._trigger)
         except EngineRefusedError as error:

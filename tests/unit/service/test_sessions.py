@@ -344,14 +344,16 @@ def test_a_session_that_is_used_again_is_not_released(watched: Watched) -> None:
     assert broker("edge-a").count("release") == calls
 
 
+def feed(first: int, last: int) -> None:
+    payloads = [b"%d" % number for number in range(first, last)]
+    World.current().feed("tcp://edge-a.test:1883", "A-in", payloads, "sensor")
+    World.current().pump()
+
+
 def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
     watched: Watched,
 ) -> None:
-    def feed(first: int, last: int) -> None:
-        payloads = [b"%d" % number for number in range(first, last)]
-        World.current().feed("tcp://edge-a.test:1883", "A-in", payloads, "sensor")
-        World.current().pump()
-
+    """If it cannot be sent again: the state in which it ended is gone."""
     a, b = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
     apply(watched, a, b)
     feed(0, 5)
@@ -361,8 +363,12 @@ def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
     feed(10, 30)
     apply(watched, {**a, "state": "stopped"}, {**b, "state": "stopped"})
     look(watched)
+    saved = World.current().saved
+    for path in [path for path in saved if "/savepoints/A/" in path]:
+        del saved[path]
     broker("edge-a").kill()
     look(watched)
+    wait_for(lambda: any("cannot be sent again" in m for m in watched.events("session")))
     look(watched, 61.0)
     assert watched.service.jobs.get("B")["records_lost"] == 0, "B does not say what it has"
 

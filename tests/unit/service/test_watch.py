@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ class Time(SystemClock):
     def monotonic(self) -> float:
         return super().monotonic() + self.passed
 
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.passed)
+
     def now_ms(self) -> int:
         return int(self.now().timestamp() * 1000)
 
@@ -68,6 +72,7 @@ class Watched:
             self,
             0,
             lambda incarnation: self.links.get(incarnation.engine_job_id),
+            resends=self.service.executions.resends,
         )
 
     def repair(self, scope: str, leave: frozenset[str]) -> None:

@@ -16,7 +16,7 @@ from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.clock import SystemClock
 from speck.deploy.execution import Bounds, Execution, executor
-from speck.deploy.operations import Operations, Patience, Refills
+from speck.deploy.operations import Operations, Patience, Refills, Resends
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState, OperationState
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
@@ -89,6 +89,15 @@ class Bench:
         self.connections = Connections(self.records.sites, self.folder)
         (self.folder / "a.jar").touch()
 
+    def resends(self) -> Resends:
+        return Resends(
+            self.connections,
+            self.records,
+            self.clock,
+            lambda sha256: self.folder / "a.jar",
+            Agents(self.records, self.records.sites, self.clock),
+        )
+
     def execution(
         self, *steps: tuple[Operation, tuple[int, ...]], bounds: Bounds, patience: Patience
     ) -> Execution:
@@ -109,6 +118,7 @@ class Bench:
             patience,
             Agents(self.records, self.records.sites, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
+            self.resends(),
             Identities(self.records, self.connections, self.clock),
         )
         change = Change("1", Plan("c", (), steps), 1, "")

@@ -386,6 +386,7 @@ class Reader:
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
+            self.bench.resends(),
             SharedViews(self.view),
             Gathering(self.forget),
         )

@@ -58,6 +58,7 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         HASTY,
         Agents(records, records.sites, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),
+        bench.resends(),
         SharedViews(view),
         Gathering(lambda site, sinks: None),
     )

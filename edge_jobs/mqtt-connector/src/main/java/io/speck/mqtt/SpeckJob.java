@@ -112,10 +112,12 @@ public final class SpeckJob {
 
     /** Publishes each record as a message of the sink topic. Call once. */
     public void sink(DataStream<byte[]> records) {
-        records.sinkTo(new MqttSink(contract.sink(), contract.attempt(), contract.settings()))
-                .uid("sink")
-                .name("mqtt-sink")
-                .setParallelism(1);
+        addSink(records, new MqttSink(contract.sink(), contract.attempt(), contract.settings()));
+    }
+
+    /** Under the same id in each job, by which its state is found. */
+    static void addSink(DataStream<byte[]> records, MqttSink sink) {
+        records.sinkTo(sink).uid("sink").name("mqtt-sink").setParallelism(1);
     }
 
     /** Submits the job under its name. */
@@ -123,7 +125,7 @@ public final class SpeckJob {
         environment.execute(contract.name());
     }
 
-    private static void configure(StreamExecutionEnvironment environment) {
+    static void configure(StreamExecutionEnvironment environment) {
         ReadableConfig configuration = environment.getConfiguration();
         if (!environment.getCheckpointConfig().isCheckpointingEnabled()) {
             environment.enableCheckpointing(CHECKPOINT_INTERVAL_MS);

@@ -248,6 +248,42 @@ class BrokerKillTest extends JobTest {
         assertEquals(records(1, 210), distinct);
     }
 
+    /** It has left its link for good, so nobody else sends this again. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatTheBrokerForgotOfAStoppedJobIsSentAgainFromItsSavepoint(String delivery)
+            throws Exception {
+        startFirst(delivery, "15s");
+        client.publishNumbered("in", 1, 1, 200);
+        awaitAcknowledged();
+        String savepoint = job.stop(folder.toUri().toString());
+        middle.kill();
+        middle.start();
+        job.resend(savepoint);
+        middle.kill(); // as good as before: the savepoint is still there
+        middle.start();
+        job.resend(savepoint);
+        startNext(delivery);
+        awaitRecords(200);
+        assertEquals(records(1, 200), recordsOut());
+    }
+
+    /** Its broker's word is enough here, too. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatTheBrokerHasOfAStoppedJobIsNotSentAgain(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        client.publishNumbered("in", 1, 1, 200);
+        awaitAcknowledged();
+        String savepoint = job.stop(folder.toUri().toString());
+        try (TestClient observer = new TestClient(middle).listen("mid")) {
+            job.resend(savepoint);
+            observer.publish("mid", "last", null).join();
+            Wait.until("all has come", () -> observer.payloads().contains("last"));
+            assertEquals(List.of("last"), observer.payloads());
+        }
+    }
+
     /** Shows that the test above tests something. */
     @Test
     void withoutTheWindowInTheStateItIsLost() throws Exception {

@@ -34,16 +34,20 @@ final class MqttCommitter implements Committer<Committable> {
     private final SinkSettings settings;
     private final SinkCounters counters;
     private final String windowKey;
+    private final boolean awaitsResend;
     private final ResendWindow recent;
     private volatile BlockingPublisher ownLink; // null: not needed yet
 
     /**
      * @param windowKey under which the writer finds what was published, see {@link ResendWindows}
+     * @param awaitsResend whether a commit also waits until the broker has what was published
+     *     before the job was restored
      */
     MqttCommitter(
             LinkConfig link,
             SinkSettings settings,
             String windowKey,
+            boolean awaitsResend,
             SinkCommitterMetricGroup metrics) {
         this.link = link;
         this.settings = settings;
@@ -52,6 +56,7 @@ final class MqttCommitter implements Committer<Committable> {
         this.counters =
                 SinkCounters.register(metrics, bytesSent, metrics.counter("recordsFailed"));
         this.windowKey = windowKey;
+        this.awaitsResend = awaitsResend;
         this.recent = settings.newResendWindow(counters);
         if (link.delivery() == Delivery.EXACTLY_ONCE) {
             ResendWindows.add(windowKey, recent);
@@ -103,7 +108,7 @@ final class MqttCommitter implements Committer<Committable> {
                 ownLink =
                         new BlockingPublisher(link, recent, configuredReaders(), first.recent());
             }
-            if (!messages.isEmpty()) {
+            if (!messages.isEmpty() || awaitsResend) {
                 ownLink.publish(messages);
             }
         } else if (!messages.isEmpty()) {

@@ -41,12 +41,26 @@ public final class MqttSink
     private final LinkConfig link;
     private final long attempt;
     private final SinkSettings settings;
+    private final boolean resendsOnly;
 
     /** @param attempt of the incarnation; newer ones have higher numbers */
     public MqttSink(LinkConfig link, long attempt, SinkSettings settings) {
+        this(link, attempt, settings, false);
+    }
+
+    private MqttSink(LinkConfig link, long attempt, SinkSettings settings, boolean resendsOnly) {
         this.link = link;
         this.attempt = attempt;
         this.settings = settings;
+        this.resendsOnly = resendsOnly;
+    }
+
+    /**
+     * Returns a sink that gets no records: it sends what a restored state holds and the broker does
+     * not have, and its input's end waits until the broker has taken all of it.
+     */
+    public static MqttSink resending(LinkConfig link, long attempt, SinkSettings settings) {
+        return new MqttSink(link, attempt, settings, true);
     }
 
     /**
@@ -128,7 +142,11 @@ public final class MqttSink
     @Override
     public Committer<Committable> createCommitter(CommitterInitContext context) {
         return new MqttCommitter(
-                link, settings, ResendWindows.keyOf(context, link), context.metricGroup());
+                link,
+                settings,
+                ResendWindows.keyOf(context, link),
+                resendsOnly,
+                context.metricGroup());
     }
 
     @Override

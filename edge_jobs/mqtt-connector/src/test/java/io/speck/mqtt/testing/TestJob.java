@@ -1,5 +1,6 @@
 package io.speck.mqtt.testing;
 
+import io.speck.mqtt.ResendJob;
 import io.speck.mqtt.SpeckJob;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -134,6 +135,16 @@ public final class TestJob {
         running = environment.executeAsync("test");
         Wait.until("the job runs", () -> status() == JobStatus.RUNNING);
         return this;
+    }
+
+    /** Sends again what the broker of the sink has forgotten, from a state of this job. */
+    public void resend(String state) throws Exception {
+        StreamExecutionEnvironment environment =
+                StreamExecutionEnvironment.getExecutionEnvironment(
+                        new Configuration(configuration)
+                                .set(StateRecoveryOptions.SAVEPOINT_PATH, state));
+        ResendJob.addTo(environment, args.toArray(String[]::new));
+        environment.execute("resend");
     }
 
     public JobClient client() {

@@ -1,0 +1,200 @@
+"""What a broker forgets of sinks that have ended is sent again, on in-memory sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from binders.memory import World
+from binders.memory.slots import MemoryJob, SlotPool
+from speck.binding import EngineCapability
+from speck.errors import EngineRefusedError
+from speck.model.values import JsonObject
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import broker, engine, job_body
+from tests.unit.service.test_sessions import apply, feed, look
+from tests.unit.service.test_watch import Time, Watched
+from tests.waiting import wait_for
+
+A, B = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
+SENT = [b"%d" % number for number in range(30)]
+OUTSIDE: JsonObject = {
+    "outputs": [{"broker": "tcp://edge-a.test:1883", "topic": "x", "client_id": "outside"}]
+}
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    time = Time()
+    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
+        watched = Watched(opened, time)
+        yield watched
+        watched.watch.close()
+
+
+def resent(watched: Watched) -> int:
+    return sum(message.endswith(": sent again") for message in watched.events("session"))
+
+
+def look_until_resent(watched: Watched, times: int = 1) -> None:
+    def is_resent() -> bool:
+        look(watched, 0.1)
+        return resent(watched) == times
+
+    wait_for(is_resent)
+
+
+def test_a_reader_outside_gets_what_its_broker_forgot_of_a_removed_job(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, job_body("C", source_topic="other", sink_topic="x"), **OUTSIDE)
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+    assert broker("edge-a").dropped == []
+
+
+def test_nothing_is_sent_again_that_the_broker_has_of_a_removed_job(watched: Watched) -> None:
+    """Its number is cleared only once everything is saved."""
+    other = job_body("C", source_topic="other", sink_topic="x")
+    apply(watched, A, **OUTSIDE)
+    feed(0, 10)
+    broker("edge-a").autosave()
+    feed(10, 30)
+    apply(watched, other, **OUTSIDE)
+    assert len(broker("edge-a").sent) == 1
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+    look(watched, 20.0)
+    wait_for(lambda: not watched.service.records.all_ended_sinks())
+    assert broker("edge-a").sent == {}
+
+
+def test_so_does_a_stopped_reader_after_each_kill(watched: Watched) -> None:
+    """What was sent again is not saved either."""
+    apply(watched, A, B)
+    apply(watched, A, {**B, "state": "stopped"})
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, {**B, "state": "stopped"})
+    for kill in (1, 2):
+        broker("edge-a").kill()
+        look_until_resent(watched, kill)
+    apply(watched, {**A, "state": "stopped"}, B)
+    World.current().pump()
+    assert [m.payload for m in broker("edge-a").published["B-out"]] == SENT
+
+
+def test_what_the_broker_has_saved_is_not_sent_again(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    broker("edge-a").autosave()
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_after_several_autosaves_nobody_is_responsible_any_more(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    assert len(watched.service.records.all_ended_sinks()) == 1
+    look(watched, 20.0)
+    wait_for(lambda: not watched.service.records.all_ended_sinks())
+    broker("edge-a").kill()
+    look(watched)
+    assert engine("edge-a").count("resend") == 0
+
+
+def test_a_job_that_runs_again_sends_itself(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").kill()
+    look(watched)
+    assert watched.service.records.all_ended_sinks() == []
+    assert engine("edge-a").count("resend") == 0
+
+
+def test_a_job_that_could_not_start_again_is_still_responsible(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    engine("edge-a").refuse("submit", 9, EngineRefusedError("cannot start A: no"))
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_a_link_that_nobody_reads_needs_nobody(watched: Watched) -> None:
+    apply(watched, A)
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"})
+    assert watched.service.records.all_ended_sinks() == []
+
+
+def test_a_job_that_left_its_link_sends_there_again(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "sink_topic": "y"}, **OUTSIDE)
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_a_silent_engine_is_waited_for(watched: Watched) -> None:
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    broker("edge-a").kill()
+    engine("edge-a").unreachable = True
+    look(watched)
+    look(watched, 120.0)
+    assert resent(watched) == 0
+    engine("edge-a").unreachable = False
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_an_engine_that_cannot_is_not_asked(watched: Watched) -> None:
+    capabilities = frozenset(EngineCapability) - {EngineCapability.RESEND}
+    engine("edge-a").capabilities = capabilities
+    watched.service.connections.engine("edge-a").capabilities = capabilities
+    apply(watched, A, **OUTSIDE)
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    assert watched.service.records.all_ended_sinks() == []
+
+
+def test_a_drain_waits_for_what_is_sent_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is killed when A has stopped, and B has not taken anything yet."""
+    world, save = World.current(), SlotPool.save
+
+    def kill_after_a(pool: SlotPool, job: MemoryJob, trigger_id: str, path: str) -> None:
+        if job.submission.job_name == "A":
+            job.work()
+        save(pool, job, trigger_id, path)
+        if job.submission.job_name == "A":
+            broker("edge-a").kill()
+            world.auto_pump = True
+
+    apply(watched, A, B)
+    broker("edge-a").autosave()
+    world.auto_pump = False
+    world.feed("tcp://edge-a.test:1883", "A-in", SENT, "sensor")
+    monkeypatch.setattr(SlotPool, "save", kill_after_a)
+    apply(watched, {**B, "source_topic": "elsewhere"})
+    assert engine("edge-a").count("resend") == 1
+    assert [m.payload for m in broker("edge-a").published["B-out"]] == SENT
