@@ -127,6 +127,7 @@ class MemoryBroker:
                     taken=_of(self._broker.taken, client_ids),
                     sent=_of(self._broker.sent, client_ids),
                     identity=self._broker.identity,
+                    up_since=self._broker.up_since,
                 )
             return BrokerView(
                 taken=dict(self._broker.taken),
