@@ -353,7 +353,7 @@ class MessageBroker(Protocol):
     def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers, with what else `BrokerView` holds.
 
-        With `client_ids` only the numbers of these clients are needed, and the identity; so it
+        With `client_ids` only their numbers are needed, the identity and `up_since`; so it
         should cost what a few clients have reported, not what all have."""
 
     def forget(self, *sinks: str) -> None:
