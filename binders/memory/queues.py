@@ -49,8 +49,8 @@ class Queues(Faults):
     identity: str | None = None
     bridges: set[str] = field(default_factory=set)
     uptime_s: int = 1000
-    up_since: float = float("-inf")
     monotonic: Callable[[], float] = time.monotonic
+    up_since: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)
     announced: set[tuple[str, str]] = field(default_factory=set)
@@ -65,6 +65,9 @@ class Queues(Faults):
     measures: BrokerMeasures | None = None
     thrown_out: list[str] = field(default_factory=list)
     _file: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.up_since = self.monotonic() - self.uptime_s
 
     def subscribe(self, client_id: str, topic: str) -> Session:
         """Return the session of `client_id`, created if necessary."""

@@ -177,15 +177,17 @@ class EndedSink:
     """The sink of an incarnation that has ended not long ago. Its broker may not have saved its
     last messages: if the broker is killed, they are sent again from the incarnation's state.
 
-    The sink wrote as `client_id`. `at_ms` is when it ended, or when it was last sent again (Unix
-    milliseconds of speck's clock), `tries` how often that was begun, and `failed` how often it was
-    begun since without success.
+    The sink wrote as `client_id`. It was asked to end, or to send again, at `since_ms` (Unix
+    milliseconds of speck's clock; 0: not known). `tries` counts how often it was started again;
+    while the newest try `is_open`, it may be under way. `failed` counts those without success,
+    since the last one that had.
     """
 
     incarnation: Incarnation
     client_id: str
-    at_ms: int
+    since_ms: int
     tries: int = 0
+    is_open: bool = False
     failed: int = 0
 
     @property

@@ -143,6 +143,8 @@ class Restored:
                 f" state is unknown, {len(unread)} sessions without a job"
                 f" {'released' if discard_messages else 'kept'}"
             )
+            for scope, sink in self._records.all_ended_sinks():  # of long ago
+                adoption.batch |= self._records.drop_ended_sink(scope, sink)
             event = self._records.event("service", message, by=by)
             self._records.end_restored(adoption.batch, event)
         self._changes.touch()

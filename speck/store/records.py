@@ -226,9 +226,10 @@ class Records(Tables):
         """Remove a site with all that was reported of it."""
         identities = (self.broker_identities, self.agent_identities)
         reports = (self.heartbeats, self.calibrations, *identities)
-        ended = (self.drop_ended_sink(*each) for each in self.all_ended_sinks())
-        silent = {key: None for batch in ended for key in batch if key.endswith(f"/{name}")}
-        return self.site_records.drop(name) | {table.key(name): None for table in reports} | silent
+        batch = self.site_records.drop(name) | {table.key(name): None for table in reports}
+        for scope, sink in self.all_ended_sinks():
+            batch |= self.drop_ended_sink(scope, sink) if sink.site == name else {}
+        return batch
 
     # -- inventory ------------------------------------------------------------------------
 
@@ -360,12 +361,10 @@ class Records(Tables):
         return [(scope, sink) for (scope, _), sink in sorted(there.items())]
 
     def put_ended_sink(self, scope: str, sink: EndedSink) -> Batch:
-        name = sink.incarnation.job.job_name
-        return self.ended_sinks.put(_Typed.of(sink), scope, name, sink.client_id, sink.site)
+        return self.ended_sinks.put(_Typed.of(sink), scope, sink.incarnation.engine_job_id)
 
     def drop_ended_sink(self, scope: str, sink: EndedSink) -> Batch:
-        name = sink.incarnation.job.job_name
-        return self.ended_sinks.drop(scope, name, sink.client_id, sink.site)
+        return self.ended_sinks.drop(scope, sink.incarnation.engine_job_id)
 
     # -- links ----------------------------------------------------------------------------
 

@@ -170,8 +170,7 @@ class Tables:
         self.session_records = Table(store, "ses")
         """<scope>/<client id>/<site>: a reader's session; the site is that of the broker."""
         self.ended_sinks = Table(store, "ended")
-        """<scope>/<job>/<client id>/<site>: a sink that may have to send again; the site is that of
-        its broker."""
+        """<scope>/<engine job id>: the sink of an ended incarnation that may have to send again."""
         self.kept_sessions = KeptTable(store, "kept")
         """<client id>/<site>: a session that an adoption left at a broker for the next job of its
         name that reads its link."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome
-from speck.errors import PermanentError
+from speck.errors import PermanentError, TransientError
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
@@ -73,6 +73,11 @@ def release(context: Context, operation: Release) -> Outcome:
         view = context.views.view(operation.site, clients)
     elif operation.limit_s is not None:
         view = context.views.view_after_end(operation.site, clients)
+    if view is not None and operation.guarded and context.resends.await_all(operation.link, view):
+        raise TransientError(
+            f"cannot release the session of {operation.client_id}: what the broker of"
+            f" {operation.site} has forgotten is sent again first"
+        )
     with context.noting[operation.client_id]:
         stored = records.session(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:

@@ -8,44 +8,53 @@ started once more, from the state in which its job ended.
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import math
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
-from speck.binding import EngineCapability, StateKeeper, Submission
+from speck.binding import EngineCapability, StateKeeper
 from speck.clock import Clock
-from speck.errors import (
-    DuplicateJobError,
-    EngineRefusedError,
-    PermanentError,
-    SpeckError,
-    TransientError,
-)
+from speck.deploy.operations.resend_trial import ResendTrial, id_of
+from speck.errors import SpeckError, StoreError, TransientError
 from speck.model.composition import visible_name
-from speck.model.ids import producer_epoch, sink_client_id
+from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndedSink, Incarnation
 from speck.model.job import Delivery, Job
 from speck.model.link import Link
-from speck.model.observation import BrokerView, RunState
+from speck.model.observation import BrokerView
 from speck.model.values import cut
 from speck.sites.connections import Connections
-from speck.spec.job_contract import render_args, reports_numbers
+from speck.spec.job_contract import reports_numbers
 from speck.store.records import Records
 from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 
 SETTLED_S = 15.0
-"""Three autosave intervals of the brokers that speck sets up: by then everything is saved."""
-_LIMIT_S = 60.0
-_POLL_S = 0.25
+"""Three autosave intervals of the brokers that speck sets up: by then everything is saved. A job
+with a longer `--resend-window` has a broker with longer intervals."""
 _TRIES = 5
-_OVER = (None, RunState.FAILED, RunState.CANCELED)
+_LONGEST_PAUSE_S = 60.0
+_MOST_KEPT = 10_000
+
+_Key = tuple[str, str]
+"""(scope, engine job id of the incarnation)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When a sink was asked to end, or to send again: what it published since may not be saved. And
+    when it had ended at the latest. Monotonic: the wall clock may jump."""
+
+    since: float
+    ended: float
 
 
 class Resends:
@@ -62,67 +71,52 @@ class Resends:
         self._connections = connections
         self._records = records
         self._clock = clock
-        self._jar_file = jar_file
-        self._keeper = keeper
-        self._asked: dict[str, int] = {}
+        self._trial = ResendTrial(connections, records, clock, jar_file, keeper)
+        self._asked: dict[str, float] = {}
+        self._times: dict[_Key, _Times] = {}
+        self._not_before: dict[_Key, float] = {}
         self._lock = threading.Lock()
-        self._under_way: dict[tuple[str, EndedSink], threading.Event] = {}
+        self._under_way: dict[_Key, threading.Event] = {}
         """What is to be set to end one early."""
-        self._closed = threading.Event()
+        self._settling: set[str] = set()
+        self._closed = False
 
     def close(self) -> None:
-        """Begin nothing more. What is under way goes on at its engine."""
-        self._closed.set()
+        """Begin nothing more. What is under way goes on at its engine, and is taken up later."""
         with self._lock:
+            self._closed = True
             for end in self._under_way.values():
                 end.set()
 
+    # -- what operations note -------------------------------------------------------------
+
     def ask(self, engine_job_id: str) -> None:
-        """An incarnation is asked to end: what it has published by now may not be saved."""
-        self._asked.setdefault(engine_job_id, self._now_ms())
+        """An incarnation is asked to end."""
+        if len(self._asked) >= _MOST_KEPT:
+            self._asked.clear()
+        self._asked.setdefault(engine_job_id, self._clock.monotonic())
 
     def note(self, scope: str, incarnation: Incarnation) -> Batch:
-        """The writes for an incarnation that has ended, if its sink may have to send again."""
-        asked_ms = self._asked.pop(incarnation.engine_job_id, 0)  # 0: a restarted service
+        """The writes for an incarnation that has ended, if its sink may have to send again. Where
+        it is not known when it was asked to end, its broker may have been restarted since."""
+        now, now_ms = self._clock.monotonic(), self._now_ms()
+        since = self._asked.pop(incarnation.engine_job_id, -math.inf)
         job = incarnation.job
         if not (incarnation.has_state and self._can_resend(job)):
             return {}
         if not self._records.has_sessions(job.sink):
             return {}
         own = replace(incarnation, left=(), stale=(), former_sinks=())
-        return self._records.put_ended_sink(scope, EndedSink(own, self._sink_of(job), asked_ms))
-
-    def look(self, site: str, view: BrokerView, begun: float, busy: Callable[[str], bool]) -> None:
-        """Begin what a view of a site's broker (`begun`: monotonic) shows to be needed, and let go
-        of sinks whose messages are saved. Scopes that are `busy` with a change look after their
-        own."""
-        settled: list[tuple[str, EndedSink]] = []
-        there = [each for each in self._records.all_ended_sinks() if each[1].site == site]
-        for scope, sink in there:
-            newer = self._find_newer(sink)
-            if newer is not None:
-                if newer.confirmed:
-                    self._records.write(self._records.drop_ended_sink(scope, sink))
-            elif self._has_forgotten(view, sink):
-                if not busy(scope):
-                    self._begin(scope, sink)
-            elif begun - self._ended_at(sink) >= SETTLED_S:
-                settled.append((scope, sink))
-        if settled:
-            name = f"settle-{site}"
-            threading.Thread(target=self._settle, args=(settled,), name=name, daemon=True).start()
-
-    def await_all(self, link: Link, view: BrokerView) -> bool:
-        """Whether messages of a link have to be sent again before its readers have all; begins to
-        send them."""
-        forgotten = [
-            (scope, sink)
-            for scope, sink in self._records.ended_sinks_on(link)
-            if self._has_forgotten(view, sink) and self._find_newer(sink) is None
-        ]
-        for scope, sink in forgotten:
-            self._begin(scope, sink)
-        return bool(forgotten)
+        since_ms = 0 if since == -math.inf else now_ms - round((now - since) * 1000)
+        sink = EndedSink(own, self._sink_of(job), since_ms)
+        batch: Batch = {}
+        for at, former in self._records.ended_sinks_on(job.sink):
+            if (at, former.client_id) == (scope, sink.client_id):  # its window is in this state
+                batch |= self._records.drop_ended_sink(scope, former)
+        if len(self._times) >= _MOST_KEPT:
+            self._times.clear()  # the records say it, too
+        self._times[_key(scope, sink)] = _Times(since, now)
+        return batch | self._records.put_ended_sink(scope, sink)
 
     def end(self, job: Job) -> None:
         """Let nothing be sent again under the client id of a job's sink: the job is about to start,
@@ -137,32 +131,92 @@ class Resends:
         there = self._records.ended_sinks_on(link)
         for scope, sink in there:
             self._end(scope, sink)
-            batch |= self._records.drop_ended_sink(scope, sink)
-        with suppress(SpeckError):
+        try:
             self._clear(sink for _, sink in there)
+        except SpeckError as error:
+            LOG.info("%s; tried again", error)
+            return {}
+        for scope, sink in there:
+            if not self._uses(sink):  # else its job may be just about to leave it the number
+                batch |= self._records.drop_ended_sink(scope, sink)
         return batch
 
-    def _end(self, scope: str, sink: EndedSink) -> None:
-        with self._lock:
-            ends = [
-                end
-                for (at, each), end in self._under_way.items()
-                if (at, each.client_id, each.link) == (scope, sink.client_id, sink.link)
-            ]
-        for end in ends:
-            end.set()
-        if sink.failed:
-            with suppress(SpeckError):
-                self._connections.engine(sink.incarnation.job.site).cancel(_id_of(sink))
+    # -- what views of brokers show -------------------------------------------------------
+
+    def look(self, site: str, view: BrokerView, begun: float, busy: Callable[[str], bool]) -> None:
+        """Begin what a view of a site's broker (`begun`: monotonic) shows to be needed, and let go
+        of sinks whose messages are saved, or whose link nobody reads. Scopes that are `busy` with a
+        change look after their own. Does no I/O in this thread."""
+        settled: list[tuple[str, EndedSink]] = []
+        for scope, sink in self._records.all_ended_sinks():
+            if sink.site != site or _key(scope, sink) in self._under_way:
+                continue
+            newer = self._find_newer(sink)
+            if newer is not None:
+                is_over = newer.confirmed
+            elif not self._records.has_sessions(sink.link):
+                is_over = not busy(scope)
+            elif self._has_forgotten(view, scope, sink):
+                is_over = False
+                if not busy(scope):
+                    self._begin(scope, sink)
+            else:
+                ended = self._times_of(scope, sink).ended
+                is_over = begun - ended >= _settling_time(sink.incarnation.job)
+            if is_over:
+                settled.append((scope, sink))
+        if settled and site not in self._settling:
+            self._settling.add(site)
+            arguments = (site, settled)
+            threading.Thread(
+                target=self._settle, args=arguments, name=f"settle-{site}", daemon=True
+            ).start()
+
+    def await_all(self, link: Link, view: BrokerView) -> bool:
+        """Whether messages of a link have to be sent again before its readers have all; begins to
+        send them."""
+        forgotten = [
+            (scope, sink)
+            for scope, sink in self._records.ended_sinks_on(link)
+            if self._has_forgotten(view, scope, sink) and self._find_newer(sink) is None
+        ]
+        for scope, sink in forgotten:
+            self._begin(scope, sink)
+        return bool(forgotten)
+
+    def _has_forgotten(self, view: BrokerView, scope: str, sink: EndedSink) -> bool:
+        """Whether the broker may have been restarted since the sink was asked to end."""
+        return view.up_since is not None and view.up_since > self._times_of(scope, sink).since
+
+    def _times_of(self, scope: str, sink: EndedSink) -> _Times:
+        """Of a sink that has ended in an earlier life of the service, what its record says."""
+        key = _key(scope, sink)
+        if key not in self._times:
+            now, now_ms = self._clock.monotonic(), self._now_ms()
+            is_known = 0 < sink.since_ms <= now_ms
+            since = now - (now_ms - sink.since_ms) / 1000 if is_known else -math.inf
+            self._times[key] = _Times(since, now)
+        return self._times[key]
 
     def _find_newer(self, sink: EndedSink) -> Incarnation | None:
         """A newer incarnation that may run with the same sink. It sends again itself."""
-        name = sink.incarnation.job.job_name
-        for (_, job_name), newest in self._records.all_incarnations().items():
-            may_run = not (newest.ended or newest.void)
-            if job_name == name and may_run and self._sink_of(newest.job) == sink.client_id:
+        for newest in self._incarnations_of(sink):
+            if not (newest.ended or newest.void) and self._sink_of(newest.job) == sink.client_id:
                 return newest
         return None
+
+    def _uses(self, sink: EndedSink) -> bool:
+        """Whether the newest incarnation of its job is responsible for the number that the sink has
+        reported."""
+        return any(
+            sink.client_id in (self._sink_of(newest.job), *newest.former_sinks)
+            for newest in self._incarnations_of(sink)
+        )
+
+    def _incarnations_of(self, sink: EndedSink) -> list[Incarnation]:
+        """The newest ones of its job, which may have come to another scope since."""
+        name, incarnations = sink.incarnation.job.job_name, self._records.all_incarnations()
+        return [each for (_, job_name), each in incarnations.items() if job_name == name]
 
     def _sink_of(self, job: Job) -> str:
         return sink_client_id(self._records.installation, job.job_name, job.source, job.sink)
@@ -175,26 +229,8 @@ class Resends:
             return EngineCapability.RESEND in capabilities
         return False
 
-    def _has_forgotten(self, view: BrokerView, sink: EndedSink) -> bool:
-        """Whether the broker may have been restarted since the sink's end."""
-        return view.up_since is not None and view.up_since > self._ended_at(sink)
-
-    def _ended_at(self, sink: EndedSink) -> float:
-        """Monotonic."""
-        return self._clock.monotonic() - (self._now_ms() - sink.at_ms) / 1000
-
     def _now_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
-
-    def _uses(self, sink: EndedSink) -> bool:
-        """Whether the newest incarnation of its job is responsible for the number that the sink has
-        reported."""
-        name = sink.incarnation.job.job_name
-        return any(
-            sink.client_id in (self._sink_of(newest.job), *newest.former_sinks)
-            for (_, job_name), newest in self._records.all_incarnations().items()
-            if job_name == name
-        )
 
     def _clear(self, sinks: Iterable[EndedSink]) -> None:
         """Clear the numbers that they have reported, which their jobs have left to them."""
@@ -205,119 +241,101 @@ class Resends:
         for site, client_ids in by_site.items():
             self._connections.broker(site).forget(*client_ids)
 
-    # -- in a thread of its own -----------------------------------------------------------
+    def _end(self, scope: str, sink: EndedSink) -> None:
+        with self._lock:
+            end = self._under_way.get(_key(scope, sink))
+        if end is not None:
+            end.set()
+        if sink.is_open:
+            with suppress(SpeckError):
+                engine = self._connections.engine(sink.incarnation.job.site)
+                engine.cancel(id_of(sink, self._records.generation))
 
-    def _settle(self, settled: list[tuple[str, EndedSink]]) -> None:
-        """Their broker has saved everything."""
+    # -- in threads of their own ----------------------------------------------------------
+
+    def _settle(self, site: str, settled: list[tuple[str, EndedSink]]) -> None:
         try:
             self._clear(sink for _, sink in settled)
-            for scope, sink in settled:
-                self._replace(scope, sink, None)
+            self._drop(*settled)
         except SpeckError as error:
             LOG.info("%s; tried again", error)
+        finally:
+            self._settling.discard(site)
+
+    def _drop(self, *sinks: tuple[str, EndedSink]) -> None:
+        batch: Batch = {}
+        for scope, sink in sinks:
+            batch |= self._records.drop_ended_sink(scope, sink)
+        self._records.write(batch)
+        for scope, sink in sinks:
+            self._times.pop(_key(scope, sink), None)
+            self._not_before.pop(_key(scope, sink), None)
 
     def _begin(self, scope: str, sink: EndedSink) -> None:
+        key = _key(scope, sink)
+        if self._clock.monotonic() < self._not_before.get(key, -math.inf):
+            return
         with self._lock:
-            key = (scope, sink.client_id, sink.link)
-            under_way = {(at, each.client_id, each.link) for at, each in self._under_way}
-            if self._closed.is_set() or key in under_way:
+            if self._closed or key in self._under_way:
                 return
-            end = self._under_way[scope, sink] = threading.Event()
+            end = self._under_way[key] = threading.Event()
         name = f"resend-{sink.incarnation.job.job_name}"
         threading.Thread(target=self._work, args=(scope, sink, end), name=name, daemon=True).start()
 
     def _work(self, scope: str, sink: EndedSink, end: threading.Event) -> None:
         try:
             self._resend(scope, sink, end)
-        except TransientError as error:
+        except (TransientError, StoreError) as error:
+            self._pause(scope, sink)
             LOG.warning("%s; tried again", error)
-        except PermanentError as error:
-            self._give_up(scope, sink, str(error))
+        except SpeckError as error:
+            self._count_failure(scope, sink, str(error))
         except Exception:
+            self._pause(scope, sink)
             LOG.exception("cannot send again what %s has sent", sink.client_id)
         finally:
             with self._lock:
-                self._under_way.pop((scope, sink), None)
+                del self._under_way[_key(scope, sink)]
 
     def _resend(self, scope: str, sink: EndedSink, end: threading.Event) -> None:
-        job = sink.incarnation.job.at_addresses_of(self._records.sites())
-        engine = self._connections.engine(job.site)
-        if sink.failed and engine.status(_id_of(sink)) not in _OVER:
-            tried = sink  # begun before the service was restarted
-        else:
-            state = self._find_state(sink.incarnation)
+        is_adopted = sink.is_open and self._trial.is_under_way(sink)
+        began = -math.inf if is_adopted else self._clock.monotonic()
+        if not is_adopted:
+            state = self._trial.find_state(sink.incarnation)
             if state is None:
-                self._replace(scope, sink, None)
+                self._give_up(scope, sink, "the state in which its job ended is gone")
                 return
-            tried = replace(sink, tries=sink.tries + 1, failed=sink.failed + 1)
-            if not self._replace(scope, sink, tried):
-                return
-            with suppress(DuplicateJobError):
-                engine.resend(self._make_submission(job, tried, state))
-        if self._await_end(job.site, tried, end):
-            done = replace(tried, at_ms=self._now_ms(), failed=0)
-            if self._replace(scope, tried, done):
-                self._report(scope, sink, "sent again")
-        elif tried.failed >= _TRIES:
-            raise PermanentError(f"it was tried {_TRIES} times")
+            sink = replace(sink, tries=sink.tries + 1, is_open=True)
+            self._records.write(self._records.put_ended_sink(scope, sink))
+            self._trial.begin(sink, state)
+        is_done = self._trial.await_end(sink, end)
+        if is_done:
+            now = self._clock.monotonic()
+            self._times[_key(scope, sink)] = _Times(began, now)
+            since_ms = 0 if is_adopted else self._now_ms() - round((now - began) * 1000)
+            done = replace(sink, since_ms=since_ms, is_open=False, failed=0)
+            self._records.write(self._records.put_ended_sink(scope, done))
+            self._report(scope, sink, "sent again")
+        elif not end.is_set():
+            self._count_failure(scope, sink, "it did not come to its end in time")
 
-    def _find_state(self, incarnation: Incarnation) -> str | None:
-        """The state in which an incarnation has ended, or an earlier one if that has none."""
-        if incarnation.savepoint is not None:
-            return incarnation.savepoint
-        if (path := self._find_own_state(incarnation)) is not None:
-            return path
-        return self._find_state(incarnation.base) if incarnation.base is not None else None
+    def _count_failure(self, scope: str, sink: EndedSink, why: str) -> None:
+        sink = replace(sink, is_open=False, failed=sink.failed + 1)
+        if sink.failed >= _TRIES:
+            self._give_up(scope, sink, f"tried {sink.failed} times: {why}")
+            return
+        self._records.write(self._records.put_ended_sink(scope, sink))
+        self._pause(scope, sink)
+        LOG.warning("cannot send again what %s has sent: %s; tried again", sink.client_id, why)
 
-    def _find_own_state(self, incarnation: Incarnation) -> str | None:
-        site, job_id = incarnation.job.site, incarnation.engine_job_id
-        try:
-            newest = self._connections.engine(site).newest_state(job_id)
-        except EngineRefusedError:
-            newest = self._keeper.newest(site, job_id, incarnation.checkpoints)
-        return newest.path if newest is not None else None
-
-    def _make_submission(self, job: Job, sink: EndedSink, state: str) -> Submission:
-        epoch = producer_epoch(self._records.generation, sink.incarnation.attempt)
-        return Submission(
-            engine_job_id=_id_of(sink),
-            job_name=job.job_name,
-            jar=job.jar,
-            jar_file=self._jar_file(job.jar),
-            entry_class=job.entry_class,
-            args=render_args(replace(job, args=()), self._records.installation, epoch, True),
-            savepoint=state,
-        )
-
-    def _await_end(self, site: str, sink: EndedSink, end: threading.Event) -> bool:
-        """Whether the broker has everything. It is cancelled if that takes too long, or is not
-        wanted any more."""
-        until = self._clock.monotonic() + _LIMIT_S
-        engine = self._connections.engine(site)
-        while not self._clock.wait_for(end, _POLL_S):
-            state = engine.status(_id_of(sink))
-            if state is RunState.FINISHED:
-                return True
-            if state is None or state.terminal:
-                return False
-            if self._clock.monotonic() > until:
-                break
-        if not self._closed.is_set():
-            engine.cancel(_id_of(sink))
-        return False
-
-    def _replace(self, scope: str, old: EndedSink, new: EndedSink | None) -> bool:
-        """Store a sink anew, or drop it, unless that was done since."""
-        with self._lock:
-            if (scope, old) not in self._records.ended_sinks_on(old.link):
-                return False
-            records = self._records
-            batch = records.drop_ended_sink(scope, old)
-            self._records.write(batch if new is None else records.put_ended_sink(scope, new))
-        return True
+    def _pause(self, scope: str, sink: EndedSink) -> None:
+        pause_s = min(2.0**sink.failed, _LONGEST_PAUSE_S)
+        self._not_before[_key(scope, sink)] = self._clock.monotonic() + pause_s
 
     def _give_up(self, scope: str, sink: EndedSink, why: str) -> None:
-        self._records.write(self._records.drop_ended_sink(scope, sink))
+        with suppress(SpeckError):
+            self._clear([sink])
+        self._drop((scope, sink))
         self._report(scope, sink, f"cannot be sent again: {why}")
 
     def _report(self, scope: str, sink: EndedSink, what: str) -> None:
@@ -334,7 +352,15 @@ class Resends:
         )
 
 
-def _id_of(sink: EndedSink) -> str:
-    """The engine job id of its newest try."""
-    text = f"resend|{sink.incarnation.engine_job_id}|{sink.client_id}|{sink.tries}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _key(scope: str, sink: EndedSink) -> _Key:
+    return scope, sink.incarnation.engine_job_id
+
+
+def _settling_time(job: Job) -> float:
+    """Seconds after which the broker of a job's sink has saved everything."""
+    window = dict(pairwise(job.args)).get("--resend-window", "")
+    match = re.fullmatch(r"(\d+) ?(ms|s|min|m|h)", window.strip())
+    if match is None:
+        return SETTLED_S
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+    return max(SETTLED_S, int(match[1]) * units[match[2]])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from binders.memory import World
+from binders.memory.engine import MemoryEngine
 from binders.memory.slots import MemoryJob, SlotPool
-from speck.binding import EngineCapability
-from speck.errors import EngineRefusedError
+from speck.binding import EngineCapability, Submission
+from speck.errors import ConflictError, EngineRefusedError
 from speck.model.values import JsonObject
-from tests.memory_fog import memory_service, site_body
+from speck.service import Service
+from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import broker, engine, job_body
 from tests.unit.service.test_sessions import apply, feed, look
 from tests.unit.service.test_watch import Time, Watched
@@ -158,8 +162,8 @@ def test_a_silent_engine_is_waited_for(watched: Watched) -> None:
     apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
     broker("edge-a").kill()
     engine("edge-a").unreachable = True
-    look(watched)
-    look(watched, 120.0)
+    for _ in range(9):
+        look(watched, 120.0)
     assert resent(watched) == 0
     engine("edge-a").unreachable = False
     look_until_resent(watched)
@@ -198,3 +202,124 @@ def test_a_drain_waits_for_what_is_sent_again(
     apply(watched, {**B, "source_topic": "elsewhere"})
     assert engine("edge-a").count("resend") == 1
     assert [m.payload for m in broker("edge-a").published["B-out"]] == SENT
+
+
+def test_a_stop_may_take_long(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sink publishes until the end."""
+    save = SlotPool.save
+
+    def save_slowly(pool: SlotPool, job: MemoryJob, trigger_id: str, path: str) -> None:
+        watched.time.passed += 40.0
+        save(pool, job, trigger_id, path)
+
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    monkeypatch.setattr(SlotPool, "save", save_slowly)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    look(watched, 0.1)
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_a_broker_may_be_killed_before_it_is_noticed_that_all_was_sent(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resend = MemoryEngine.resend
+    kills = 1
+
+    def resend_in_vain(self: MemoryEngine, submission: Submission) -> None:
+        nonlocal kills
+        resend(self, submission)
+        if kills:
+            kills -= 1
+            broker("edge-a").kill()
+
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    monkeypatch.setattr(MemoryEngine, "resend", resend_in_vain)
+    broker("edge-a").kill()
+    look_until_resent(watched, 2)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_the_wall_clock_may_jump(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+    now = watched.time.now
+    monkeypatch.setattr(watched.time, "now", lambda: now() - timedelta(hours=1))
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_nothing_is_left_of_a_sink_that_is_given_up(watched: Watched) -> None:
+    other = job_body("C", source_topic="other", sink_topic="x")
+    apply(watched, A, **OUTSIDE)
+    feed(0, 30)
+    apply(watched, other, **OUTSIDE)
+    broker("edge-a").autosave()
+    broker("edge-a").kill()
+    engine("edge-a").refuse("resend", 9, EngineRefusedError("cannot run main: no such class"))
+
+    def is_given_up() -> bool:
+        look(watched, 60.0)
+        return not watched.service.records.all_ended_sinks()
+
+    wait_for(is_given_up)
+    assert broker("edge-a").sent == {}
+    assert any("no such class" in message for message in watched.events("session"))
+
+
+def test_nor_of_a_removed_chain(watched: Watched) -> None:
+    others = [job_body(name, source_topic=f"o{name}", sink_topic=f"z{name}") for name in "CDE"]
+    apply(watched, A, B, *others)
+    feed(0, 30)
+    apply(watched, *others)
+
+    def is_clear() -> bool:
+        look(watched, 1.0)
+        return not broker("edge-a").sent and not watched.service.records.all_ended_sinks()
+
+    wait_for(is_clear)
+
+
+def test_a_session_is_not_released_before_it_has_what_its_broker_forgot(watched: Watched) -> None:
+    """The reader outside is to leave, and must not go while messages for it are still to come."""
+    apply(watched, A, **OUTSIDE)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    stopped = {**A, "state": "stopped"}
+    apply(watched, stopped, **OUTSIDE)
+    broker("edge-a").kill()
+    with suppress(ConflictError):
+        apply(watched, stopped)
+    look_until_resent(watched)
+    assert broker("edge-a").take("outside") == SENT
+
+
+def test_a_service_that_was_restarted_goes_on(tmp_path: Path) -> None:
+    time = Time()
+    sites = [site_body("edge-a"), site_body("cloud")]
+    with memory_service(tmp_path, sites, clock=time) as opened:
+        watched = Watched(opened, time)
+        apply(watched, A, **OUTSIDE)
+        broker("edge-a").autosave()
+        feed(0, 30)
+        apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
+        watched.watch.close()
+        opened.close()
+        broker("edge-a").kill()
+        again = Service(opened.config, time, bounds=FAST, patience=HASTY)
+        try:
+            watched = Watched(again, time)
+            look_until_resent(watched)
+            watched.watch.close()
+        finally:
+            again.close()
+        assert broker("edge-a").take("outside") == SENT

@@ -367,8 +367,12 @@ def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
     for path in [path for path in saved if "/savepoints/A/" in path]:
         del saved[path]
     broker("edge-a").kill()
-    look(watched)
-    wait_for(lambda: any("cannot be sent again" in m for m in watched.events("session")))
+
+    def is_given_up() -> bool:
+        look(watched, 60.0)
+        return any("cannot be sent again: tried 5" in m for m in watched.events("session"))
+
+    wait_for(is_given_up)
     look(watched, 61.0)
     assert watched.service.jobs.get("B")["records_lost"] == 0, "B does not say what it has"
 
