@@ -331,8 +331,8 @@ class Records(Tables):
         return [session for at, session in self.deployed.sessions_of(link) if at == scope]
 
     def has_sessions(self, link: Link) -> bool:
-        """Whether any scope has a session on a link."""
-        return bool(self.deployed.sessions_of(link))
+        """Whether any scope has a session on a link, as far as is known."""
+        return any(session.reserved for _, session in self.deployed.sessions_of(link))
 
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""

@@ -8,7 +8,7 @@ from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
 from speck.model.values import JsonObject
-from tests.e2e.harness import Speck, await_each_once, composition, job
+from tests.e2e.harness import Speck, await_each_once, composition, job, run_cli
 from tests.e2e.killable import RATE, Flow
 from tests.waiting import wait_for
 
@@ -77,8 +77,8 @@ def test_what_a_broker_forgets_of_a_job_that_was_removed_is_sent_again(speck: Sp
     speck.fog.start("cloud")
 
     def is_sent_again() -> bool:
-        events = speck.call("GET", "/events", params={"limit": 100})["events"]
-        return any(event["message"].endswith(": sent again") for event in events)
+        result = run_cli(speck, "events", "--job", f"{name}-goes", "-o", "json")
+        return ": sent again" in result.stdout
 
     wait_for(is_sent_again, "what was forgotten", 60.0)
     await_each_once(500, speck.reader("cloud", f"{name}/out", f"e2e-{name}"))

@@ -14,6 +14,7 @@ from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
 from speck.model.queue import Count, DroppedQueue, count_unread, fold_owed
 from speck.model.values import cut
+from speck.store.tables import Batch
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
@@ -221,8 +222,8 @@ _OTHERS_KEPT = 16
 
 def forget(context: Context, operation: Forget) -> Outcome:
     note_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
-    forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
-    return Done(context.records.drop_incarnation(context.scope, operation.job_name))
+    batch = forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
+    return Done(batch | context.records.drop_incarnation(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
@@ -235,12 +236,13 @@ def clear(context: Context, operation: Clear) -> Outcome:
         sinks_to_forget = tuple(
             sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
         )
-    forget_sinks(context, operation.site, operation.link, sinks_to_forget)
+    batch = forget_sinks(context, operation.site, operation.link, sinks_to_forget)
     if incarnation is None or not incarnation.stale:
-        return Done()
+        return Done(batch)
     keys = {(operation.site, operation.link, sink) for sink in operation.sinks}
     stale = tuple(s for s in incarnation.stale if (s.site, s.link, s.client_id) not in keys)
-    return Done(context.records.put_incarnation(context.scope, replace(incarnation, stale=stale)))
+    cleared = replace(incarnation, stale=stale)
+    return Done(batch | context.records.put_incarnation(context.scope, cleared))
 
 
 def note_owed(
@@ -290,10 +292,16 @@ def _is_forgotten(context: Context, site: str) -> bool:
     return site not in context.records.sites()
 
 
-def forget_sinks(context: Context, site: str, link: Link, sinks: tuple[str, ...]) -> None:
+def forget_sinks(context: Context, site: str, link: Link, sinks: tuple[str, ...]) -> Batch:
     """Clear the numbers of sinks, except of those that may have to send again: by them these know
-    what the broker has."""
-    ended = {sink.client_id for _, sink in context.records.ended_sinks_on(link)}
-    to_clear = tuple(sink for sink in sinks if sink not in ended)
+    what the broker has. Returns the writes for those that need not, since nobody reads the link."""
+    batch: Batch = {}
+    responsible: set[str] = set()
+    if context.records.has_sessions(link):
+        responsible = {sink.client_id for _, sink in context.records.ended_sinks_on(link)}
+    else:
+        batch = context.resends.let_go(link, sinks)
+    to_clear = tuple(sink for sink in sinks if sink not in responsible)
     if to_clear and not _is_forgotten(context, site):
         context.forgetting.ask(site, to_clear)
+    return batch

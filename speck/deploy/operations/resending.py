@@ -13,7 +13,7 @@ import math
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -127,17 +127,21 @@ class Resends:
 
     def leave(self, link: Link) -> Batch:
         """The writes for a link whose last session has been released."""
-        batch: Batch = {}
-        there = self._records.ended_sinks_on(link)
-        for scope, sink in there:
-            self._end(scope, sink)
+        there = [sink for _, sink in self._records.ended_sinks_on(link)]
+        left = [sink for sink in there if not self._uses(sink)]  # not those of jobs that go on
         try:
-            self._clear(sink for _, sink in there)
+            self._clear(left)
         except SpeckError as error:
             LOG.info("%s; tried again", error)
             return {}
-        for scope, sink in there:
-            if not self._uses(sink):  # else its job may be just about to leave it the number
+        return self.let_go(link, [sink.client_id for sink in left])
+
+    def let_go(self, link: Link, client_ids: Collection[str]) -> Batch:
+        """The writes for sinks that need not send again."""
+        batch: Batch = {}
+        for scope, sink in self._records.ended_sinks_on(link):
+            if sink.client_id in client_ids:
+                self._end(scope, sink)
                 batch |= self._records.drop_ended_sink(scope, sink)
         return batch
 
