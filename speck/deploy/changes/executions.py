@@ -11,7 +11,7 @@ from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
-from speck.deploy.operations import Operations, Patience, Refills, Resends
+from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.model.change import Change
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
@@ -36,9 +36,8 @@ class Executions:
 
     def __post_init__(self) -> None:
         self.refills = Refills(self.connections, self.clock, self.patience.refill_s)
-        self.resends = Resends(
-            self.connections, self.records, self.clock, self.jar_file, self.keeper
-        )
+        run = ResendRun(self.connections, self.records, self.clock, self.jar_file, self.keeper)
+        self.resends = Resends(self.connections, self.records, self.clock, run)
         self.limiter = Limiter(self.bounds.per_site)
 
     def make(self, change: Change, scope: str, on_progress: Callable[[], None]) -> Execution:

@@ -28,6 +28,7 @@ from speck.deploy.operations.refilling import (
     find_neighbours,
     publishes_at_checkpoints,
 )
+from speck.deploy.operations.resend_run import ResendRun
 from speck.deploy.operations.resending import Resends
 from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.shared_views import SharedViews
@@ -59,7 +60,16 @@ from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.store.records import Records
 
-__all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Resends", "Waiting"]
+__all__ = [
+    "Done",
+    "Operations",
+    "Outcome",
+    "Patience",
+    "Refills",
+    "ResendRun",
+    "Resends",
+    "Waiting",
+]
 
 
 class Operations:

@@ -17,13 +17,12 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
-from speck.binding import EngineCapability, StateKeeper
+from speck.binding import EngineCapability
 from speck.clock import Clock
-from speck.deploy.operations.resend_trial import ResendTrial, id_of
+from speck.deploy.operations.resend_run import ResendRun, id_of
 from speck.errors import SpeckError, StoreError, TransientError
-from speck.model.composition import visible_name
+from speck.model.composition import composition_of_one, visible_name
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndedSink, Incarnation
 from speck.model.job import Delivery, Job
@@ -60,18 +59,11 @@ class _Times:
 class Resends:
     """The sinks that have ended, and those that send again, each in a thread of its own."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        records: Records,
-        clock: Clock,
-        jar_file: Callable[[str], Path],
-        keeper: StateKeeper,
-    ):
+    def __init__(self, connections: Connections, records: Records, clock: Clock, run: ResendRun):
         self._connections = connections
         self._records = records
         self._clock = clock
-        self._trial = ResendTrial(connections, records, clock, jar_file, keeper)
+        self._run = run
         self._asked: dict[str, float] = {}
         self._times: dict[_Key, _Times] = {}
         self._not_before: dict[_Key, float] = {}
@@ -127,14 +119,14 @@ class Resends:
 
     def leave(self, link: Link) -> Batch:
         """The writes for a link whose last session has been released."""
-        there = [sink for _, sink in self._records.ended_sinks_on(link)]
-        left = [sink for sink in there if not self._uses(sink)]  # not those of jobs that go on
+        there = self._records.ended_sinks_on(link)
+        left = [each for each in there if not self._uses(*each)]  # not those of jobs that go on
         try:
             self._clear(left)
         except SpeckError as error:
             LOG.info("%s; tried again", error)
             return {}
-        return self.let_go(link, [sink.client_id for sink in left])
+        return self.let_go(link, [sink.client_id for _, sink in left])
 
     def let_go(self, link: Link, client_ids: Collection[str]) -> Batch:
         """The writes for sinks that need not send again."""
@@ -155,7 +147,7 @@ class Resends:
         for scope, sink in self._records.all_ended_sinks():
             if sink.site != site or _key(scope, sink) in self._under_way:
                 continue
-            newer = self._find_newer(sink)
+            newer = self._find_newer(scope, sink)
             if newer is not None:
                 is_over = newer.confirmed
             elif not self._records.has_sessions(sink.link):
@@ -182,7 +174,7 @@ class Resends:
         forgotten = [
             (scope, sink)
             for scope, sink in self._records.ended_sinks_on(link)
-            if self._has_forgotten(view, scope, sink) and self._find_newer(sink) is None
+            if self._has_forgotten(view, scope, sink) and self._find_newer(scope, sink) is None
         ]
         for scope, sink in forgotten:
             self._begin(scope, sink)
@@ -202,25 +194,29 @@ class Resends:
             self._times[key] = _Times(since, now)
         return self._times[key]
 
-    def _find_newer(self, sink: EndedSink) -> Incarnation | None:
+    def _find_newer(self, scope: str, sink: EndedSink) -> Incarnation | None:
         """A newer incarnation that may run with the same sink. It sends again itself."""
-        for newest in self._incarnations_of(sink):
+        for newest in self._incarnations_of(scope, sink):
             if not (newest.ended or newest.void) and self._sink_of(newest.job) == sink.client_id:
                 return newest
         return None
 
-    def _uses(self, sink: EndedSink) -> bool:
+    def _uses(self, scope: str, sink: EndedSink) -> bool:
         """Whether the newest incarnation of its job is responsible for the number that the sink has
         reported."""
         return any(
             sink.client_id in (self._sink_of(newest.job), *newest.former_sinks)
-            for newest in self._incarnations_of(sink)
+            for newest in self._incarnations_of(scope, sink)
         )
 
-    def _incarnations_of(self, sink: EndedSink) -> list[Incarnation]:
-        """The newest ones of its job, which may have come to another scope since."""
-        name, incarnations = sink.incarnation.job.job_name, self._records.all_incarnations()
-        return [each for (_, job_name), each in incarnations.items() if job_name == name]
+    def _incarnations_of(self, scope: str, sink: EndedSink) -> list[Incarnation]:
+        """The newest ones of its job, which may have come to another scope since: one that was
+        posted alone and is named by a composition, or the other way round."""
+        name = sink.incarnation.job.job_name
+        owner = self._records.owners.get(name)
+        scopes = {scope, composition_of_one(name), *([owner["composition"]] if owner else ())}
+        found = (self._records.incarnation(each, name) for each in sorted(scopes))
+        return [incarnation for incarnation in found if incarnation is not None]
 
     def _sink_of(self, job: Job) -> str:
         return sink_client_id(self._records.installation, job.job_name, job.source, job.sink)
@@ -236,11 +232,11 @@ class Resends:
     def _now_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
 
-    def _clear(self, sinks: Iterable[EndedSink]) -> None:
+    def _clear(self, sinks: Iterable[tuple[str, EndedSink]]) -> None:
         """Clear the numbers that they have reported, which their jobs have left to them."""
         by_site: defaultdict[str, list[str]] = defaultdict(list)
-        for sink in sinks:
-            if not self._uses(sink):
+        for scope, sink in sinks:
+            if not self._uses(scope, sink):
                 by_site[sink.site].append(sink.client_id)
         for site, client_ids in by_site.items():
             self._connections.broker(site).forget(*client_ids)
@@ -259,7 +255,7 @@ class Resends:
 
     def _settle(self, site: str, settled: list[tuple[str, EndedSink]]) -> None:
         try:
-            self._clear(sink for _, sink in settled)
+            self._clear(settled)
             self._drop(*settled)
         except SpeckError as error:
             LOG.info("%s; tried again", error)
@@ -302,17 +298,17 @@ class Resends:
                 del self._under_way[_key(scope, sink)]
 
     def _resend(self, scope: str, sink: EndedSink, end: threading.Event) -> None:
-        is_adopted = sink.is_open and self._trial.is_under_way(sink)
+        is_adopted = sink.is_open and self._run.is_under_way(sink)
         began = -math.inf if is_adopted else self._clock.monotonic()
         if not is_adopted:
-            state = self._trial.find_state(sink.incarnation)
+            state = self._run.find_state(sink.incarnation)
             if state is None:
                 self._give_up(scope, sink, "the state in which its job ended is gone")
                 return
             sink = replace(sink, tries=sink.tries + 1, is_open=True)
             self._records.write(self._records.put_ended_sink(scope, sink))
-            self._trial.begin(sink, state)
-        is_done = self._trial.await_end(sink, end)
+            self._run.begin(sink, state)
+        is_done = self._run.await_end(sink, end)
         if is_done:
             now = self._clock.monotonic()
             self._times[_key(scope, sink)] = _Times(began, now)
@@ -338,7 +334,7 @@ class Resends:
 
     def _give_up(self, scope: str, sink: EndedSink, why: str) -> None:
         with suppress(SpeckError):
-            self._clear([sink])
+            self._clear([(scope, sink)])
         self._drop((scope, sink))
         self._report(scope, sink, f"cannot be sent again: {why}")
 

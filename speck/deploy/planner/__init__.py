@@ -17,7 +17,8 @@ docs/planning.md and no others:
     have stopped, and before its next one on the same broker is reserved: the client id is the
     same;
 (d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
-    use it and the job's next start; if the next start reports under the same id for another
+    use it and the job's next start, and with the job after the releases on the link, which
+    count by it; if the next start reports under the same id for another
     link, it waits until the numbers owed to readers are stored, or that has failed;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one; between the stop and a

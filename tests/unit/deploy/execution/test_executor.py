@@ -16,7 +16,7 @@ from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.clock import SystemClock
 from speck.deploy.execution import Bounds, Execution, executor
-from speck.deploy.operations import Operations, Patience, Refills, Resends
+from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState, OperationState
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
@@ -90,13 +90,14 @@ class Bench:
         (self.folder / "a.jar").touch()
 
     def resends(self) -> Resends:
-        return Resends(
+        run = ResendRun(
             self.connections,
             self.records,
             self.clock,
             lambda sha256: self.folder / "a.jar",
             Agents(self.records, self.records.sites, self.clock),
         )
+        return Resends(self.connections, self.records, self.clock, run)
 
     def execution(
         self, *steps: tuple[Operation, tuple[int, ...]], bounds: Bounds, patience: Patience

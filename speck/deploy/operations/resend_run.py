@@ -23,7 +23,7 @@ _POLL_S = 0.25
 _ENDED_IN_VAIN = (None, RunState.FAILED, RunState.CANCELED)
 
 
-class ResendTrial:
+class ResendRun:
     """One try at an engine: find the state, begin, await the end."""
 
     def __init__(
