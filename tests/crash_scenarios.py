@@ -113,7 +113,14 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
             "rewire",
             whole,
             describe(a("x2", sink_site="edge-b"), b(source="x2", source_site="edge-b"), c()),
-            ("reserve", "drain", "stop", "start", "release", "clear"),
+            ("reserve", "drain", "stop", "start", "release"),
+        ),
+        # a sink keeps its number as long as its link has readers that speck knows
+        Scenario(
+            "aside",
+            describe(a(), b(), c(), side),
+            describe(a(), b(), c(), {**side, "sink_topic": topic("side2")}),
+            ("stop", "start", "clear"),
         ),
         Scenario(
             "insert",
