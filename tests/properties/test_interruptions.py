@@ -242,8 +242,16 @@ LEFT_FOR_ANOTHER = [
 ]
 """What came since a reader was drained is in the session of its follower: nobody is asked."""
 
+LEFT_BEHIND = [
+    Step("a:in>out", None, 1),
+    Step("d:in>m1 a:m1>out", None, 1),
+    Step("d:in>m2 b:m2>m3 a:m3>out", Interruption.UNANSWERED, 1),
+]
+"""Both jobs have to read first: the second one stays behind the first one for that time."""
+
 
 @_search(30)
+@example(LEFT_BEHIND, EXACTLY_ONCE, "a:in>out")
 @example(INTERRUPTED_TWICE, AT_LEAST_ONCE, "a:in>out")
 @example(MIXED, AT_LEAST_ONCE, "c:in>out")
 @example(RELEASED, AT_LEAST_ONCE, "c:in>out")

@@ -91,7 +91,9 @@ def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job
                 continue
             lineage = lineage_of.get(session.client_id)
             reader = _find_first_reader(draft, session, lineage, backlog.jobs)
-            if reader is not None and not _is_out_of_reach(draft, reader):
+            if reader is None or _is_out_of_reach(draft, reader):
+                continue
+            if not _parts(draft, reader, backlog.jobs):
                 backlog.add(draft, reader, session, lineage)
     return backlog
 
@@ -118,6 +120,20 @@ def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
     engine or its broker does not answer."""
     silent = draft.is_engine_silent(reader.site) or draft.is_broker_silent(reader.source_site)
     return draft.drops and silent
+
+
+def _parts(draft: Draft, reader: Job, waiting: Mapping[str, Job]) -> bool:
+    """Whether the reader, or one in `waiting`, would leave the link that the other one begins to
+    write to, without a reader: then it has to wait for a plan after this one."""
+    jobs = [*waiting.values(), reader]
+    sources = {job.source for job in jobs}
+    for job in jobs:
+        old = draft.inventory.jobs.get(job.job_name)
+        if old is None or old.job.source in sources or not is_live(draft, old):
+            continue
+        if any(other.sink == old.job.source for other in jobs if other != job):
+            return True
+    return False
 
 
 def find_stopped_between(

@@ -694,6 +694,25 @@ def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
     )
 
 
+def test_a_reader_leaves_no_link_that_another_one_begins_to_write_to_in_the_same_plan() -> None:
+    """`head` was to write to a third link, which `between` reads by now, when the change was
+    cancelled. It takes what waits for it while `tail` is still behind it; `tail` takes what comes
+    from `between` in a plan after that."""
+    head = job("head", "edge-a/in", "edge-a/m1")
+    tail, between = job("tail", "edge-a/m1", "edge-a/out"), job("between", "edge-a/m2", "edge-a/m3")
+    coming = job("tail", "edge-a/m3", "edge-a/out")
+    inventory = with_sessions(
+        end_jobs(deployed(head, tail, between), "head"),
+        session(head, begun=True, job=head),
+        session(tail, begun=True, job=tail),
+        session(between, job=between),
+        session(coming, job=coming),
+    )
+    plan = plan_jobs(inventory, job("tail", "edge-a/in", "edge-a/out"))
+    assert plan.goes_on
+    assert [s.operation.job for s in plan.steps if isinstance(s.operation, Start)] == [head]
+
+
 def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_runs() -> None:
     back = replace(FORGOTTEN, jobs=deployed(FEED, OLD).jobs)
     plan = plan_jobs(back, FEED, NEW)
