@@ -122,7 +122,7 @@ def test_a_job_that_runs_again_sends_itself(watched: Watched) -> None:
     apply(watched, A, **OUTSIDE)
     broker("edge-a").kill()
     look(watched)
-    assert watched.service.records.all_ended_sinks() == []
+    wait_for(lambda: not watched.service.records.all_ended_sinks())
     assert engine("edge-a").count("resend") == 0
 
 
