@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from binders.memory import World
 from speck.errors import NotFoundError, PermanentError
 from speck.sites.connections import Connections
 from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
+
+
+@pytest.fixture(autouse=True)
+def _new_world() -> None:
+    """Without what another test of this process has left at these addresses."""
+    World.reset()
 
 
 def connections(folder: Path, **more: object) -> Connections:
