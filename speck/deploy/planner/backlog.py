@@ -39,7 +39,8 @@ class Backlog:
     reads: set[str] = field(default_factory=set)
     """The client ids of the sessions that they read."""
     spared: set[str] = field(default_factory=set)
-    """The client ids of those, and of all sessions that hold the same messages."""
+    """The client ids of those, of those that are read in a plan after it, and of all sessions that
+    hold the same messages: nobody is asked about them."""
     handed_back: dict[str, Session] = field(default_factory=dict)
     """The session of the reader that these follow once more, by the client id of theirs."""
     renewed: set[str] = field(default_factory=set)
@@ -48,11 +49,14 @@ class Backlog:
     """Links that jobs write to as an interrupted change wants them: what was drained there before
     is for others."""
 
+    def spare(self, session: Session, lineage: Lineage | None) -> None:
+        """Note that its messages are read, in this plan or in one after it."""
+        members = lineage.members if lineage is not None else (session,)
+        self.spared |= {member.client_id for member in members}
+
     def add(self, draft: Draft, job: Job, session: Session, lineage: Lineage | None) -> None:
         self.jobs[job.job_name] = job
         self.reads.add(session.client_id)
-        if lineage is not None:
-            self.spared |= {member.client_id for member in lineage.members}
         if lineage is not None and lineage.owner != session:
             self.handed_back[session.client_id] = lineage.owner
         if session.drained and not is_running(draft, session):
@@ -93,7 +97,8 @@ def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job
             reader = _find_first_reader(draft, session, lineage, backlog.jobs)
             if reader is None or _is_out_of_reach(draft, reader):
                 continue
-            if not _parts(draft, reader, backlog.jobs):
+            backlog.spare(session, lineage)
+            if not _leaves_unread(draft, reader, backlog.jobs):
                 backlog.add(draft, reader, session, lineage)
     return backlog
 
@@ -122,9 +127,10 @@ def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
     return draft.drops and silent
 
 
-def _parts(draft: Draft, reader: Job, waiting: Mapping[str, Job]) -> bool:
-    """Whether the reader, or one in `waiting`, would leave the link that the other one begins to
-    write to, without a reader: then it has to wait for a plan after this one."""
+def _leaves_unread(draft: Draft, reader: Job, waiting: Mapping[str, Job]) -> bool:
+    """Whether, with the reader beside those in `waiting`, a link that one of them begins to write
+    to would be left by its reader, and none of them come to it: then the reader has to wait for a
+    plan after this one."""
     jobs = [*waiting.values(), reader]
     sources = {job.source for job in jobs}
     for job in jobs:

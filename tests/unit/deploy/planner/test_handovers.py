@@ -711,6 +711,7 @@ def test_a_reader_leaves_no_link_that_another_one_begins_to_write_to_in_the_same
     plan = plan_jobs(inventory, job("tail", "edge-a/in", "edge-a/out"))
     assert plan.goes_on
     assert [s.operation.job for s in plan.steps if isinstance(s.operation, Start)] == [head]
+    assert not plan.queues
 
 
 def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_runs() -> None:
