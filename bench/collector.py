@@ -27,8 +27,8 @@ from bench.usage import tree_cpu_s
 from speck.binding import Target, open_broker, open_engine
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog
-from speck.fog.state import SiteRecord
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.reading import read

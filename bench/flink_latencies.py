@@ -23,8 +23,8 @@ from requests_toolbelt.multipart.encoder import MultipartEncoder
 from bench.simulated_answers import RECORDED
 from binders.flink.measuring import _JOB, _WORKER
 from speck.fog.paths import edge_jar
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog
-from speck.fog.state import SiteRecord
 
 JOBS = 10
 CLASS = "io.speck.jobs.PassThrough"

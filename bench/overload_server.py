@@ -9,7 +9,7 @@ from typing import Any
 
 from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
 
-from speck.api import server
+from speck.api.server import process
 from speck.config import Config
 
 
@@ -23,7 +23,7 @@ class _Worker(ThreadWorker):  # type: ignore[misc]
 
 if __name__ == "__main__":
     if os.environ.get("BENCH_WORKER") == "threads":
-        server.ConnectionWorker = _Worker  # type: ignore[misc, assignment]
+        process.ConnectionWorker = _Worker  # type: ignore[misc, assignment]
     if files := int(os.environ.get("BENCH_FILES", "0")):
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    server.serve(Config.from_env())
+    process.serve(Config.from_env())

@@ -31,8 +31,8 @@ from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.service import serving
 from speck.fog.sites import Fog
-from speck.fog.tls import SERVICE, Identity, issue_all
 from speck.model.values import JsonObject
+from speck.tls.identity import SERVICE, Identity, issue_all
 
 QUICK = is_quick()
 JOBS = 10 if QUICK else 100

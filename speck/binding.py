@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
 from speck.model.batches import Record
+from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures, EngineMeasures, PlanNode
 from speck.model.observation import BrokerView, EngineJob, EngineView, RunState
 
@@ -137,19 +138,6 @@ class Checkpointing:
     completed_id: int | None = None
     completed_ms: int | None = None
     folder: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A setting that would lose data or starve jobs, and the line that corrects it."""
-
-    severity: str
-    """`error`: loses data or refuses work; `warning`: slow, short-lived or open; `note`: as it
-    should be, but worth knowing."""
-    setting: str
-    found: str
-    why: str
-    mend: str
 
 
 def ignore_request() -> None:

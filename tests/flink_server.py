@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from speck.fog import flink as fog_flink
-from speck.fog.flink import FlinkSettings, Runtime
+from speck.fog.flink_conf import FlinkSettings, Runtime
 from speck.fog.paths import cache_folder, flink_folder
 from speck.fog.process import Process
 

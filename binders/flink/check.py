@@ -11,7 +11,7 @@ from typing import Any
 from binders.flink import jvm as jvms
 from binders.flink.jvm import Jvm
 from binders.flink.settings import Settings, milliseconds, size_bytes
-from speck.binding import Finding
+from speck.model.finding import Finding
 from speck.model.observation import EngineView, RunState
 
 UNSET = "not set"

@@ -25,7 +25,6 @@ from speck.binding import (
     Checkpointing,
     EngineCapability,
     EngineEnd,
-    Finding,
     JobException,
     SavepointProgress,
     Submission,
@@ -40,6 +39,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
 

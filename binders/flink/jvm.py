@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from binders.flink.settings import Settings
-from speck.binding import Finding
+from speck.model.finding import Finding
 
 OPTIONS = "env.java.opts.all"
 GUARD_JAR = "speck-exit-guard.jar"

@@ -26,10 +26,10 @@ from binders.flink.connections import Connections, ExchangeTimeoutError
 from binders.flink.deadline import Deadline
 from binders.flink.failures import Refusal, cut_middle
 from speck.binding import ignore_request
-from speck.certificates import explain_alert, explain_refusal
 from speck.errors import EngineRefusedError, UnreachableError
-from speck.sites.credentials import Credentials, read_credentials, tls_context
+from speck.sites.credentials import Credentials, read_credentials
 from speck.spec.json_size import has_more_values, without_texts
+from speck.tls.certificates import explain_alert, explain_refusal
 
 _ACCEPT = {"Accept": "application/json"}
 DEEPEST_ANSWER = 64
@@ -227,13 +227,13 @@ class FlinkRest:
         return read_credentials(self._credentials, self._address, EngineRefusedError)
 
     def _tls_context(self) -> ssl.SSLContext:
-        return tls_context(self._read_credentials(), "http")
+        return self._read_credentials().context("http")
 
     def _explain(self, error: Exception) -> str:
         if not isinstance(error, ssl.SSLError):
             return _why(error)
         refusal = explain_refusal(error, self._connections.host, self._connections.port)
-        return refusal or explain_alert(error, own=self._read_credentials().cert) or _why(error)
+        return refusal or explain_alert(error, own=self._read_credentials().tls.cert) or _why(error)
 
     def _decode(self, status: int, text: bytes, path: str) -> Any:
         answer, why = None, ""

@@ -10,8 +10,9 @@ from typing import TypeVar
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.world import World
-from speck.binding import BrokerCapability, Finding, Target
+from speck.binding import BrokerCapability, Target
 from speck.model.batches import Record
+from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 

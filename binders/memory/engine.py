@@ -15,7 +15,6 @@ from speck.binding import (
     Checkpointing,
     EngineCapability,
     EngineEnd,
-    Finding,
     JobException,
     SavepointProgress,
     Submission,
@@ -24,6 +23,7 @@ from speck.binding import (
     Upload,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, JobMeasure, PlanNode, TaskMeasure
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from binders.memory.faults import Faults
 from binders.memory.messages import Message
-from speck.binding import BrokerCapability, Finding
+from speck.binding import BrokerCapability
+from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken
 

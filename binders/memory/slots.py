@@ -6,27 +6,39 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from threading import RLock
+from typing import Protocol
 
 from binders.memory.faults import Faults
 from binders.memory.messages import Ledger, Message
+from binders.memory.queues import Queues, Session
 from speck.binding import (
     CheckpointInfo,
     EngineCapability,
     EngineEnd,
-    Finding,
     JobException,
     SavepointProgress,
     Submission,
     Trial,
 )
+from speck.model.finding import Finding
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState, Sent, Taken, TakenEpoch, includes
 from speck.spec.job_contract import parse_taken
 
-if TYPE_CHECKING:
-    from binders.memory.queues import Queues, Session
-    from binders.memory.world import World
+
+class Surroundings(Protocol):
+    """What an engine sees of the world (`binders.memory.world`) that it is in."""
+
+    lock: RLock
+    saved: dict[str, Saved]
+    left: set[str]
+
+    def broker(self, address: str) -> Queues:
+        """The broker at an address."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +256,7 @@ class SlotPool(Faults):
     `main` shows `trial`, and `main` fails with `late_failure` after it has started its job.
     `jars` are uploads by SHA-256, with the Unix milliseconds at which they came."""
 
-    world: World
+    world: Surroundings
     total: int
     capabilities: frozenset[EngineCapability] = frozenset(EngineCapability)
     storage: str = "memory:"

@@ -22,15 +22,17 @@ from binders.mqtt.connection import (
     read_topic,
 )
 from binders.mqtt.poll import KeptConnection, Poll
-from speck.binding import BrokerCapability, Finding, Target
+from speck.binding import BrokerCapability, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
 from speck.model.batches import Record, read_records
+from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
 from speck.model.site import normalise_address
 from speck.model.topics import plain_topic_fault
 from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
+from speck.tls.contexts import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -387,7 +389,9 @@ class MqttBroker:
             deadline = time.monotonic() + self._target.timeout_s
         credentials = self._credentials()
         if anonymous:
-            credentials = Credentials(ca=credentials.ca)  # neither a user nor a certificate
+            credentials = Credentials(
+                tls=ClientTls(credentials.tls.ca)
+            )  # neither a user nor a certificate
         address, on_request = self._target.address, self._target.on_request
         if self._version == V5:
             try:

@@ -25,8 +25,9 @@ from binders.mqtt.connection import (
     Session,
     read_topic,
 )
-from speck.binding import Finding, Target
+from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError
+from speck.model.finding import Finding
 from speck.model.values import cut
 from speck.sites.credentials import Credentials
 
@@ -188,7 +189,7 @@ def access_findings(target: Target, credentials: Credentials, open_: Open) -> It
 
 
 def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
-    if credentials.user is None and credentials.cert is None:
+    if credentials.user is None and credentials.tls.cert is None:
         return True  # the earlier connections were anonymous, too
     try:
         with open_(Session(_client_id()), anonymous=True):

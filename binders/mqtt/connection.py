@@ -32,7 +32,6 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from binders.mqtt.client import BoundedClient, RefusedPacketError
 from binders.mqtt.properties import freeze, read
 from speck.binding import ignore_request
-from speck.certificates import explain_alert, explain_refusal
 from speck.errors import (
     BrokerRefusedError,
     PermanentError,
@@ -41,7 +40,8 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.model.values import cut, show
-from speck.sites.credentials import Credentials, tls_context
+from speck.sites.credentials import Credentials
+from speck.tls.certificates import explain_alert, explain_refusal
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class Connection:
         if version != self.version or credentials != self._credentials:
             return False
         try:
-            return self._tls is None or tls_context(credentials, "mqtt") is self._tls
+            return self._tls is None or credentials.context("mqtt") is self._tls
         except PermanentError:
             return False
 
@@ -380,9 +380,9 @@ class Connection:
                 f"cannot use {self.address} as an MQTT broker: write tcp://host:1883"
                 " or ssl://host:8883"
             )
-        if parts.scheme == "ssl" or credentials.ca is not None:
+        if parts.scheme == "ssl" or credentials.tls.ca is not None:
             try:
-                self._tls = tls_context(credentials, "mqtt")
+                self._tls = credentials.context("mqtt")
                 self._client.tls_set_context(self._tls)
             except PermanentError as error:
                 raise BrokerRefusedError(f"{error} (for the broker {self.address})") from error
@@ -415,7 +415,7 @@ class Connection:
         except LostError as error:
             if self._is_eager:
                 self._raise_refusal()
-            if self._tls is not None and credentials.cert is not None:
+            if self._tls is not None and credentials.tls.cert is not None:
                 raise
             raise LostError(
                 f"{error}; {_PLAIN_HINT if self._tls is None else _TLS_HINT}"
@@ -447,7 +447,7 @@ class Connection:
         parts = urlsplit(self.address)
         if refusal := explain_refusal(error, parts.hostname or "", parts.port or 8883):
             return BrokerRefusedError(f"cannot trust the broker at {self.address}: {refusal}")
-        reason = explain_alert(error, own=credentials.cert) or reason
+        reason = explain_alert(error, own=credentials.tls.cert) or reason
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
             return BrokerRefusedError(
                 f"cannot speak TLS with the broker at {self.address}: {reason}"

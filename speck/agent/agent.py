@@ -15,10 +15,10 @@ from typing import Any
 from speck.agent.folder import StateFolder
 from speck.agent.host import HostLoad, cores
 from speck.agent.listener import Listener
-from speck.agent.tls import TlsFiles
 from speck.agent.web import Caller, Json
 from speck.agent.work import Work
 from speck.errors import PermanentError, SpeckError, UnreachableError
+from speck.tls.contexts import TlsFiles
 
 _POLL_S = 25.0
 _AT_ONCE = 8

@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from speck.agent.inbox import Arrival, GapError, Inbox
-from speck.agent.tls import TlsFiles
 from speck.errors import PermanentError, SpeckError
+from speck.tls.contexts import TlsFiles
 
 PIECE_MOST = 4 << 20
 CONNECTIONS_MOST = 32

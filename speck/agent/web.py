@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from speck.agent.tls import TlsFiles
 from speck.errors import PermanentError, UnreachableError
+from speck.tls.contexts import TlsFiles
 
 Json = dict[str, Any]
 

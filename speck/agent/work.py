@@ -17,9 +17,9 @@ from typing import Any
 from speck.agent.folder import State, StateFolder, files_of
 from speck.agent.framing import CorruptError, Stream
 from speck.agent.inbox import Arrival, Inbox
-from speck.agent.tls import TlsFiles
 from speck.agent.web import Caller, Json
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError
+from speck.tls.contexts import TlsFiles
 
 _PIECE_FIRST, _PIECE_LEAST, _PIECE_MOST = 1 << 16, 1 << 14, 1 << 20
 _SLOW_S, _QUICK_S = 4.0, 0.5

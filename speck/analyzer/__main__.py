@@ -18,13 +18,13 @@ from speck.analyzer.application import serve
 from speck.analyzer.request import (
     STARTING,
     STEP,
-    STEPS,
     Request,
     answer,
     describe_failure,
     is_small,
     parse_time,
 )
+from speck.analyzer.steps import STEPS
 from speck.errors import SpeckError
 from speck.metrics.dataset.opening import open_storage
 

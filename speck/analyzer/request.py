@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speck.analyzer.steps import FORECASTING, READING, Report
 from speck.errors import InvalidError, SpeckError
 from speck.metrics.dataset.opening import open_storage
 from speck.metrics.dataset.reading import hold_files
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 
     from speck.analyzer.reading import Span
 
-READING, RATING, RANKING, FORECASTING = STEPS = (
-    "reading samples",
-    "rating jobs",
-    "ranking jobs",
-    "forecasting links",
-)
-"""The steps of an analysis, in order; the last one only for a request with `ahead_s`."""
-
 STARTING = "starting Spark"
 WARM_UP: JsonObject = {"warm_up": True}
 """The request to get ready; it has no answer."""
@@ -35,9 +28,6 @@ OUTGROWN = "outgrown"
 """The state of a request that reads more rows than the JVM that stays up holds."""
 STEP = "step: "
 """What a line of standard output begins with that names a step which begins."""
-
-Report = Callable[[str], None]
-"""Is called with each step that begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from speck.analyzer.reading import (
     read,
     retry_without_damaged,
 )
-from speck.analyzer.request import RANKING, RATING, Report
 from speck.analyzer.slicing import Slicing
+from speck.analyzer.steps import RANKING, RATING, Report
 from speck.analyzer.sums import sum_slices
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files

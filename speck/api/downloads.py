@@ -1,4 +1,4 @@
-"""Files as answers: `speck.api.worker` sends them from its loop, and no thread waits for readers.
+"""Files as answers: the server sends them from its loop, and no thread waits for readers.
 
 What a download does take is room on the disk, and that as long as its reader likes: so it has a
 place until the last byte is sent, and ends when its token is removed.

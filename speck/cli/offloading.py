@@ -31,7 +31,7 @@ LEAST_RATE = 2.0
 def measure(service: Client, composition: str, window_s: float, settle_s: float) -> JsonObject:
     """Wait until the rates of the composition's jobs are steady, then measure for `window_s`
     seconds; returns the analysis."""
-    from speck.cli.commands.analyze import await_analysis
+    from speck.cli.waiting import await_analysis
 
     say(f"waiting until the rates of {composition} are steady")
     if not _await_steady(service, composition, settle_s):

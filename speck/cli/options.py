@@ -13,7 +13,8 @@ from speck.errors import InvalidError
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
-    from speck.client import Client, ClientTls
+    from speck.client import Client
+    from speck.tls.contexts import ClientTls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -182,7 +183,7 @@ def tls_files() -> ClientTls:
     """The files of --ca, --cert and --key, else of the environment."""
     import os
 
-    from speck.client import ClientTls
+    from speck.tls.contexts import ClientTls
 
     meta = click.get_current_context().meta
     files = {name: meta.get(_TLS[name]) or os.environ.get(f"SPECK_{name.upper()}") for name in _TLS}

@@ -25,7 +25,7 @@ def choose_analysis(service: Client, analysis: str | None, anew: bool) -> str | 
         return analysis
     if analysis is not None:
         raise click.UsageError("give --analysis or --analyze, not both")
-    from speck.cli.commands.analyze import await_analysis
+    from speck.cli.waiting import await_analysis
 
     return str(await_analysis(service, service.analyse()["id"])["id"])
 

@@ -12,15 +12,12 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
 import requests
 
-from speck.agent.tls import client_context
-from speck.certificates import explain_alert, explain_refusal
 from speck.client.bounds import (
     MAX_LIST,
     BoundedAdapter,
@@ -31,6 +28,8 @@ from speck.client.bounds import (
 )
 from speck.errors import InvalidError, PermanentError, Problem, TransientError
 from speck.model.values import JsonObject
+from speck.tls.certificates import explain_alert, explain_refusal
+from speck.tls.contexts import ClientTls, client_context
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 CONNECT_S = 5.0
@@ -76,17 +75,6 @@ class Content:
 
     def __iter__(self) -> Iterator[bytes]:
         return self.pieces
-
-
-@dataclass(frozen=True, slots=True)
-class ClientTls:
-    """PEM files for a service at an https address: the authority that signed its certificate
-    (default: REQUESTS_CA_BUNDLE or SSL_CERT_FILE of the environment, else the public ones), and the
-    certificate with its key that is presented to it."""
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
 
 
 def _split(server: str) -> SplitResult:

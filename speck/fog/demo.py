@@ -49,9 +49,9 @@ from speck.fog.reference import (
 from speck.fog.replay import Replay
 from speck.fog.service import serving
 from speck.fog.sites import Fog
-from speck.fog.tls import CREDENTIALS, SERVICE, Identity
 from speck.model.values import JsonObject
 from speck.sites.credentials import Credentials
+from speck.tls.identity import CREDENTIALS, SERVICE, Identity
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
@@ -165,7 +165,7 @@ class Demo:
 
     @property
     def _login(self) -> Credentials:
-        return self._identity.login if self._identity else Credentials()
+        return Credentials(tls=self._identity.files) if self._identity else Credentials()
 
     def _apply(self, client: Client, file: str, what: str) -> int:
         """Apply a composition and wait; returns the number of changed jobs."""

@@ -11,62 +11,26 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from speck.clock import SystemClock, rfc3339
 from speck.errors import PermanentError
 from speck.fog import flink_conf
+from speck.fog.flink_conf import FlinkSettings
 from speck.fog.paths import edge_jar, flink_folder
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Launch, Process, find_program, spawn, stop_all, wait_until
-from speck.fog.tls import Identity
+from speck.tls.identity import Identity
 
 PORT = 8081
-
-Runtime = Literal["single", "cluster"]
 
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 _MEMORY_TOOL = "org.apache.flink.runtime.util.bash.BashJavaUtils"
 _MEMORY_LINE = "BASH_JAVA_UTILS_EXEC_RESULT:"
 _INSTALL_JAVA = "install Java 17 or later (apt-get install default-jre-headless), or set JAVA_HOME"
-
-
-@dataclass(frozen=True, slots=True)
-class FlinkSettings:
-    """The settings of a site's Flink.
-
-    `state` is the folder of checkpoints and savepoints; sites that share it can exchange state.
-    `class_path` lists jars besides Flink's own, e.g. the connector. `heap_mb` is the heap of the
-    JVM that runs the tasks (None: derived from the number of slots). `config` is written to
-    config.yaml and overrides our settings. `java_options` come last on the command line, so that
-    they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
-    and `guard_jar` other paths of `speck-runtime.jar` and `speck-exit-guard.jar`. With `tls`
-    everything is encrypted, and the REST API asks for client certificates.
-    """
-
-    folder: Path
-    state: Path
-    slots: int = 8
-    runtime: Runtime = "single"
-    host: str = "127.0.0.1"
-    port: int | None = None
-    class_path: Sequence[Path] = ()
-    checkpoint_interval_s: float = 1.0
-    heap_mb: int | None = None
-    credentials: Path | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-    java_options: Sequence[str] = ()
-    flink: Path | None = None
-    runtime_jar: Path | None = None
-    guard_jar: Path | None = None
-    tls: Identity | None = None
-
-    @property
-    def task_heap_mb(self) -> int:
-        return self.heap_mb if self.heap_mb is not None else 160 + 12 * self.slots
 
 
 @dataclass(frozen=True, slots=True)

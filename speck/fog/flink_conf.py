@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import yaml
 
 from speck.fog.ports import pick_port
+from speck.tls.identity import Identity
 
-if TYPE_CHECKING:
-    from speck.fog.flink import FlinkSettings
+Runtime = Literal["single", "cluster"]
 
 _OPEN_PACKAGES = (
     "java.base/java.lang",
@@ -62,6 +64,41 @@ logger.metrics.level = ERROR
 
 # Folders of one engine; nothing in them is needed after it has ended.
 _FOLDERS = ("conf", "log", "tmp", "work", "upload", "plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkSettings:
+    """The settings of a site's Flink.
+
+    `state` is the folder of checkpoints and savepoints; sites that share it can exchange state.
+    `class_path` lists jars besides Flink's own, e.g. the connector. `heap_mb` is the heap of the
+    JVM that runs the tasks (None: derived from the number of slots). `config` is written to
+    config.yaml and overrides our settings. `java_options` come last on the command line, so that
+    they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
+    and `guard_jar` other paths of `speck-runtime.jar` and `speck-exit-guard.jar`. With `tls`
+    everything is encrypted, and the REST API asks for client certificates.
+    """
+
+    folder: Path
+    state: Path
+    slots: int = 8
+    runtime: Runtime = "single"
+    host: str = "127.0.0.1"
+    port: int | None = None
+    class_path: Sequence[Path] = ()
+    checkpoint_interval_s: float = 1.0
+    heap_mb: int | None = None
+    credentials: Path | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    java_options: Sequence[str] = ()
+    flink: Path | None = None
+    runtime_jar: Path | None = None
+    guard_jar: Path | None = None
+    tls: Identity | None = None
+
+    @property
+    def task_heap_mb(self) -> int:
+        return self.heap_mb if self.heap_mb is not None else 160 + 12 * self.slots
 
 
 def uri(folder: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from speck.fog.paths import cache_folder
 from speck.fog.ports import accepts, pick_port
 from speck.fog.process import Command, Launch, Process, find_program, spawn, wait_until
-from speck.fog.tls import Identity
+from speck.tls.identity import Identity
 
 PORT = 1883
 

@@ -13,12 +13,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speck.certificates import explain_refusal
 from speck.errors import PermanentError, UnreachableError
 from speck.fog.publisher import parse_broker
 from speck.model.batches import read_records
 from speck.model.values import JsonObject
-from speck.sites.credentials import Credentials, tls_context
+from speck.sites.credentials import Credentials
+from speck.tls.certificates import explain_refusal
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 1000
@@ -43,8 +43,8 @@ class OutputReader:
         )
         if login.user is not None:
             self._client.username_pw_set(login.user, login.password)
-        if encrypted or login.ca is not None:
-            self._client.tls_set_context(tls_context(login, "mqtt"))
+        if encrypted or login.tls.ca is not None:
+            self._client.tls_set_context(login.context("mqtt"))
         self._client.on_connect = self._subscribe
         self._client.on_message = self._keep
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]

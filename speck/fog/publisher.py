@@ -20,11 +20,11 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from speck.certificates import explain_refusal
 from speck.errors import BrokerRefusedError, InvalidError, TransientError, UnreachableError
 from speck.fog.reference import site_of
 from speck.model.site import normalise_address
-from speck.sites.credentials import Credentials, tls_context
+from speck.sites.credentials import Credentials
+from speck.tls.certificates import explain_refusal
 
 NO_READER = 0x10  # the reason code of a PUBACK for a message without a matching session
 TICK_S = 0.2  # longest wait between two checks of cancellation and connections
@@ -154,8 +154,8 @@ class Publisher:
         login = (self._options.logins or {}).get(self._sites[0], Credentials())
         if login.user is not None:
             client.username_pw_set(login.user, login.password)
-        if self._encrypted or login.ca is not None:
-            client.tls_set_context(tls_context(login, "mqtt"))
+        if self._encrypted or login.tls.ca is not None:
+            client.tls_set_context(login.context("mqtt"))
         client.max_inflight_messages_set(65535)  # this class enforces the window
         client.on_connect = self._connack
         client.on_publish = self._puback

@@ -17,10 +17,10 @@ from typing import Any
 import requests
 
 from speck.api.server import end_with_parent
-from speck.client import ClientTls
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
-from speck.fog.tls import Identity
+from speck.tls.contexts import ClientTls
+from speck.tls.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def serving(
             stderr=out,
             preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
-    client_tls = ClientTls(tls.ca, tls.cert, tls.key) if tls else None
+    client_tls = tls.files if tls else None
     served = Served(f"{'https' if tls else 'http'}://127.0.0.1:{port}", process, log, client_tls)
     try:
         _await_ready(served, timeout_s)

@@ -14,16 +14,17 @@ from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
 from speck.fog.base import SUPERVISOR, WAN
 from speck.fog.cgroups import check_speeds
-from speck.fog.flink import FlinkSettings, Runtime
+from speck.fog.flink_conf import FlinkSettings, Runtime
 from speck.fog.links import Links, describe_site
 from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
-from speck.fog.state import FogState, ProcessRecord, SiteRecord
+from speck.fog.site_record import SiteRecord
+from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
-from speck.fog.tls import CREDENTIALS, SERVICE, Identity, issue_all
 from speck.fog.wan.model import Mode, Wan, WanState
 from speck.model.values import JsonObject
+from speck.tls.identity import CREDENTIALS, SERVICE, Identity, issue_all
 
 __all__ = ["Fog", "ProcessStatus", "SiteStatus"]
 

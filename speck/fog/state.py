@@ -13,39 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from speck.errors import PermanentError
-from speck.fog.flink import Runtime
+from speck.fog.flink_conf import Runtime
 from speck.fog.process import Process, boot_id, find_by_token
+from speck.fog.site_record import SiteRecord
 from speck.fog.wan.model import WanState, parse_wan_state
 
 _VERSION = 1
 _LOCK_POLL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class SiteRecord:
-    """One site: where its broker, its engine and its agent listen.
-
-    `speed`: how many cores its engine may use at most, a fraction for less than one; None: all.
-    `encrypted`: they serve TLS.
-    """
-
-    name: str
-    tier: str
-    host: str
-    broker_port: int
-    engine_port: int
-    slots: int
-    agent_port: int = 0
-    speed: float | None = None
-    encrypted: bool = False
-
-    @property
-    def engine_address(self) -> str:
-        return f"{'https' if self.encrypted else 'http'}://{self.host}:{self.engine_port}"
-
-    @property
-    def broker_address(self) -> str:
-        return f"{'ssl' if self.encrypted else 'tcp'}://{self.host}:{self.broker_port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from speck.deploy.changes import Changes
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView, Sent
-from speck.model.queue import fold_owed
+from speck.model.unread import fold_owed
 from speck.store.records import Records
 
 _Add = Callable[[Session, Sent], Session]

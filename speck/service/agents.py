@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from speck.binding import CheckpointInfo, Finding, Transfer, TransferProgress
+from speck.binding import CheckpointInfo, Transfer, TransferProgress
 from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model.finding import Finding
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands

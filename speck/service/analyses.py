@@ -26,7 +26,8 @@ from pathlib import Path
 import psutil
 
 from speck.analyzer.masters import SparkMasters, is_local
-from speck.analyzer.request import OUTGROWN, STARTING, STEPS, Request
+from speck.analyzer.request import OUTGROWN, STARTING, Request
+from speck.analyzer.steps import STEPS
 from speck.clock import Clock, never, rfc3339, wait_unless
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem

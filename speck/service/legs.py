@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from speck.binding import Finding
 from speck.clock import Clock
 from speck.config import Config
 from speck.errors import SpeckError
+from speck.model.finding import Finding
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
-from speck.sites.credentials import Credentials
-from speck.sites.legs import expiry_findings, file_findings, legs_of, plain_finding
+from speck.tls.contexts import ClientTls
+from speck.tls.legs import expiry_findings, file_findings, legs_of, plain_finding
 
 
 class Legs:
@@ -30,14 +30,14 @@ class Legs:
         """The findings of all legs of a site, each with its part."""
         site = self._connections.site(name)
         try:
-            credentials = self._connections.credentials(name)
+            files = self._connections.credentials(name).tls
         except SpeckError:  # the check of the broker reports it
-            credentials = Credentials()
+            files = ClientTls()
         findings: list[tuple[str, Finding]] = []
-        for leg in legs_of(site, credentials, self._agents.beat(name).get("listen"), self._service):
+        for leg in legs_of(site, files, self._agents.beat(name).get("listen"), self._service):
             if plain := plain_finding(leg, name):
                 findings.append((leg.part, plain))
-            expiring = expiry_findings(leg, credentials, self._clock.now())
+            expiring = expiry_findings(leg, files, self._clock.now())
             findings += [(leg.part, finding) for finding in expiring]
         own = file_findings(self._own_files, self._clock.now())
         findings += [("service", finding) for finding in own]

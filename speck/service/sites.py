@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, Finding, is_simulated, kinds
+from speck.binding import BROKERS, ENGINES, is_simulated, kinds
 from speck.deploy.changes import Changes
 from speck.errors import (
     ConflictError,
@@ -15,6 +15,7 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
+from speck.model.finding import Finding
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agent_identities import AgentIdentities

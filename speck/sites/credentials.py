@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import ssl
-import threading
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from speck.agent.tls import TlsFiles
 from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
 from speck.model.site import normalise_address
+from speck.tls.contexts import ClientTls, shared_context
 
 _KEYS = ("user", "password", "ca", "cert", "key", "address")
 _SECRET = "secret."
@@ -29,18 +27,15 @@ Refusal = type[BrokerRefusedError] | type[EngineRefusedError]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The content of a credentials file; the paths are PEM files.
-
-    `ca` holds the authority that signs the server's certificate; without it, the authorities of
-    this machine are trusted. `cert` and `key` are presented to a server that asks for a client's
-    certificate.
-    """
+    """The content of a credentials file."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    tls: ClientTls = field(default_factory=ClientTls)
+
+    def context(self, protocol: str) -> ssl.SSLContext:
+        """`shared_context` of their files. Raises PermanentError."""
+        return shared_context(self.tls, protocol)
 
 
 def read_credentials(
@@ -60,25 +55,6 @@ def read_credentials(
         raise refusal(str(error)) from error
 
 
-def tls_context(credentials: Credentials, protocol: str) -> ssl.SSLContext:
-    """The context of a client with these credentials, made anew when a file has changed. It
-    verifies the server's certificate and its host name. Raises PermanentError.
-
-    Each `protocol` has contexts of its own: that of HTTP offers it.
-    """
-    with _lock:
-        files = _tls_files(protocol, credentials.ca, credentials.cert, credentials.key)
-    return files.context()
-
-
-_lock = threading.Lock()
-
-
-@lru_cache(maxsize=64)
-def _tls_files(_protocol: str, ca: Path | None, cert: Path | None, key: Path | None) -> TlsFiles:
-    return TlsFiles.of_client(ca, cert, key)
-
-
 def _read(file: Path, address: str) -> Credentials:
     values = _read_values(file)
     own = values.get("address")
@@ -96,7 +72,7 @@ def _read(file: Path, address: str) -> Credentials:
     )
     if key is not None:
         _refuse_readable(key, "key")
-    return Credentials(values.get("user"), values.get("password"), ca, cert, key)
+    return Credentials(values.get("user"), values.get("password"), ClientTls(ca, cert, key))
 
 
 def read_secrets(file: Path) -> dict[str, str]:

@@ -15,7 +15,8 @@ from binders.flink.engine import FlinkEngine
 from speck.agent.folder import StateFolder
 from speck.binding import Submission, Target, Transfer
 from speck.fog import flink as fog_flink
-from speck.fog.flink import Flink, FlinkSettings
+from speck.fog.flink import Flink
+from speck.fog.flink_conf import FlinkSettings
 from speck.fog.process import Command, Process, spawn
 from speck.model.observation import RunState
 from speck.service import Service

@@ -30,12 +30,12 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
-from speck.ca import Authority, write_truststore
 from speck.errors import SpeckError
 from speck.fog import flink
 from speck.fog.paths import flink_folder
 from speck.fog.ports import pick_port
-from speck.fog.tls import Identity
+from speck.tls.authority import Authority, write_truststore
+from speck.tls.identity import Identity
 from tests.waiting import wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"

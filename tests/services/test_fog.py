@@ -15,7 +15,7 @@ import requests
 
 from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
-from speck.fog.flink import FlinkSettings
+from speck.fog.flink_conf import FlinkSettings
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, spawn
 from speck.fog.sites import Fog

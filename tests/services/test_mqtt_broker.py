@@ -23,10 +23,11 @@ from paho.mqtt.properties import Properties
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
 from binders.mqtt.connection import Connection, Session, TopicRefusedError
-from speck.binding import BrokerCapability, Finding, Target
+from speck.binding import BrokerCapability, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model import topics
+from speck.model.finding import Finding
 from speck.model.topics import MAX_TOPIC_LEVELS, topic_fault
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto

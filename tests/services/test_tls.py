@@ -19,21 +19,23 @@ from paho.mqtt.enums import CallbackAPIVersion
 from binders.flink.engine import FlinkEngine
 from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
-from speck.ca import Authority
 from speck.config import Config
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog import flink, mosquitto
-from speck.fog.flink import Flink, FlinkSettings
+from speck.fog.flink import Flink
+from speck.fog.flink_conf import FlinkSettings
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.outputs import OutputReader
 from speck.fog.paths import edge_jar
 from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import Row
 from speck.fog.replay import Replay
-from speck.fog.tls import SERVICE, Identity, issue_all
 from speck.service import Service
 from speck.sites.credentials import Credentials
 from speck.spec.schema import job_from_data, site_from_data
+from speck.tls.authority import Authority
+from speck.tls.contexts import ClientTls
+from speck.tls.identity import SERVICE, Identity, issue_all
 from tests.waiting import wait_for
 
 WRONG = "its certificate is not for localhost but for 127.0.0.1"
@@ -74,7 +76,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             yield Secured(broker, engine, site, service)
 
 
-def credentials(folder: Path, login: Credentials) -> Path:
+def credentials(folder: Path, login: ClientTls) -> Path:
     """A file for any address."""
     file = folder / "credentials"
     file.touch(0o600)
@@ -127,7 +129,7 @@ def test_a_job_runs_through_both(secured: Secured, tmp_path: Path) -> None:
             "job_path": "speck-jobs.jar",
         }
         service.jobs.post(job_from_data(description), wait_s=120)
-        login = secured.service.login
+        login = Credentials(tls=secured.service.files)
         with OutputReader(secured.broker.address, "out", "reader", login) as reader:
             publish(secured, "in", *(b'{"n": %d}' % number for number in range(20)))
             wait_for(lambda: len(reader.records()) >= 20, "all records")
@@ -143,21 +145,22 @@ def test_a_job_runs_through_both(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_an_engine_under_a_wrong_name_is_refused(secured: Secured, tmp_path: Path) -> None:
-    file = credentials(tmp_path, secured.service.login)
+    file = credentials(tmp_path, secured.service.files)
     assert FlinkEngine(Target(secured.engine.url, file)).view().version
     with pytest.raises(UnreachableError, match=WRONG):
         FlinkEngine(Target(wrong_name(secured.engine.url), file)).view()
 
 
 def test_a_broker_under_a_wrong_name_is_refused(secured: Secured, tmp_path: Path) -> None:
-    file = credentials(tmp_path, secured.service.login)
+    file = credentials(tmp_path, secured.service.files)
     assert MqttBroker(Target(secured.broker.address, file)).reach() == "mqtt 5"
     with pytest.raises(BrokerRefusedError, match=WRONG):
         MqttBroker(Target(wrong_name(secured.broker.address), file)).reach()
 
 
 def test_readers_and_replays_refuse_a_broker_under_a_wrong_name(secured: Secured) -> None:
-    wrong, login = wrong_name(secured.broker.address), secured.service.login
+    wrong = wrong_name(secured.broker.address)
+    login = Credentials(tls=secured.service.files)
     with pytest.raises(UnreachableError, match=WRONG):
         OutputReader(wrong, "out", "reader", login)
     rows = [Row("A1", "no detection", None)]
@@ -167,7 +170,7 @@ def test_readers_and_replays_refuse_a_broker_under_a_wrong_name(secured: Secured
 
 
 def test_without_a_certificate_nobody_is_served(secured: Secured, tmp_path: Path) -> None:
-    file = credentials(tmp_path, Credentials(ca=secured.service.ca))
+    file = credentials(tmp_path, ClientTls(secured.service.ca))
     with pytest.raises(UnreachableError, match="cannot reach the engine"):
         FlinkEngine(Target(secured.engine.url, file)).view()
     with pytest.raises(UnreachableError, match="name one in the lines `cert` and `key`"):
@@ -176,7 +179,7 @@ def test_without_a_certificate_nobody_is_served(secured: Secured, tmp_path: Path
 
 def test_an_engine_obeys_no_other_site(secured: Secured, tmp_path: Path) -> None:
     """Its REST API runs any code: a certificate of the same authority is not enough."""
-    other = Identity.of_site(secured.site.authority, "edge-b").login
+    other = Identity.of_site(secured.site.authority, "edge-b").files
     file = credentials(tmp_path, other)
     with pytest.raises(UnreachableError, match="cannot reach the engine"):
         FlinkEngine(Target(secured.engine.url, file)).view()
@@ -185,7 +188,7 @@ def test_an_engine_obeys_no_other_site(secured: Secured, tmp_path: Path) -> None
 
 def test_another_authority_is_not_trusted(secured: Secured, tmp_path: Path) -> None:
     stranger = Authority.create(tmp_path / "ca", datetime.now(UTC))
-    file = credentials(tmp_path, replace(secured.service.login, ca=stranger.cert))
+    file = credentials(tmp_path, replace(secured.service.files, ca=stranger.cert))
     with pytest.raises(UnreachableError, match="the CA file must hold the authority"):
         FlinkEngine(Target(secured.engine.url, file)).view()
     with pytest.raises(BrokerRefusedError, match="the CA file must hold the authority"):
@@ -196,7 +199,7 @@ def test_a_renewed_client_certificate_needs_no_restart(secured: Secured, tmp_pat
     stranger = Authority.create(tmp_path / "ca", datetime.now(UTC))
     cert = stranger.issue("me", datetime.now(UTC), client=True).cert
     key = cert.with_suffix(".key")
-    file = credentials(tmp_path, Credentials(ca=secured.service.ca, cert=cert, key=key))
+    file = credentials(tmp_path, ClientTls(secured.service.ca, cert, key))
     broker = MqttBroker(Target(secured.broker.address, file))
     engine = FlinkEngine(Target(secured.engine.url, file))
     for reach in (broker.reach, engine.view):

@@ -14,7 +14,7 @@ import pytest
 
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, spawn, wait_until
-from speck.fog.state import SiteRecord
+from speck.fog.site_record import SiteRecord
 from speck.fog.wan import LinkStatus, Uplink, Wan, WanState, proxied
 from speck.fog.wan.namespaces import Network, write_table
 from tests.waiting import wait_for

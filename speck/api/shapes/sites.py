@@ -16,8 +16,8 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.model.site import Tier
-from speck.sites.legs import PARTS
 from speck.spec.fields import Choice
+from speck.tls.legs import PARTS
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
 

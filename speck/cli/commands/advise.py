@@ -59,8 +59,8 @@ def advise(
     and what the moves cost. It changes nothing without --apply.
     """
     from speck.cli import analyses, placements, proposals
-    from speck.cli.commands.analyze import await_analysis
     from speck.cli.names import check_known
+    from speck.cli.waiting import await_analysis
 
     service, printer = client(answer_s=proposals.PATIENCE_S), output()
     check_known(service, composition=composition)

@@ -11,7 +11,6 @@ import click
 
 from speck.cli.durations import Duration
 from speck.cli.options import add_connection_options, add_output_option, client, output
-from speck.cli.pauses import growing
 from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ def analyze(
     if follow:
         _follow(service, head["id"])
     else:
+        from speck.cli.waiting import await_analysis
+
         _show(await_analysis(service, head["id"]))
 
 
@@ -156,35 +157,6 @@ def _run_analyzer(argv: list[str]) -> None:
     at = text.rfind("\ncannot ")
     ended = f"cannot analyse: the analyzer ended with status {status}"
     raise PermanentError(text[at + 1 :] if at >= 0 else ended)
-
-
-def await_analysis(service: Client, analysis_id: str) -> JsonObject:
-    """Wait until the analysis is done and return it; its steps are printed on stderr, and Ctrl-C
-    cancels it. Raises PermanentError when it failed."""
-    import time
-
-    from speck.cli.messages import say
-    from speck.errors import PermanentError
-
-    pauses = growing()
-    step: str | None = None
-    former: str | None = None
-    try:
-        while (analysis := service.analysis(analysis_id))["state"] == "running":
-            progress, waits_for = analysis.get("progress"), analysis.get("waits_for")
-            if progress and progress["step"] != step:
-                step = progress["step"]
-                say(f"{step} ({progress['done'] + 1} of {progress['of']})")
-            elif waits_for and waits_for != former:
-                former = waits_for
-                say(f"waiting for analysis {former} to end")
-            time.sleep(next(pauses))
-    except KeyboardInterrupt:
-        service.cancel_analysis(analysis_id)
-        raise
-    if analysis["state"] != "done":
-        raise PermanentError(analysis["error"] or f"cannot analyse: it was {analysis['state']}")
-    return analysis
 
 
 def _follow(service: Client, analysis_id: str) -> None:

@@ -14,7 +14,7 @@ from speck.cli.options import add_output_option, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
-    from speck.ca import Issued
+    from speck.tls.authority import Issued
 
 _folder = click.option(
     "--folder",
@@ -39,8 +39,8 @@ def ca() -> None:
 @add_output_option
 def init(name: str, force: bool, folder: Path | None) -> None:
     """Make the authority: ca.crt for everybody, ca.key for nobody else."""
-    from speck.ca import Authority
     from speck.cli.messages import say
+    from speck.tls.authority import Authority
 
     authority = Authority.create(_at(folder), _now(), name=name, force=force)
     say(f"made {authority.cert}; issue certificates with `speck ca issue NAME --host ADDRESS`")
@@ -78,8 +78,8 @@ def issue(
     NAME becomes the certificate's common name, which Mosquitto can take for the user
     (use_identity_as_username).
     """
-    from speck.ca import Authority
     from speck.cli.messages import say
+    from speck.tls.authority import Authority
 
     authority = Authority(_at(folder))
     issued = authority.issue(
@@ -100,8 +100,8 @@ def truststore(file: Path, certs: tuple[Path, ...]) -> None:
 
         speck ca truststore edge-a-clients.p12 service.crt edge-a.crt
     """
-    from speck.ca import write_truststore
     from speck.cli.messages import say
+    from speck.tls.authority import write_truststore
 
     write_truststore(file, *certs)
     say(f"wrote {file}")
@@ -112,15 +112,15 @@ def truststore(file: Path, certs: tuple[Path, ...]) -> None:
 @add_output_option
 def list_certificates(folder: Path | None) -> None:
     """List the authority and what it issued, with a warning 30 days before the end."""
-    from speck.ca import Authority
+    from speck.tls.authority import Authority
 
     _show(Authority(_at(folder)).list(), folder)
 
 
 def _show(issued: list[Issued], folder: Path | None) -> None:
-    from speck.certificates import describe_expiry
     from speck.cli.messages import warn
     from speck.cli.output import Grid
+    from speck.tls.certificates import describe_expiry
 
     now = _now()
     for one in issued:
@@ -141,7 +141,7 @@ def _renewal(one: Issued) -> str:
 
 
 def _data(one: Issued, now: datetime) -> JsonObject:
-    from speck.certificates import describe_expiry
+    from speck.tls.certificates import describe_expiry
 
     return {
         "name": one.name,

@@ -157,8 +157,7 @@ def _own_login(address: str) -> Credentials:
 
     if not address.startswith(("ssl:", "mqtts:")):
         return Credentials()
-    files = tls_files()
-    return Credentials(ca=files.ca, cert=files.cert, key=files.key)
+    return Credentials(tls=tls_files())
 
 
 def _login(name: str, address: str) -> Credentials:

@@ -12,7 +12,8 @@ from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
-from speck.model.queue import Count, DroppedQueue, count_unread, fold_owed
+from speck.model.queue import Count, DroppedQueue
+from speck.model.unread import count_unread, fold_owed
 from speck.model.values import cut
 from speck.store.tables import Batch
 

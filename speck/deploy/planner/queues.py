@@ -20,7 +20,8 @@ from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState
 from speck.model.observation import RunState
 from speck.model.plan import Plan, Release, Reserve, Step
-from speck.model.queue import Count, DroppedQueue, count_unread
+from speck.model.queue import Count, DroppedQueue
+from speck.model.unread import count_unread
 from speck.spec.job_contract import reports_numbers
 
 OUTSIDE = "its reader is outside speck"

@@ -10,7 +10,7 @@ from pathlib import Path
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
 from speck.fog.process import Command
-from speck.fog.state import SiteRecord
+from speck.fog.site_record import SiteRecord
 from speck.fog.wan.model import EVERYWHERE, LinkStatus, Wan, WanState
 from speck.model.values import JsonObject
 

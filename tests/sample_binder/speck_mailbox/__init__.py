@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from speck.binding import BrokerCapability, Finding, Target
+from speck.binding import BrokerCapability, Target
 from speck.errors import UnreachableError
+from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Sent, Taken
 

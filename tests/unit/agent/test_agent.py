@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import speck
 from speck.agent.agent import Agent, Settings
 from speck.errors import PermanentError
 from tests.agents import write_state
@@ -199,3 +202,11 @@ def test_what_keeps_it_from_starting(
 ) -> None:
     with pytest.raises(PermanentError, match=message):
         Agent(settings(service, tmp_path, **more)).run()
+
+
+def test_the_agent_runs_without_any_package() -> None:
+    """A site without Docker gets the folder `speck` and Debian's Python."""
+    root = Path(speck.__file__).parent.parent
+    program = f"import sys; sys.path.insert(0, {str(root)!r}); import speck.agent.agent"
+    bare = [sys.executable, "-I", "-S", "-c", program]
+    assert subprocess.run(bare, capture_output=True, text=True).stderr == ""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from speck.api.masking import mask_text, mask_url
-from speck.api.worker import ConnectionWorker
+from speck.api.server.worker import ConnectionWorker
 from speck.service.audit_log import read_entries
 from tests.unit.api.conftest import Bench
 

@@ -6,8 +6,9 @@ import pytest
 
 from bench.instruments import crossing
 from bench.instruments.crossing import Connection, Crossings, parse_connections
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
-from speck.fog.state import FogState, SiteRecord, StateFile
+from speck.fog.state import FogState, StateFile
 
 EDGE, CLOUD = "127.1.1.1:1883", "127.1.1.2:1883"
 

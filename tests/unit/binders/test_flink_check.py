@@ -11,9 +11,9 @@ from binders.flink import check
 from binders.flink.check import job_finding, version_finding
 from binders.flink.jvm import GUARD_JAR, MEND, Jvm, metaspace_finding
 from binders.flink.settings import Settings, milliseconds, size_bytes
-from speck.binding import Finding
 from speck.fog import flink_conf
-from speck.fog.flink import FlinkSettings
+from speck.fog.flink_conf import FlinkSettings
+from speck.model.finding import Finding
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 IDLE = EngineView("2.3.0", Slots(8, 8), {})

@@ -14,9 +14,9 @@ import pytest
 
 from binders.flink import connections
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError
-from speck.agent.tls import server_context
-from speck.ca import Authority
 from speck.errors import UnreachableError
+from speck.tls.authority import Authority
+from speck.tls.contexts import server_context
 
 LIMIT_S = 30.0
 

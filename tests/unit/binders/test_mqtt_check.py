@@ -8,6 +8,7 @@ from binders.mqtt.check import Open, access_findings, connack_findings
 from speck.binding import Target
 from speck.errors import BrokerRefusedError
 from speck.sites.credentials import Credentials
+from speck.tls.contexts import ClientTls
 
 GOOD: dict[str, Any] = {"ReceiveMaximum": 1000, "TopicAliasMaximum": 10}
 
@@ -68,7 +69,7 @@ NAMED = Credentials("speck", "secret")
         ("ssl://192.0.2.1:8883", NAMED, open_to_users, []),
         (
             "tcp://192.0.2.1:8883",
-            Credentials("speck", "secret", Path("ca.pem")),
+            Credentials("speck", "secret", ClientTls(Path("ca.pem"))),
             open_to_users,
             [],
         ),

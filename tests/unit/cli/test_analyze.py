@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from speck.cli import waiting
 from speck.cli.analyses import RANKING_LEGEND, render
-from speck.cli.commands import analyze
 from speck.client import Client
 from speck.model.values import JsonObject
 from tests.analyses import analysis, describe_measured
@@ -130,8 +130,8 @@ def test_one_that_has_begun_does_not_say_that_it_waits(
 
     answers = answer()
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
-    monkeypatch.setattr(analyze, "growing", lambda: repeat(0.0))
-    assert analyze.await_analysis(Client(), "a1")["state"] == "done"
+    monkeypatch.setattr(waiting, "growing", lambda: repeat(0.0))
+    assert waiting.await_analysis(Client(), "a1")["state"] == "done"
     assert capsys.readouterr().err.splitlines() == ["reading samples (1 of 3)"]
 
 
@@ -141,6 +141,6 @@ def test_what_waits_for_another_analysis_names_it_once(
     waiting = {"state": "running", "waits_for": "a0"}
     answers = iter([waiting, waiting, {"state": "running"}, analysis([])])
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
-    monkeypatch.setattr(analyze, "growing", lambda: repeat(0.0))
-    assert analyze.await_analysis(Client(), "a1")["state"] == "done"
+    monkeypatch.setattr(waiting, "growing", lambda: repeat(0.0))
+    assert waiting.await_analysis(Client(), "a1")["state"] == "done"
     assert capsys.readouterr().err.splitlines() == ["waiting for analysis a0 to end"]

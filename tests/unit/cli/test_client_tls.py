@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from speck.agent.tls import server_context
-from speck.ca import Authority
-from speck.client import Client, ClientTls, NoServerError
+from speck.client import Client, NoServerError
 from speck.errors import InvalidError, PermanentError
+from speck.tls.authority import Authority
+from speck.tls.contexts import ClientTls, server_context
 from tests.unit.cli.conftest import Run
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from speck.fog.publisher import ReplayOptions
 from speck.fog.replay import Summary
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
-from speck.fog.state import SiteRecord
 from speck.fog.wan import LinkStatus, Uplink, Wan
 from tests.memory_fog import site_body
 from tests.unit.cli.conftest import Run, Server

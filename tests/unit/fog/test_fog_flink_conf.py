@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from speck.fog import flink_conf
-from speck.fog.flink import FlinkSettings
+from speck.fog.flink_conf import FlinkSettings
 
 
 def written(tmp_path: Path, **settings: object) -> dict[str, object]:

@@ -6,8 +6,9 @@ import pytest
 
 from speck.errors import PermanentError
 from speck.fog.process import Command
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog
-from speck.fog.state import FogState, SiteRecord, StateFile
+from speck.fog.state import FogState, StateFile
 from speck.fog.wan import Uplink, Wan, WanState, proxied
 
 SITES = (

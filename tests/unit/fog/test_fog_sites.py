@@ -8,8 +8,9 @@ import pytest
 from speck.errors import PermanentError
 from speck.fog.paths import default_folder, edge_jar
 from speck.fog.process import Command, spawn
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog, _cloud_names, _edge_names
-from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+from speck.fog.state import FogState, ProcessRecord, StateFile
 
 
 def test_names_of_sites() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from speck.errors import PermanentError
 from speck.fog.process import Command, Process, find_by_token, spawn
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog
-from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+from speck.fog.state import FogState, ProcessRecord, StateFile
 from tests.waiting import wait_for
 
 SITE = SiteRecord("edge-a", "edge", "127.9.9.1", 1883, 8081, 8)

@@ -9,7 +9,7 @@ import pytest
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, Taken
-from speck.model.queue import EPOCHS_KEPT, count_unread, fold_owed
+from speck.model.unread import EPOCHS_KEPT, count_unread, fold_owed
 from speck.monitor.former_epochs import add_owed, begin_epoch, find_newest
 
 SESSION = Session("q-db", Link("edge-a", "T"), "edge-a", None)

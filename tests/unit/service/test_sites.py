@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from speck.ca import Authority
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.site import Site
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.service.legs import Legs
 from speck.spec.schema import site_from_data
+from speck.tls.authority import Authority
 from tests.memory_fog import site_body
 from tests.service_helpers import (
     DONE,

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from speck.ca import Authority
 from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
-from speck.sites.credentials import Credentials, read_credentials, tls_context
+from speck.sites.credentials import Credentials, read_credentials
+from speck.tls.authority import Authority
+from speck.tls.contexts import ClientTls
 
 ADDRESS = "tcp://172.16.39.7:1883"
 
@@ -24,7 +25,9 @@ def test_all_keys(tmp_path: Path) -> None:
         "# made on Monday\n\nuser = speck\npassword=a=b#c\nca=ca.pem\naddress=mqtt://172.16.39.7/\n",
     )
 
-    assert read_credentials(file, ADDRESS) == Credentials("speck", "a=b#c", tmp_path / "ca.pem")
+    assert read_credentials(file, ADDRESS) == Credentials(
+        "speck", "a=b#c", ClientTls(tmp_path / "ca.pem")
+    )
 
 
 TABLE = json.loads((Path(__file__).parents[2] / "data/credentials.json").read_text("utf-8"))
@@ -107,22 +110,22 @@ def test_an_authority_file_that_is_none_is_named(tmp_path: Path, content: str | 
         ca.write_text(content)
 
     with pytest.raises(PermanentError, match=r"cannot use the certificate authority .*ca\.pem"):
-        tls_context(Credentials(ca=ca), "mqtt")
+        Credentials(tls=ClientTls(ca)).context("mqtt")
 
 
 def test_the_machine_s_own_authorities_are_read_once() -> None:
-    assert tls_context(Credentials(), "mqtt") is tls_context(Credentials(), "mqtt")
+    assert Credentials().context("mqtt") is Credentials().context("mqtt")
 
 
 def test_contexts_of_two_protocols_are_not_shared() -> None:
-    assert tls_context(Credentials(), "mqtt") is not tls_context(Credentials(), "http")
+    assert Credentials().context("mqtt") is not Credentials().context("http")
 
 
 def test_one_file_serves_a_broker_and_an_engine(tmp_path: Path) -> None:
     (tmp_path / "a.key").touch(0o600)
     file = write(tmp_path, "address=ssl://pi https://pi:8081\nca=ca.crt\ncert=a.crt\nkey=a.key\n")
 
-    login = Credentials(ca=tmp_path / "ca.crt", cert=tmp_path / "a.crt", key=tmp_path / "a.key")
+    login = Credentials(tls=ClientTls(tmp_path / "ca.crt", tmp_path / "a.crt", tmp_path / "a.key"))
     assert read_credentials(file, "ssl://pi:8883") == login
     assert read_credentials(file, "https://pi:8081", EngineRefusedError) == login
     with pytest.raises(EngineRefusedError, match="they are for ssl://pi https://pi:8081"):
@@ -145,8 +148,8 @@ def test_a_key_needs_a_certificate(tmp_path: Path) -> None:
 
 def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path / "ca", datetime.now(UTC))
-    login = Credentials(ca=authority.cert)
-    before = tls_context(login, "mqtt")
-    assert tls_context(login, "mqtt") is before
+    login = Credentials(tls=ClientTls(authority.cert))
+    before = login.context("mqtt")
+    assert login.context("mqtt") is before
     Authority.create(tmp_path / "ca", datetime.now(UTC), force=True)
-    assert tls_context(login, "mqtt") is not before
+    assert login.context("mqtt") is not before

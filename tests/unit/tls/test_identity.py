@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from speck.errors import PermanentError
+from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog
-from speck.fog.state import FogState, SiteRecord, StateFile
-from speck.fog.tls import SERVICE, Identity, issue_all
+from speck.fog.state import FogState, StateFile
 from speck.model.values import JsonObject
 from speck.sites.credentials import read_credentials
+from speck.tls.identity import SERVICE, Identity, issue_all
 
 
 def test_certificates_are_new_but_that_of_the_service(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_credentials_can_be_read_back(tmp_path: Path) -> None:
     file = tmp_path / "credentials" / "fog"
     identity.write_credentials(file, ["ssl://127.0.0.1:1883", "https://127.0.0.1:8081"])
     for address in ("ssl://127.0.0.1:1883", "https://127.0.0.1:8081"):
-        assert read_credentials(file, address) == identity.login
+        assert read_credentials(file, address).tls == identity.files
 
 
 def test_every_listener_asks_for_certificates(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_the_bodies_to_register_name_the_credentials(tmp_path: Path) -> None:
     assert body["broker"]["address"] == "ssl://127.9.9.1:1883"
     fog.write_credentials(tmp_path / "credentials")
     file = tmp_path / "credentials" / str(body["broker"]["credentials"])
-    assert read_credentials(file, "https://127.9.9.1:8081").cert == ca / "service.crt"
+    assert read_credentials(file, "https://127.9.9.1:8081").tls.cert == ca / "service.crt"
 
 
 @pytest.mark.parametrize(

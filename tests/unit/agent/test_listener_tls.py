@@ -13,9 +13,9 @@ import pytest
 from speck.agent.folder import StateFolder
 from speck.agent.inbox import Inbox
 from speck.agent.listener import Listener
-from speck.agent.tls import TlsFiles, client_context, server_context
 from speck.agent.web import Caller
 from speck.errors import PermanentError, UnreachableError
+from speck.tls.contexts import TlsFiles, client_context, server_context
 from tests.certificates import Authority
 
 Listen = Callable[..., Listener]

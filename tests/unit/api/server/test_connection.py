@@ -20,23 +20,25 @@ from gunicorn.http.errors import (
 )
 from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
-from speck.api import connection as module
-from speck.api.connection import (
+from speck.api.server import connection as module
+from speck.api.server.connection import (
     HEAD_S,
     HIGH_WATER,
     KEEPALIVE_S,
     LINGER_S,
     MAX_COLLECTED,
     MAX_HEAD,
-    PACE_BYTES,
-    PACE_S,
+    Connection,
+    Stage,
+)
+from speck.api.server.minimum_rates import (
+    BODY_BYTES,
+    BODY_S,
     READ_CREDIT_S,
     READ_GRACE_S,
     READ_RATE,
-    Connection,
-    Pace,
-    ReadingPace,
-    Stage,
+    BodyRate,
+    ReadingRate,
 )
 from speck.errors import InvalidError, TransientError
 
@@ -206,7 +208,7 @@ def test_a_slow_body_holds_a_slot_and_is_given_up(
 ) -> None:
     ends.send(post(MAX_COLLECTED + 1) + b"123")
     assert ends.connection.recv(3) == b"123"
-    monkeypatch.setattr(module, "PACE_S", 0.0)
+    monkeypatch.setattr(module, "BODY_S", 0.0)
     with pytest.raises(InvalidError, match="bytes arrived within"):
         ends.connection.recv(1)
     assert not ends.slots.acquire(blocking=False)
@@ -217,11 +219,11 @@ def test_a_slow_body_holds_a_slot_and_is_given_up(
 def test_a_steady_body_may_take_as_long_as_it_needs(ends: Ends) -> None:
     ends.send(post(MAX_COLLECTED + 1))
     for _ in range(10):
-        ends.client.sendall(b"x" * PACE_BYTES)
+        ends.client.sendall(b"x" * BODY_BYTES)
         received = 0
-        while received < PACE_BYTES:
-            received += len(ends.connection.recv(PACE_BYTES - received))
-        ends.now += PACE_S - 1
+        while received < BODY_BYTES:
+            received += len(ends.connection.recv(BODY_BYTES - received))
+        ends.now += BODY_S - 1
 
 
 def test_a_slow_body_without_a_free_slot_is_refused(ends: Ends) -> None:
@@ -270,14 +272,14 @@ def test_a_thread_waits_for_the_reader_of_a_long_answer_and_drops_it(
     ends.connection.close()
 
 
-def test_a_pace_is_kept_by_steady_progress_only() -> None:
-    pace = Pace(0.0)
-    pace.move(PACE_BYTES, 1.0)
-    assert pace.deadline == 1 + PACE_S
-    pace.move(PACE_BYTES - 1, 2.0)
-    assert pace.deadline == 1 + PACE_S, "what came is too little to begin anew"
-    pace.move(1, 3.0)
-    assert pace.deadline == 3 + PACE_S
+def test_a_rate_is_kept_by_steady_progress_only() -> None:
+    rate = BodyRate(0.0)
+    rate.count(BODY_BYTES, 1.0)
+    assert rate.deadline == 1 + BODY_S
+    rate.count(BODY_BYTES - 1, 2.0)
+    assert rate.deadline == 1 + BODY_S, "what came is too little to begin anew"
+    rate.count(1, 3.0)
+    assert rate.deadline == 3 + BODY_S
 
 
 def read_for(tcp: Ends, seconds: float, rate: float) -> int:
@@ -325,14 +327,14 @@ def test_a_reader_that_is_too_slow_is_given_up(rate: float, tcp: Ends) -> None:
 
 
 def test_a_fast_reader_may_rest_for_a_limited_time() -> None:
-    pace = ReadingPace(0.0, 0)
-    assert pace.deadline == READ_GRACE_S
-    pace.note(10 * READ_RATE, 5.0)
-    assert pace.deadline == READ_GRACE_S + 10
-    pace.note(1 << 40, 6.0)
-    assert pace.deadline == 6 + READ_CREDIT_S
-    pace.note(0, 7.0)
-    assert pace.deadline == 6 + READ_CREDIT_S, "less can have been acknowledged when TLS adds bytes"
+    rate = ReadingRate(0.0, 0)
+    assert rate.deadline == READ_GRACE_S
+    rate.count(10 * READ_RATE, 5.0)
+    assert rate.deadline == READ_GRACE_S + 10
+    rate.count(1 << 40, 6.0)
+    assert rate.deadline == 6 + READ_CREDIT_S
+    rate.count(0, 7.0)
+    assert rate.deadline == 6 + READ_CREDIT_S, "less can have been acknowledged when TLS adds bytes"
 
 
 class Content(io.BytesIO):

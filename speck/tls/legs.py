@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from speck.binding import Finding
-from speck.certificates import describe_expiry, end_of, load_certificate
 from speck.errors import PermanentError
+from speck.model.finding import Finding
 from speck.model.site import Site
-from speck.sites.credentials import Credentials, tls_context
+from speck.tls.certificates import describe_expiry, end_of, load_certificate
+from speck.tls.contexts import ClientTls, shared_context
 
 CONNECT_S = 5.0
 
@@ -43,16 +43,16 @@ class Leg:
     encrypted: bool
 
 
-def legs_of(site: Site, credentials: Credentials, agent: str | None, service: str) -> list[Leg]:
-    """All legs of a site. `agent` is the URL at which other agents reach its own, if any; `service`
-    is the URL of the service."""
+def legs_of(site: Site, files: ClientTls, agent: str | None, service: str) -> list[Leg]:
+    """All legs of a site. `files` are those of its credentials, `agent` is the URL at which other
+    agents reach its own, if any; `service` is the URL of the service."""
     legs = [
         Leg("engine", site.spe.address, site.spe.address.startswith("https:")),
         # with a CA the connector and the binder use TLS in any case
         Leg(
             "broker",
             site.broker.address,
-            site.broker.address.startswith("ssl:") or credentials.ca is not None,
+            site.broker.address.startswith("ssl:") or files.ca is not None,
         ),
     ]
     if agent is not None:
@@ -81,14 +81,14 @@ def plain_finding(leg: Leg, site: str) -> Finding | None:
     )
 
 
-def expiry_findings(leg: Leg, credentials: Credentials, now: datetime) -> Iterator[Finding]:
+def expiry_findings(leg: Leg, files: ClientTls, now: datetime) -> Iterator[Finding]:
     """Name the certificates of an encrypted engine or broker that end within 30 days: its own, and
     those in the credentials. One that does not answer is skipped: its own check reports that."""
     if not leg.encrypted or leg.part not in ("engine", "broker"):
         return
-    files = [file for file in (credentials.ca, credentials.cert) if file is not None]
-    ends = {str(file): _end_of_file(file) for file in files}
-    ends[leg.address] = _end_of_server(leg, credentials)
+    own = [file for file in (files.ca, files.cert) if file is not None]
+    ends = {str(file): _end_of_file(file) for file in own}
+    ends[leg.address] = _end_of_server(leg, files)
     yield from _describe_ends(ends, now, "Mosquitto reads it after SIGHUP, Flink after a restart")
 
 
@@ -118,11 +118,11 @@ def _end_of_file(file: Path) -> datetime | None:
     return None
 
 
-def _end_of_server(leg: Leg, credentials: Credentials) -> datetime | None:
+def _end_of_server(leg: Leg, files: ClientTls) -> datetime | None:
     parts = urlsplit(leg.address)
     host, port = parts.hostname or "", parts.port or 0
     try:
-        context = tls_context(credentials, "check")
+        context = shared_context(files, "check")
         with (
             socket.create_connection((host, port), CONNECT_S) as plain,
             context.wrap_socket(plain, server_hostname=host) as encrypted,

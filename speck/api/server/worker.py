@@ -22,6 +22,7 @@ import re
 import resource
 import secrets
 import selectors
+import ssl
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -36,12 +37,12 @@ from gunicorn.http import wsgi  # type: ignore[import-untyped]
 from gunicorn.workers.base import Worker  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import PollableMethodQueue  # type: ignore[import-untyped]
 
-from speck.api.connection import Connection, Stage
 from speck.api.context import count_looks
 from speck.api.masking import mask_text
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
-from speck.api.tls import ServerTls
-from speck.api.unavailable_app import UnavailableApp
+from speck.api.server.connection import Connection, Stage
+from speck.api.server.unavailable_app import UnavailableApp
+from speck.tls.contexts import TlsFiles
 
 MAX_FILES = 65536
 MAX_CONNECTIONS = 4096
@@ -131,7 +132,8 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         self._by_address: dict[str, set[Connection]] = {}
         self._accepting = False
         self._resume_at = self._next_tick = 0.0
-        self._tls: ServerTls | None = None
+        self._tls: TlsFiles | None = None
+        self._context: ssl.SSLContext | None = None
 
     # -- the life of the worker -----------------------------------------------------------
 
@@ -153,9 +155,9 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         self._wakeups.init()
         if self.cfg.is_ssl:
             ca = self.cfg.ca_certs
-            self._tls = ServerTls(
-                Path(self.cfg.certfile), Path(self.cfg.keyfile), Path(ca) if ca else None
-            )
+            cert, key = Path(self.cfg.certfile), Path(self.cfg.keyfile)
+            self._tls = TlsFiles.of_server(cert, key, Path(ca) if ca else None)
+            self._context = self._tls.context()
         super().init_process()
 
     def run(self) -> None:
@@ -211,7 +213,7 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         for connection in [each for each in self._connections if each.deadline <= now]:
             self._expire(connection)
         if self._tls is not None:
-            self._tls.refresh()
+            self._context = self._tls.context()
         if self._resume_at and now >= self._resume_at and self.alive:
             self._resume_at = 0.0
             self._accept_from(self.sockets)
@@ -260,8 +262,7 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
             if len(connections) >= most and not self._make_room(connections):
                 sock.close()
                 return
-        context = self._tls.context if self._tls is not None else None
-        connection = Connection(sock, client, server, self.cfg, self._slots, context)
+        connection = Connection(sock, client, server, self.cfg, self._slots, self._context)
         self._connections.add(connection)
         self._by_address.setdefault(address, set()).add(connection)
         self._drive(connection)

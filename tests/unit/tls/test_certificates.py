@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from speck.certificates import describe_expiry, end_of, explain_alert, explain_refusal
+from speck.tls.certificates import describe_expiry, end_of, explain_alert, explain_refusal
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from speck.api import memory
-from speck.api.memory import GROWN_BYTES, IdleMemory
+from speck.api.server import memory
+from speck.api.server.memory import GROWN_BYTES, IdleMemory
 from speck.clock import SystemClock
 
 FILLED = """
 import sys
-from speck.api import memory
+from speck.api.server import memory
 from speck.clock import SystemClock
 
 memory.limit_idle_memory()

@@ -1,5 +1,5 @@
-"""TLS for a fog on this machine: every server and client has a certificate of one authority, and
-none is served without."""
+"""Who a fog's servers and clients are: each has a certificate of one authority, and none is served
+without. An identity knows how its broker, engine and agent are told so."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from speck.agent.tls import client_context
-from speck.ca import KEYSTORE_PASSWORD, Authority, write_truststore
-from speck.certificates import fingerprint
 from speck.errors import NotFoundError
-from speck.sites.credentials import Credentials
+from speck.tls.authority import KEYSTORE_PASSWORD, Authority, write_truststore
+from speck.tls.certificates import fingerprint
+from speck.tls.contexts import ClientTls, client_context
 
 SERVICE = "service"
 """The name of the service's certificate, with which it also calls engines and brokers."""
@@ -49,9 +48,9 @@ class Identity:
         return self.authority / f"{self.name}.key"
 
     @property
-    def login(self) -> Credentials:
-        """What a client with this identity presents."""
-        return Credentials(ca=self.ca, cert=self.cert, key=self.key)
+    def files(self) -> ClientTls:
+        """The files of a client with this identity."""
+        return ClientTls(self.ca, self.cert, self.key)
 
     def context(self) -> ssl.SSLContext:
         """The context of a client with this identity."""

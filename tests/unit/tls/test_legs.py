@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from speck.agent.tls import server_context
-from speck.ca import Authority
 from speck.model.site import Broker, Engine, Site, Tier
-from speck.sites.credentials import Credentials
-from speck.sites.legs import Leg, expiry_findings, legs_of, plain_finding
+from speck.tls.authority import Authority
+from speck.tls.contexts import ClientTls, server_context
+from speck.tls.legs import Leg, expiry_findings, legs_of, plain_finding
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -27,7 +26,7 @@ def site(engine: str, broker: str) -> Site:
 
 def test_every_leg_is_looked_at() -> None:
     plain = site("http://192.0.2.7:8081", "tcp://192.0.2.7:1883")
-    legs = legs_of(plain, Credentials(), "http://192.0.2.7:8090", "http://0.0.0.0:8080")
+    legs = legs_of(plain, ClientTls(), "http://192.0.2.7:8090", "http://0.0.0.0:8080")
     findings = [plain_finding(leg, "edge-a") for leg in legs]
     assert [(leg.part, finding.severity) for leg, finding in zip(legs, findings, strict=True)] == [
         ("engine", "warning"),
@@ -42,12 +41,12 @@ def test_every_leg_is_looked_at() -> None:
 
 def test_encrypted_legs_are_fine() -> None:
     encrypted = site("https://192.0.2.7:8081", "ssl://192.0.2.7:8883")
-    legs = legs_of(encrypted, Credentials(), "https://192.0.2.7:8090", "https://0.0.0.0:8080")
+    legs = legs_of(encrypted, ClientTls(), "https://192.0.2.7:8090", "https://0.0.0.0:8080")
     assert [plain_finding(leg, "edge-a") for leg in legs] == [None] * 4
 
 
 def test_a_broker_with_a_ca_is_encrypted_whatever_its_scheme_says() -> None:
-    legs = legs_of(site("https://a:1", "tcp://a:2"), Credentials(ca=Path("ca")), None, "https://b")
+    legs = legs_of(site("https://a:1", "tcp://a:2"), ClientTls(Path("ca")), None, "https://b")
     assert all(leg.encrypted for leg in legs)
 
 
@@ -88,7 +87,7 @@ def test_a_certificate_that_ends_within_30_days_is_named(
     files = tmp_path / "edge-a.crt", tmp_path / "edge-a.key"
     with server(server_context(*files)) as port:
         leg = Leg("broker", f"ssl://127.0.0.1:{port}", encrypted=True)
-        findings = list(expiry_findings(leg, Credentials(ca=authority.cert), NOW))
+        findings = list(expiry_findings(leg, ClientTls(authority.cert), NOW))
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
     assert all(words in finding.found and leg.address in finding.found for finding in findings)
 
@@ -96,7 +95,7 @@ def test_a_certificate_that_ends_within_30_days_is_named(
 def test_the_service_s_own_certificate_is_looked_at_too(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path, NOW)
     cert = authority.issue("service", NOW, client=True, days=20).cert
-    login = Credentials(ca=authority.cert, cert=cert, key=tmp_path / "service.key")
+    login = ClientTls(authority.cert, cert, tmp_path / "service.key")
     leg = Leg("engine", "https://127.0.0.1:1", encrypted=True)  # nobody listens there
     (soon,) = expiry_findings(leg, login, NOW)
     assert (soon.severity, str(cert) in soon.found) == ("warning", True)

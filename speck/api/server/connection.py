@@ -1,6 +1,6 @@
 """One client's connection to the service, which never makes the worker's loop wait.
 
-The loop (`speck.api.worker`) drives it through `Connection.advance` while the client sends a
+The loop (`speck.api.server.worker`) drives it through `Connection.advance` while the client sends a
 request or reads an answer; a file that is the answer is sent from there, piece by piece. In between
 a thread of the pool has it: gunicorn's parser and response use it there in place of a socket
 (`recv`, `sendall`).
@@ -8,13 +8,10 @@ a thread of the pool has it: gunicorn's parser and response use it there in plac
 
 from __future__ import annotations
 
-import fcntl
 import select
 import socket
 import ssl
 import struct
-import sys
-import termios
 import time
 from collections import deque
 from collections.abc import Callable
@@ -32,6 +29,14 @@ from gunicorn.http.message import Request  # type: ignore[import-untyped]
 from gunicorn.http.unreader import SocketUnreader  # type: ignore[import-untyped]
 from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
+from speck.api.server.minimum_rates import (
+    BODY_BYTES,
+    BODY_S,
+    READ_GRACE_S,
+    BodyRate,
+    ReadingRate,
+    count_unacknowledged,
+)
 from speck.errors import InvalidError, TransientError
 
 HEAD_S = 10.0
@@ -39,21 +44,6 @@ HEAD_S = 10.0
 
 KEEPALIVE_S = 15.0
 """How long a connection may wait for its next request."""
-
-PACE_S = 10.0
-PACE_BYTES = 40 * 1024
-"""A body moves this far within `PACE_S`."""
-
-READ_RATE = 4096
-"""Bytes a second that the reader of an answer must take, on average."""
-
-READ_GRACE_S = 20.0
-"""Seconds that it may take nothing before."""
-
-READ_CREDIT_S = 120.0
-"""Seconds at most that it may rest because it was faster before. A receiver whose buffer was full
-reports room only when a sixteenth of the buffer is free again, or a segment: 64 KiB on loopback,
-400 kB of a buffer of 6 MB. At `READ_RATE` that takes up to 100 s."""
 
 LINGER_S = 2.0
 """How long a client may go on sending after its last answer; closing at once could destroy it."""
@@ -84,40 +74,6 @@ class Stage(Enum):
     SENDING = auto()
     CLOSING = auto()
     CLOSED = auto()
-
-
-class Pace:
-    """The minimum rate of a transfer: the next `PACE_BYTES` within `PACE_S`. What arrived fast
-    before earns no right to be slow."""
-
-    def __init__(self, now: float):
-        self.deadline = now + PACE_S
-        self._moved = 0
-
-    def move(self, count: int, now: float) -> None:
-        """`count` bytes were transferred."""
-        self._moved += count
-        if self._moved >= PACE_BYTES:
-            self._moved = 0
-            self.deadline = now + PACE_S
-
-
-class ReadingPace:
-    """The minimum rate of a reader: `READ_RATE` on average since it began to keep us waiting.
-
-    What counts is what its machine has acknowledged. What our kernel takes says nothing: it has
-    room for megabytes, and reports that it has room again only when a third of it is free.
-    """
-
-    def __init__(self, now: float, taken: int):
-        self.deadline = now + READ_GRACE_S
-        self._taken = taken
-
-    def note(self, taken: int, now: float) -> None:
-        """Note how many bytes the reader has taken altogether."""
-        moved = max(0, taken - self._taken)
-        self._taken += moved
-        self.deadline = min(self.deadline + moved / READ_RATE, now + READ_CREDIT_S)
 
 
 class _Request(Request):  # type: ignore[misc]
@@ -165,11 +121,11 @@ class Connection:
         self._at_end = False  # the client sends no more
         self._late = False
         self._expects_continue = False
-        self._receive_pace = Pace(0.0)
+        self._body_rate = BodyRate(0.0)
         self._outbox: deque[memoryview] = deque()
         self._file: FileWrapper | None = None
         self._sent = 0  # bytes that our kernel took
-        self._reading_pace: ReadingPace | None = None
+        self._reading_rate: ReadingRate | None = None
         self._keep = True
         self._surplus = 0
         self._enter(Stage.HEAD, HEAD_S)
@@ -213,8 +169,8 @@ class Connection:
         if self.stage is Stage.SENDING:
             if self._flush() and self._is_file_sent():
                 self._begin_next()
-            elif self._reading_pace is not None:
-                self.deadline = self._reading_pace.deadline
+            elif self._reading_rate is not None:
+                self.deadline = self._reading_rate.deadline
         while self.stage in (Stage.HEAD, Stage.BODY):
             if self._is_request_there(may_collect):
                 self._enter(Stage.ANSWERING, float("inf"))
@@ -243,8 +199,8 @@ class Connection:
         its machine has acknowledged meanwhile."""
         if self.stage is not Stage.SENDING:
             return False
-        pace = self._note_reading()
-        self.deadline = pace.deadline
+        rate = self._count_read()
+        self.deadline = rate.deadline
         return self._clock() < self.deadline
 
     def close(self) -> None:
@@ -281,8 +237,8 @@ class Connection:
             return True
         if self._remaining > MAX_COLLECTED or not may_collect(self._remaining):
             return True
-        self._receive_pace = Pace(self._clock())
-        self._enter(Stage.BODY, PACE_S)
+        self._body_rate = BodyRate(self._clock())
+        self._enter(Stage.BODY, BODY_S)
         return False
 
     def _parse(self, size: int) -> None:
@@ -312,8 +268,8 @@ class Connection:
             self._enter(Stage.HEAD, HEAD_S)
         self._inbox += data
         if self.stage is Stage.BODY:
-            self._receive_pace.move(len(data), self._clock())
-            self.deadline = self._receive_pace.deadline
+            self._body_rate.count(len(data), self._clock())
+            self.deadline = self._body_rate.deadline
         return True
 
     def _is_file_sent(self) -> bool:
@@ -329,7 +285,7 @@ class Connection:
         self._outbox.append(memoryview(piece))
         self.unsent += len(piece)
         self.interest = EVENT_WRITE
-        self._note_reading()
+        self._count_read()
         return False
 
     def _close_file(self) -> None:
@@ -410,7 +366,7 @@ class Connection:
             self.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             while (data := self._attempt(EVENT_READ, self._socket.recv, size)) is _BLOCKED:
-                if not self._wait_until(self._receive_pace.deadline):
+                if not self._wait_until(self._body_rate.deadline):
                     raise TimeoutError("the client is too slow")
         except TimeoutError as error:
             self._late = True
@@ -418,7 +374,7 @@ class Connection:
         except OSError:
             data = b""
         self._at_end = not data
-        self._receive_pace.move(len(data), self._clock())
+        self._body_rate.count(len(data), self._clock())
         return bytes(data)
 
     def _take_slot(self) -> None:
@@ -431,14 +387,14 @@ class Connection:
                 "cannot take another upload now: too many arrive at once; send it again later"
             )
         self._holds_slot = True
-        self._receive_pace = Pace(self._clock())
+        self._body_rate = BodyRate(self._clock())
 
     def _wait_for_reader(self) -> None:
         """Until there is room for more. Raises TimeoutError when the client reads too slowly."""
-        pace = self._note_reading()
-        while not self._wait_until(pace.deadline):
-            pace = self._note_reading()
-            if pace.deadline <= self._clock():
+        rate = self._count_read()
+        while not self._wait_until(rate.deadline):
+            rate = self._count_read()
+            if rate.deadline <= self._clock():
                 raise TimeoutError("the client is too slow")
 
     def _wait_until(self, deadline: float) -> bool:
@@ -458,7 +414,7 @@ class Connection:
                 part = self._outbox[0]
                 sent = self._attempt(EVENT_WRITE, self._socket.send, part[:_CHUNK])
                 if sent is _BLOCKED:
-                    self._note_reading()
+                    self._count_read()
                     return False
                 self.unsent -= sent
                 self._sent += sent
@@ -470,16 +426,16 @@ class Connection:
             self.broken = True
             raise
         if self._file is None:
-            self._reading_pace = None
+            self._reading_rate = None
         return True
 
-    def _note_reading(self) -> ReadingPace:
+    def _count_read(self) -> ReadingRate:
         """What the client has read until now, and by when it must have read more."""
-        now, taken = self._clock(), self._sent - _count_unacknowledged(self._socket)
-        if self._reading_pace is None:
-            self._reading_pace = ReadingPace(now, taken)
-        self._reading_pace.note(taken, now)
-        return self._reading_pace
+        now, taken = self._clock(), self._sent - count_unacknowledged(self._socket)
+        if self._reading_rate is None:
+            self._reading_rate = ReadingRate(now, taken)
+        self._reading_rate.count(taken, now)
+        return self._reading_rate
 
     def _attempt(self, interest: int, call: Callable[..., Any], *arguments: Any) -> Any:
         """What `call` returns, or _BLOCKED: it would have to wait for `interest`."""
@@ -494,14 +450,9 @@ class Connection:
         return _BLOCKED
 
 
-def _count_unacknowledged(sock: socket.socket) -> int:
-    """How many bytes our kernel holds because the client's machine has not acknowledged them."""
-    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-
-
 def _too_slow() -> InvalidError:
     return InvalidError(
-        f"cannot take this body: fewer than {PACE_BYTES} bytes arrived within {PACE_S:g} s; send it"
+        f"cannot take this body: fewer than {BODY_BYTES} bytes arrived within {BODY_S:g} s; send it"
         " again over a faster connection",
         status=408,
     )

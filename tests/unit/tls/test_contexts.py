@@ -1,4 +1,4 @@
-"""The certificate of the service and its renewal."""
+"""Certificates in files and their renewal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speck.api.tls import ServerTls
+from speck.tls.contexts import TlsFiles
 from tests.certificates import Authority
 
 
@@ -16,20 +16,20 @@ def test_changed_files_are_loaded_and_unusable_ones_are_not(
 ) -> None:
     authority = Authority.create(tmp_path / "ca")
     cert, key = authority.issue("service", "IP:127.0.0.1")
-    tls = ServerTls(cert, key, None)
-    first = tls.context
-    tls.refresh()
-    assert tls.context is first
+    tls = TlsFiles.of_server(cert, key)
+    first = tls.context()
+    tls.context()
+    assert tls.context() is first
     newer_cert, newer_key = authority.issue("newer", "IP:127.0.0.1")
     os.replace(newer_cert, cert)
     for _ in range(3):
-        tls.refresh()
-    assert caplog.text.count("the previous certificate stays in use") == 1
-    assert tls.context is first, "the key is still that of the old certificate"
+        tls.context()
+    assert caplog.text.count("the previous files stay in use") == 1
+    assert tls.context() is first, "the key is still that of the old certificate"
     os.replace(newer_key, key)
-    tls.refresh()
-    assert tls.context is not first
+    tls.context()
+    assert tls.context() is not first
     cert.unlink()
-    second = tls.context
-    tls.refresh()
-    assert tls.context is second
+    second = tls.context()
+    tls.context()
+    assert tls.context() is second

@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from speck.certificates import load_certificate, names_of
 from speck.errors import ConflictError, InvalidError, NotFoundError, PermanentError
 from speck.model.values import is_name
+from speck.tls.certificates import load_certificate, names_of
 
 CA_DAYS = 3650
 DAYS = 730

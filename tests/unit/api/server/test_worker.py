@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from speck.api.worker import freeze_survivors, group_address, is_vital
+from speck.api.server.worker import freeze_survivors, group_address, is_vital
 
 
 @pytest.mark.parametrize(

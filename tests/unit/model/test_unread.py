@@ -7,7 +7,7 @@ import pytest
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
-from speck.model.queue import count_unread
+from speck.model.unread import count_unread
 
 LINK = Link("edge-a", "T")
 SENT = {"sink": Sent("p", 2, 9, topic="T")}

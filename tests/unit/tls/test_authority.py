@@ -13,10 +13,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from speck.agent.tls import client_context, server_context
-from speck.ca import KEYSTORE_PASSWORD, Authority, write_truststore
-from speck.certificates import load_certificate
 from speck.errors import ConflictError, InvalidError, NotFoundError, PermanentError
+from speck.tls.authority import KEYSTORE_PASSWORD, Authority, write_truststore
+from speck.tls.certificates import load_certificate
+from speck.tls.contexts import client_context, server_context
 
 T = TypeVar("T", bound=x509.ExtensionType)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from speck.api import unavailable_app as standby_module
 from speck.api.context import EXTENSION
-from speck.api.unavailable_app import UnavailableApp
+from speck.api.server import unavailable_app as standby_module
+from speck.api.server.unavailable_app import UnavailableApp
 from speck.errors import StoreError, StoreFullError
 from tests.waiting import wait_for
 

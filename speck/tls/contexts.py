@@ -1,18 +1,31 @@
 """TLS from certificates in files: TLS 1.2 or later, host names verified, files read again when
-they change. It is here, and not beside the service, since the agent has nothing but the standard
-library."""
+they change. Standard library only: a site's agent has nothing else."""
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from speck.errors import PermanentError
 
-Stamp = tuple[tuple[int, int, int], ...]
+_log = logging.getLogger("speck.tls")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """The PEM files of a client: the authority that signs the certificates of its servers (None:
+    those that this machine trusts), and the certificate with its key that is presented to a server
+    that asks for one."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -49,7 +62,8 @@ def client_context(
 class TlsFiles:
     """A context made from files, and made anew when one of them has changed. Thread-safe.
 
-    While new files cannot be used (one is replaced before the other), the last context stays.
+    While new files cannot be used (one is replaced before the other), the last context stays, and
+    each call tries again; that is logged once for each version of the files.
     """
 
     def __init__(self, make: Callable[[], ssl.SSLContext], *files: Path | None):
@@ -57,7 +71,7 @@ class TlsFiles:
         self._make = make
         self._files = tuple(file for file in files if file is not None)
         self._lock = threading.Lock()
-        self._stamp = self._read_stamp()
+        self._used_version = self._bad_version = self._read_version()
         self._context = make()
 
     @classmethod
@@ -75,22 +89,53 @@ class TlsFiles:
     def context(self) -> ssl.SSLContext:
         """The context of the files as they are now."""
         with self._lock:
-            stamp = self._read_stamp()
-            if stamp and stamp != self._stamp:
-                try:
-                    self._context = self._make()
-                    self._stamp = stamp
-                except PermanentError:
-                    pass  # the next call tries again
+            version = self._read_version()
+            if version != self._used_version:
+                self._load(version)
             return self._context
 
-    def _read_stamp(self) -> Stamp:
-        """What differs between two versions of the files; empty while one of them is missing."""
+    def _load(self, version: object) -> None:
         try:
-            stats = [os.stat(file) for file in self._files]
-        except OSError:
-            return ()
-        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
+            self._context = self._make()
+        except PermanentError as error:
+            if version != self._bad_version:
+                _log.error("%s; the previous files stay in use", error)
+            self._bad_version = version
+        else:
+            self._used_version = version
+            names = ", ".join(map(str, self._files))
+            _log.info("loaded %s again: changed on the disk", names)
+
+    def _read_version(self) -> object:
+        """What differs between two versions of the files."""
+        return [_version_of(file) for file in self._files]
+
+
+_lock = threading.Lock()
+
+
+def shared_context(files: ClientTls, protocol: str) -> ssl.SSLContext:
+    """The context of all clients of this process with these files, made anew when one of them has
+    changed. Each `protocol` has contexts of its own: that of HTTP offers it in the handshake.
+
+    Raises PermanentError when a file cannot be used.
+    """
+    with _lock:
+        reloaded = _shared_files(files, protocol)
+    return reloaded.context()
+
+
+@lru_cache(maxsize=64)
+def _shared_files(files: ClientTls, _protocol: str) -> TlsFiles:
+    return TlsFiles.of_client(files.ca, files.cert, files.key)
+
+
+def _version_of(file: Path) -> object:
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        return error.errno
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _load_own(context: ssl.SSLContext, cert: Path, key: Path) -> None:

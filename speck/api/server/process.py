@@ -13,15 +13,12 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
@@ -30,21 +27,15 @@ from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 from speck import failpoints
 from speck.api.app import create_app
 from speck.api.context import EXTENSION, Context
-from speck.api.memory import IdleMemory, limit_idle_memory
-from speck.api.tls import check_settings
-from speck.api.unavailable_app import UnavailableApp
-from speck.api.worker import ConnectionWorker
+from speck.api.server.memory import IdleMemory, limit_idle_memory
+from speck.api.server.start_check import bind_address, check_start, check_tokens, retry_while_locked
+from speck.api.server.unavailable_app import UnavailableApp
+from speck.api.server.worker import ConnectionWorker
 from speck.clock import SystemClock
 from speck.config import Config
-from speck.errors import PermanentError, SpeckError, StoreFullError, StoreHeldError, StoreWriteError
+from speck.errors import SpeckError, StoreWriteError
 from speck.model.plain_text import PlainFormatter
 from speck.service import Service
-from speck.service.tokens import Tokens
-from speck.store.leveldb import Store
-from speck.store.records import Records, open_store
-
-LOCK_PATIENCE_S = 3.0
-"""How long to wait for a store that another process holds, since it may be just stopping."""
 
 IN_FLIGHT_S = 5.0
 """How long requests may continue after SIGTERM; those that wait for a change end with it."""
@@ -55,8 +46,6 @@ STOP_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
 _log = logging.getLogger("speck.api.server")
-
-_T = TypeVar("_T")
 
 
 def serve(config: Config) -> None:
@@ -70,74 +59,6 @@ def serve(config: Config) -> None:
         print(error, file=sys.stderr)
         sys.exit(1)
     _Server(config).run()
-
-
-def check_start(config: Config) -> None:
-    """Raises SpeckError with the reason why the service cannot start; creates a missing store.
-
-    A full disk is no reason: the worker waits until there is space.
-    """
-    check_settings(config)
-    _check_address(config)
-    try:
-        config.home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PermanentError(
-            f"cannot create the folder {config.home}: {error.strerror};"
-            " choose another one with SPECK_HOME"
-        ) from error
-    clock = SystemClock()
-    try:
-        store = _retry_while_locked(lambda: open_store(config.store, clock))
-    except StoreFullError:
-        if not Store.exists(config.store):
-            raise
-        return
-    try:
-        if not config.loopback:  # only tokens need the records, which the worker parses anyway
-            _check_tokens(config, Tokens(Records(store, clock), clock))
-    finally:
-        store.close()
-
-
-def _check_tokens(config: Config, tokens: Tokens) -> None:
-    if not config.loopback and not tokens.any():
-        raise PermanentError(
-            f"cannot listen on {config.host}, past loopback, before a token exists: make one"
-            " with `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1"
-        )
-
-
-def _check_address(config: Config) -> None:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-    except OSError as error:
-        raise PermanentError(
-            f"cannot listen on {_bind(config)}: {error.strerror};"
-            " choose another address with --host and --port, or SPECK_HOST and SPECK_PORT"
-        ) from error
-
-
-def _retry_while_locked(action: Callable[[], _T]) -> _T:
-    """Call `action`, and repeat it while another process holds the store."""
-    until = time.monotonic() + LOCK_PATIENCE_S
-    while True:
-        try:
-            return action()
-        except StoreHeldError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
-def _bind(config: Config) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{host}:{config.port}"
 
 
 def _text(path: Path | None) -> str | None:
@@ -155,7 +76,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
     def load_config(self) -> None:
         """One worker with threads; everything that could disturb it is off."""
         settings: dict[str, Any] = {
-            "bind": [_bind(self._config)],
+            "bind": [bind_address(self._config)],
             "workers": 1,
             "worker_class": ConnectionWorker,
             "threads": self._config.threads,
@@ -191,9 +112,9 @@ class _Server(BaseApplication):  # type: ignore[misc]
         return standby
 
     def _open(self) -> Flask:
-        service = _retry_while_locked(lambda: Service(self._config))
+        service = retry_while_locked(lambda: Service(self._config))
         try:
-            _check_tokens(self._config, service.tokens)
+            check_tokens(self._config, service.tokens)
         except SpeckError:
             service.close()
             raise
@@ -283,7 +204,3 @@ def _log_to_stderr() -> None:
     logging.getLogger().handlers[:] = [handler]  # binders and libraries
     log.setLevel(os.environ.get("SPECK_LOG", "INFO").upper())
     log.propagate = False
-
-
-if __name__ == "__main__":
-    serve(Config.from_env())
