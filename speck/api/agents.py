@@ -11,7 +11,7 @@ from speck.api.context import is_over, polling, refuse_if_over, relaying, servic
 from speck.api.problems import problem
 from speck.api.requests import Query, optional_object, stream, text, wait, whole
 from speck.api.routes import Routes, no_content
-from speck.sites.state_transfer import PIECE_MOST, OutOfOrderError
+from speck.sites.relay import PIECE_MOST, OutOfOrderError
 
 routes = Routes("agents", "The API of sites' agents")
 
@@ -69,8 +69,8 @@ def answer_command(name: str, command_id: str) -> Response:
 def put_piece(transfer_id: str, query: Query) -> Response:
     """The source's agent sends a piece of state; 409 holds the offset of the expected piece."""
     agents = service().agents
-    refuse_foreign_site(agents.under_way(transfer_id).source)
-    relay = agents.relay(transfer_id, by_source=True)
+    refuse_foreign_site(agents.transfers.under_way(transfer_id).source)
+    relay = agents.transfers.relay(transfer_id, by_source=True)
     with relaying():
         piece = b"".join(stream(PIECE_MOST))
         try:
@@ -89,8 +89,8 @@ def put_piece(transfer_id: str, query: Query) -> Response:
 def take_piece(transfer_id: str, query: Query) -> Response:
     """The target's agent fetches the next piece; the body begins with a line `offset/total`."""
     agents = service().agents
-    refuse_foreign_site(agents.under_way(transfer_id).target)
-    relay = agents.relay(transfer_id, by_source=False)
+    refuse_foreign_site(agents.transfers.under_way(transfer_id).target)
+    relay = agents.transfers.relay(transfer_id, by_source=False)
     with polling(min(query["wait"], _WAIT_S)) as seconds:
         reply = relay.take(query["offset"], seconds, is_over)
     refuse_if_over()

@@ -1,93 +1,278 @@
-"""Relays state between two agents that cannot connect to each other, through a small buffer.
+"""Transfers of jobs' state between sites, each by a few commands for the agents of both ends.
 
-The source puts pieces and the target takes them; the faster one waits for the other. Nothing is
-stored: a piece stays in memory until the target requests the next one.
+The target is told to receive; once it is ready, the source is told to send, directly or, where it
+cannot reach the target, through a relay of the service, from which the target is told to fetch.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
-import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from speck.errors import ConflictError, TransientError
+from speck.binding import Transfer, TransferProgress
+from speck.clock import Clock
+from speck.errors import NotFoundError, TransientError
+from speck.model.values import JsonObject
+from speck.sites.agent_commands import AgentCommand, AgentCommands
+from speck.sites.relay import Relay
+from speck.store.records import Records
 
-PIECE_MOST = 4 << 20
-_HELD_MOST = 4 << 20
-_RECHECK_S = 0.5
+_UNWANTED_S = 120.0
+_SEND_AGAIN_S = 3.0
+_REMEMBERED = 1000
+_LONGEST_ERROR = 1000
 
 
-class OutOfOrderError(ConflictError):
-    """A piece that does not follow the previous one; `received` bytes have been relayed."""
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A transfer under way. `requested` is when (monotonic) somebody last requested it."""
 
-    def __init__(self, received: int):
-        super().__init__(f"cannot take this piece: the next one begins at byte {received}")
-        self.received = received
+    transfer: Transfer
+    secret: str
+    requested: float
+    began: float
+    relay: Relay = field(default_factory=Relay)
+    receive: AgentCommand | None = None
+    send: AgentCommand | None = None
+    fetch: AgentCommand | None = None
+    sent_at: float | None = None
+    way: str = "direct"
+    bytes: int = 0
+    total: int | None = None
+    location: str | None = None
+    failure: str | None = None
+    trouble: str | None = None
 
 
-class Relay:
-    """The pieces of one transfer."""
+class Transfers:
+    """All transfers, and what each agent is to do for them."""
 
-    def __init__(self) -> None:
-        self._change = threading.Condition()
-        self._pieces: deque[tuple[int, bytes]] = deque()
-        self._end: int | None = None
-        self._total = 0
-        self.closed = False
+    def __init__(
+        self,
+        records: Records,
+        clock: Clock,
+        commands: AgentCommands,
+        listen: Callable[[str], str | None],
+        refuse_silent: Callable[[str], None],
+    ):
+        """`listen` returns where other agents reach that of a site, `refuse_silent` raises
+        UnreachableError if a site's agent is silent."""
+        self._records = records
+        self._clock = clock
+        self._commands = commands
+        self._listen = listen
+        self._refuse_silent = refuse_silent
+        self._lock = threading.RLock()
+        self._transfers: OrderedDict[str, _UnderWay] = OrderedDict()
 
-    @property
-    def held(self) -> int:
-        """Bytes that wait for the target."""
-        return sum(len(piece) for _, piece in self._pieces)
+    def carry(self, transfer: Transfer) -> TransferProgress:
+        """Start a transfer or continue it. Raises UnreachableError while one of the two agents
+        is silent, TransientError for what may succeed when tried again."""
+        with self._lock:
+            moving = self._transfers.get(transfer.id)
+            if moving is None or moving.transfer != transfer:
+                moving = self._begin(transfer)
+            moving.requested = self._clock.monotonic()
+            if moving.location is None and moving.failure is None:
+                self._refuse_silent(transfer.target)
+                if moving.bytes != moving.total:  # else the source has sent all of it
+                    self._refuse_silent(transfer.source)
+                if moving.trouble is not None:
+                    trouble, moving.trouble = moving.trouble, None
+                    raise TransientError(trouble)
+                if moving.receive is None:
+                    self._command_receive(moving)
+            if moving.failure is not None:  # reported once; the next call tries again
+                del self._transfers[transfer.id]
+            return TransferProgress(
+                moving.location is not None or moving.failure is not None,
+                moving.location,
+                moving.failure,
+                moving.bytes,
+                moving.total,
+            )
 
-    @property
-    def full(self) -> bool:
-        """Whether the source should pause."""
-        return self.held > _HELD_MOST // 2
+    def forget_copy(self, site: str, path: str) -> None:
+        """The state that was carried to `path` of a site has been deleted."""
+        with self._lock:
+            for identity, moving in list(self._transfers.items()):
+                if moving.location == path and moving.transfer.target == site:
+                    del self._transfers[identity]
 
-    def put(self, offset: int, total: int, piece: bytes) -> int:
-        """Add a piece; returns the offset of the next one. Raises OutOfOrderError, and
-        TransientError while the target has not called yet or is behind."""
-        with self._change:
-            if self._end is None:
-                raise TransientError("cannot relay yet: the target's agent has not asked for it")
-            if offset != self._end:
-                raise OutOfOrderError(self._end)
-            if self.held + len(piece) > _HELD_MOST:
-                raise TransientError("cannot relay more now: the target's agent is behind")
-            if piece:
-                self._pieces.append((offset, piece))
-            self._end += len(piece)
-            self._total = total
-            self._change.notify_all()
-            return self._end
+    def under_way(self, transfer: str) -> Transfer:
+        """The transfer of that id. Raises NotFoundError when it is over."""
+        return self._find(transfer).transfer
 
-    def take(
-        self, offset: int, wait_s: float, stopping: Callable[[], bool] = lambda: False
-    ) -> tuple[int, bytes] | None:
-        """Return (total, the piece at `offset`), or None if it has not come in time. Earlier pieces
-        have arrived at the target and are dropped."""
-        until = time.monotonic() + wait_s
-        with self._change:
-            while self._pieces and self._pieces[0][0] < offset:
-                self._pieces.popleft()
-            begins = self._pieces[0][0] if self._pieces else self._end
-            if begins != offset:
-                self._pieces.clear()
-                self._end = offset
-            while not self._pieces and not self.closed and not stopping():
-                remaining_s = until - time.monotonic()
-                if remaining_s <= 0:
-                    return None
-                self._change.wait(min(remaining_s, _RECHECK_S))
-            if not self._pieces or self._pieces[0][0] != offset:
-                return None
-            return self._total, self._pieces[0][1]
+    def relay(self, transfer: str, *, by_source: bool) -> Relay:
+        """The relay of a transfer. The source's first piece makes the target fetch from it.
 
-    def close(self) -> None:
-        """End the transfer; its pieces are dropped."""
-        with self._change:
-            self.closed = True
-            self._pieces.clear()
-            self._change.notify_all()
+        Raises NotFoundError.
+        """
+        with self._lock:
+            moving = self._find(transfer)
+            if by_source and moving.fetch is None:
+                moving.way = "relayed"
+                moving.fetch = self._commands.add(
+                    moving.transfer.target,
+                    "fetch",
+                    {"transfer": transfer, "secret": moving.secret},
+                    lambda command, report: self._on_fetched(moving, command, report),
+                )
+            return moving.relay
+
+    def _find(self, transfer: str) -> _UnderWay:
+        with self._lock:
+            moving = self._transfers.get(transfer)
+        if moving is None or moving.receive is None:
+            raise NotFoundError(f"cannot find transfer {transfer!r}: it is over")
+        return moving
+
+    def _begin(self, transfer: Transfer) -> _UnderWay:
+        before = self._transfers.pop(transfer.id, None)
+        if before is not None:
+            self._end(before)
+        now = self._clock.monotonic()
+        moving = _UnderWay(transfer, secrets.token_urlsafe(24), now, now)
+        self._transfers[transfer.id] = moving
+        while len(self._transfers) > _REMEMBERED:
+            self._end(self._transfers.popitem(last=False)[1])
+        return moving
+
+    def _command_receive(self, moving: _UnderWay) -> None:
+        body: JsonObject = {
+            "transfer": moving.transfer.id,
+            "job_name": moving.transfer.job_name,
+            "secret": moving.secret,
+            **({"total": moving.total} if moving.total else {}),
+        }
+        moving.receive = self._commands.add(
+            moving.transfer.target,
+            "receive",
+            body,
+            lambda command, report: self._on_received(moving, command, report),
+        )
+
+    def _command_send(self, moving: _UnderWay) -> None:
+        listen = self._listen(moving.transfer.target)
+        body = {
+            "transfer": moving.transfer.id,
+            "path": moving.transfer.path,
+            "engine_job_id": moving.transfer.engine_job_id,
+            "secret": moving.secret,
+            "to": listen,
+        }
+        moving.sent_at = None
+        moving.send = self._commands.add(
+            moving.transfer.source,
+            "send",
+            body,
+            lambda command, report: self._on_sent(moving, command, report),
+        )
+
+    def _on_received(self, moving: _UnderWay, command: AgentCommand, report: JsonObject) -> None:
+        """The target's agent is ready, has received some bytes, or has received all."""
+        with self._lock:
+            if command is not moving.receive:
+                return
+            if "bytes" in report:
+                moving.bytes = _whole(report["bytes"])
+            if report.get("state") == "failed":
+                self._fail(moving, moving.transfer.target, report)
+            elif report.get("state") == "done" and not isinstance(report.get("location"), str):
+                said = {"error": "it has received the state, but not where it is; update the agent"}
+                self._fail(moving, moving.transfer.target, said)
+            elif report.get("state") == "done":
+                moving.location = report["location"]
+                moving.total = moving.bytes
+                self._end(moving)
+                self._record(moving)
+            elif moving.send is None or self._has_lost(moving):
+                self._command_send(moving)
+            elif moving.total and self._has_all_unknowing(moving, report):
+                self._commands.withdraw(moving.receive)
+                self._command_receive(moving)
+
+    def _has_lost(self, moving: _UnderWay) -> bool:
+        """Whether the target misses bytes although the source sent all of them a while ago."""
+        if moving.sent_at is None or moving.bytes >= (moving.total or 0):
+            return False
+        return self._clock.monotonic() - moving.sent_at > _SEND_AGAIN_S
+
+    def _has_all_unknowing(self, moving: _UnderWay, report: JsonObject) -> bool:
+        """Whether the target holds everything from an earlier try: then no piece is sent to it,
+        and it never learns the total."""
+        unknown = "total" in report and report["total"] is None
+        return unknown and moving.sent_at is not None and moving.bytes == moving.total
+
+    def _on_sent(self, moving: _UnderWay, command: AgentCommand, report: JsonObject) -> None:
+        """The source's agent has sent some bytes, or all."""
+        with self._lock:
+            if command is not moving.send:
+                return
+            total = _whole(report.get("total") or report.get("bytes"))
+            if report.get("state") == "failed":
+                self._fail(moving, moving.transfer.source, report)
+                return
+            if total and moving.receive is not None:
+                moving.total = total
+                moving.receive.body["total"] = total  # for an agent that starts anew
+            if report.get("state") == "done":
+                moving.sent_at = self._clock.monotonic()
+
+    def _on_fetched(self, moving: _UnderWay, command: AgentCommand, report: JsonObject) -> None:
+        with self._lock:
+            if command is moving.fetch and report.get("state") == "failed":
+                self._fail(moving, moving.transfer.target, report)
+
+    def _fail(self, moving: _UnderWay, site: str, report: JsonObject) -> None:
+        message = (
+            f"cannot bring the state of {moving.transfer.job_name} from"
+            f" {moving.transfer.source} to {moving.transfer.target}:"
+            f" the agent of {site} says: {shorten(report.get('error'))}"
+        )
+        if report.get("again"):
+            moving.trouble = message
+        else:
+            moving.failure = message
+        self._end(moving)
+
+    def _end(self, moving: _UnderWay) -> None:
+        """Withdraw all commands; the next `carry` may start again."""
+        self._commands.withdraw(moving.receive, moving.send, moving.fetch)
+        moving.receive = moving.send = moving.fetch = None
+        moving.sent_at = None
+        moving.relay.close()
+        moving.relay = Relay()
+
+    def _record(self, moving: _UnderWay) -> None:
+        transfer = moving.transfer
+        seconds = self._clock.monotonic() - moving.began
+        self._records.write(
+            self._records.event(
+                "operation",
+                f"state of {transfer.job_name} carried from {transfer.source} to"
+                f" {transfer.target}: {moving.bytes} bytes in {seconds:.1f} s ({moving.way})",
+                site=transfer.target,
+                job_name=transfer.job_name,
+            )
+        )
+
+    def end_unwanted(self) -> None:
+        """End transfers that nobody has requested for a while: their change was cancelled."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for moving in list(self._transfers.values()):
+                if moving.receive is not None and now - moving.requested > _UNWANTED_S:
+                    self._end(moving)
+
+
+def shorten(text: object) -> str:
+    """What an agent says: it becomes part of changes and events, which are kept."""
+    return str(text)[:_LONGEST_ERROR]
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

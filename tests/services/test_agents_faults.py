@@ -236,7 +236,7 @@ def test_asking_again_after_it_is_done_sends_nothing(sites: Field) -> None:
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9)
     first = await_transfer(sites.service, transfer(origin))
     (origin / "_metadata").unlink()
-    sites.service.agents._carriages.clear()  # as after a restart of the service
+    sites.service.agents.transfers._transfers.clear()  # as after a restart of the service
     assert await_transfer(sites.service, transfer(origin)).location == first.location
 
 

@@ -108,12 +108,12 @@ def _carrying(bench: Bench) -> None:
 def _fetching(bench: Bench) -> None:
     """By the relay; the agent of edge-b has asked for the first piece."""
     _carrying(bench)
-    bench.service.agents.relay("t", by_source=True).take(0, 0.0)
+    bench.service.agents.transfers.relay("t", by_source=True).take(0, 0.0)
 
 
 def _on_its_way(bench: Bench) -> None:
     _fetching(bench)
-    bench.service.agents.relay("t", by_source=True).put(0, 5, b"12")
+    bench.service.agents.transfers.relay("t", by_source=True).put(0, 5, b"12")
 
 
 def _calibrating(bench: Bench) -> None:

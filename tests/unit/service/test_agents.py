@@ -13,7 +13,7 @@ from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.sites.state_transfer import OutOfOrderError, Relay
+from speck.sites.relay import OutOfOrderError, Relay
 from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import findings_but_of_tls, look_anew, reopened
@@ -113,7 +113,7 @@ def test_a_target_that_lost_what_it_had_is_sent_it_again(
     answer(service, "edge-a", "send", state="done", bytes=100)
     answer(service, "edge-b", "receive", state="ready", bytes=10)
     assert commands(service, "edge-a") == []  # it may just be late
-    monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
+    monkeypatch.setattr("speck.sites.state_transfer._SEND_AGAIN_S", 0.0)
     answer(service, "edge-b", "receive", state="ready", bytes=10)
     assert [command["kind"] for command in commands(service, "edge-a")] == ["send"]
 
@@ -126,7 +126,7 @@ def test_a_target_that_lost_all_of_it_is_sent_it_again(
     answer(service, "edge-b", "receive", state="ready", bytes=0)
     answer(service, "edge-a", "send", state="done", bytes=100)
     answer(service, "edge-b", "receive", state="ready", bytes=100, total=100)
-    monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
+    monkeypatch.setattr("speck.sites.state_transfer._SEND_AGAIN_S", 0.0)
 
     answer(service, "edge-b", "receive", state="ready", bytes=0)
 
@@ -171,10 +171,10 @@ def test_what_nobody_asks_about_any_more_is_given_up(
     beat(service)
     service.agents.carry(MOVE)
     assert len(commands(service, "edge-b")) == 1
-    monkeypatch.setattr("speck.service.agents._UNWANTED_S", 0.0)
+    monkeypatch.setattr("speck.sites.state_transfer._UNWANTED_S", 0.0)
     assert commands(service, "edge-b") == []
     with pytest.raises(NotFoundError, match="it is over"):
-        service.agents.under_way("t-1")
+        service.agents.transfers.under_way("t-1")
 
 
 def test_an_old_answer_changes_nothing(service: Service) -> None:

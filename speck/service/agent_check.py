@@ -1,0 +1,89 @@
+"""The part of a site's check that looks at its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from speck.model.finding import Finding
+
+_LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
+
+MISSING = Finding(
+    "warning",
+    "agent",
+    "none",
+    "jobs can leave or enter the site only without their state",
+    "run `speck agent` beside the engine, or set the label state_uri for shared storage",
+)
+"""What is wrong with a site that has no agent, and no storage that other sites read."""
+
+
+def findings(
+    body: Mapping[str, Any], silent_since: str | None, engine_folder: str | None
+) -> list[Finding]:
+    """What is wrong with an agent that reported `body` last, and with nothing else since
+    `silent_since` (None: it is not silent). `engine_folder`: where the engine keeps its
+    checkpoints, if it says so."""
+    silence = [] if silent_since is None else [_silence(silent_since)]
+    return [*silence, *_folder_findings(body, engine_folder), *_listen_findings(body)]
+
+
+def is_below(uri: str, folder: str) -> bool:
+    """Whether `uri` is `<folder>/checkpoints`."""
+    path = "/" + uri.removeprefix("file:").lstrip("/")
+    return PurePosixPath(path) == PurePosixPath(folder) / "checkpoints"
+
+
+def _silence(since: str) -> Finding:
+    return Finding(
+        "error",
+        "agent",
+        f"silent since {since}",
+        "jobs with state can neither leave nor enter the site",
+        "start it: systemctl start speck-agent",
+    )
+
+
+def _folder_findings(body: Mapping[str, Any], engine_folder: str | None) -> list[Finding]:
+    findings = []
+    reported = str(body.get("state_folder"))
+    if engine_folder is not None and not is_below(engine_folder, reported):
+        findings.append(
+            Finding(
+                "error",
+                "state-folder",
+                reported,
+                f"the engine keeps its checkpoints in {engine_folder}: the agent finds none",
+                "start the agent with --state-folder set to the folder that holds checkpoints/",
+            )
+        )
+    free = body.get("free_bytes")
+    if isinstance(free, int) and free < _LOW_BYTES:
+        findings.append(
+            Finding(
+                "error" if free < _EMPTY_BYTES else "warning",
+                "free disk",
+                f"{free >> 20} MB",
+                "without room neither checkpoints nor arriving state can be written",
+                f"make room at {reported}",
+            )
+        )
+    return findings
+
+
+def _listen_findings(body: Mapping[str, Any]) -> list[Finding]:
+    refused = body.get("refused_listen")
+    if refused is None:
+        return []
+    return [
+        Finding(
+            "warning",
+            "listen",
+            str(refused),
+            "it is neither the host of the site's engine or broker nor in an allowed network: other"
+            " agents are not sent there, and state travels through the service",
+            "give --advertise an address on that host, or set SPECK_SITE_NETWORKS at the service",
+        )
+    ]
