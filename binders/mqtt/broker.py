@@ -11,16 +11,9 @@ from dataclasses import replace
 from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt import bookkeeping, check
-from binders.mqtt.connection import (
-    V5,
-    V311,
-    Connection,
-    LostError,
-    Session,
-    TopicRefusedError,
-    UnsupportedVersionError,
-    read_topic,
-)
+from binders.mqtt.answers import LostError, TopicRefusedError, UnsupportedVersionError
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import V5, V311, Connection, read_topic
 from binders.mqtt.poll import KeptConnection, Poll
 from speck.binding import BrokerCapability, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
@@ -125,7 +118,7 @@ class MqttBroker:
         The announcement follows the session, so that a file with the one has the other, too.
         """
         _check_topic(topic)
-        session = Session(
+        options = ConnectOptions(
             client_id,
             clean=False,
             expiry_s=SESSION_EXPIRY_S,
@@ -134,7 +127,7 @@ class MqttBroker:
             lingers=False,  # the reader itself may take it over
         )
         for _ in range(_FRESH_TRIES):
-            with self._open(session) as connection:
+            with self._open(options) as connection:
                 connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
                 existed = connection.session_present
                 if not (fresh and existed):
@@ -155,7 +148,7 @@ class MqttBroker:
     def _end_session(self, client_id: str) -> None:
         """End a session. The broker does so before it accepts the connection, whose own session
         ends with it or as the next one takes it over."""
-        wiping = Session(client_id, lingers=self._version == V311)
+        wiping = ConnectOptions(client_id, lingers=self._version == V311)
         with self._open(wiping, eager=False):
             pass
 
@@ -174,7 +167,7 @@ class MqttBroker:
             announcements.clear()
         numbers = {bookkeeping.TAKEN + client_id: b""}
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
-        with self._open(Session(client_id, lingers=self._version == V311)) as connection:
+        with self._open(ConnectOptions(client_id, lingers=self._version == V311)) as connection:
             try:
                 connection.publish_all(announcements | numbers, retain=True)
                 return
@@ -259,8 +252,8 @@ class MqttBroker:
                 on_record(record)
 
         client_id = "speck-tap-" + secrets.token_hex(8)
-        session = Session(client_id, lingers=False, most_bytes=LARGEST_TAPPED)
-        with self._open(session, hand_over) as connection:
+        options = ConnectOptions(client_id, lingers=False, most_bytes=LARGEST_TAPPED)
+        with self._open(options, hand_over) as connection:
             connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
             while go_on():
                 connection.listen(_TAP_S)
@@ -310,12 +303,12 @@ class MqttBroker:
         end = time.monotonic() + CHECK_S
 
         def open_(
-            session: Session,
+            options: ConnectOptions,
             on_message: Callable[[MQTTMessage], None] | None = None,
             anonymous: bool = False,
         ) -> Connection:
             deadline = min(end, time.monotonic() + self._target.timeout_s)
-            return self._open(session, on_message, anonymous, eager=False, deadline=deadline)
+            return self._open(options, on_message, anonymous, eager=False, deadline=deadline)
 
         return check.check(self._target, self._credentials(), open_)
 
@@ -379,7 +372,7 @@ class MqttBroker:
 
     def _open(
         self,
-        session: Session,
+        options: ConnectOptions,
         on_message: Callable[[MQTTMessage], None] | None = None,
         anonymous: bool = False,
         eager: bool = True,
@@ -398,7 +391,7 @@ class MqttBroker:
                 connection = Connection(
                     address,
                     credentials,
-                    session,
+                    options,
                     deadline,
                     V5,
                     on_message,
@@ -416,7 +409,7 @@ class MqttBroker:
                 log.info("broker at %s hangs up on MQTT 5, falling back to 3.1.1", address)
                 log.debug("%s", error)
         connection = Connection(
-            address, credentials, session, deadline, V311, on_message, on_request
+            address, credentials, options, deadline, V311, on_message, on_request
         )
         self._version = V311
         self.capabilities = _capabilities(V311)
@@ -449,10 +442,10 @@ def _records_of(message: MQTTMessage) -> list[Record]:
         return [Record(None, bytes(message.payload))]
 
 
-def _visitor() -> Session:
+def _visitor() -> ConnectOptions:
     """A temporary session that ends with its connection, with a random client id."""
     client_id = "speck-visit-" + secrets.token_hex(8)
-    return Session(client_id, lingers=False, most_bytes=LARGEST_PACKET)
+    return ConnectOptions(client_id, lingers=False, most_bytes=LARGEST_PACKET)
 
 
 def _capabilities(version: int) -> frozenset[BrokerCapability]:

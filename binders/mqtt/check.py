@@ -16,15 +16,10 @@ from urllib.parse import urlsplit
 
 from paho.mqtt.client import MQTTMessage
 
+from binders.mqtt.answers import LostError, NoAnswerError
 from binders.mqtt.bookkeeping import BRIDGES, DROPPED, MARKER, PROBE, read_bridge
-from binders.mqtt.connection import (
-    V5,
-    Connection,
-    LostError,
-    NoAnswerError,
-    Session,
-    read_topic,
-)
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import V5, Connection, read_topic
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError
 from speck.model.finding import Finding
@@ -57,16 +52,16 @@ class Open(Protocol):
     """Opens a connection to the broker that is checked."""
 
     def __call__(
-        self, session: Session, on_message: OnMessage | None = None, anonymous: bool = False
+        self, options: ConnectOptions, on_message: OnMessage | None = None, anonymous: bool = False
     ) -> Connection: ...
 
 
 def check(target: Target, credentials: Credentials, open_: Open) -> list[Finding]:
     """Return all findings, errors first. Raises UnreachableError if the broker does not answer."""
     client_id = _client_id()
-    with open_(Session(client_id, expiry_s=RECOMMENDED_EXPIRY_S)) as connection:
+    with open_(ConnectOptions(client_id, expiry_s=RECOMMENDED_EXPIRY_S)) as connection:
         is_mqtt5, connack = connection.version == V5, connection.connack
-    with open_(Session(client_id)):
+    with open_(ConnectOptions(client_id)):
         pass  # ends the session, which was created only to learn its expiry from CONNACK
     if _has_one_identity(open_):
         return [_one_identity()]  # whatever needs two clients would be wrong
@@ -150,9 +145,9 @@ def _has_one_identity(open_: Open) -> bool:
 
 
 def _throws_out(open_: Open) -> bool:
-    with open_(Session(_client_id())) as first:
+    with open_(ConnectOptions(_client_id())) as first:
         try:
-            with open_(Session(_client_id())):
+            with open_(ConnectOptions(_client_id())):
                 first.publish(PROBE + secrets.token_hex(8), b"")
         except LostError:
             return True
@@ -192,7 +187,7 @@ def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
     if credentials.user is None and credentials.tls.cert is None:
         return True  # the earlier connections were anonymous, too
     try:
-        with open_(Session(_client_id()), anonymous=True):
+        with open_(ConnectOptions(_client_id()), anonymous=True):
             return True
     except SpeckError:
         return False
@@ -250,7 +245,7 @@ def _read_retained(open_: Open, topics: tuple[str, ...]) -> dict[str, bytes]:
             payloads[topic] = bytes(message.payload[:_LONGEST_RETAINED])
 
     try:
-        with open_(Session(_client_id(), most_bytes=_LARGEST_SYS), collect) as connection:
+        with open_(ConnectOptions(_client_id(), most_bytes=_LARGEST_SYS), collect) as connection:
             connection.subscribe(*topics, marker)
             connection.publish(marker, b"")
             connection.wait(lambda: marker in payloads, "read " + ", ".join(topics))
@@ -291,15 +286,15 @@ def probe_queue(open_: Open, messages: int) -> int:
     process is killed in between, the broker ends the session after a minute.
     """
     client_id, topic = _client_id(), PROBE + secrets.token_hex(8)
-    away = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S, receive_maximum=1)
+    away = ConnectOptions(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S, receive_maximum=1)
     with open_(away) as connection:
         connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
-    with open_(Session(_client_id())) as connection:
+    with open_(ConnectOptions(_client_id())) as connection:
         mids = [connection.send(topic, b"0") for _ in range(messages)]
         for mid in mids:
             connection.await_puback(mid, topic)
     count = _drain(open_, client_id, topic)
-    with open_(Session(client_id)):
+    with open_(ConnectOptions(client_id)):
         return count
 
 
@@ -329,7 +324,7 @@ def probe_size(open_: Open, size: int) -> str | None:
     """
     topic, end = PROBE + secrets.token_hex(8), b"end"
     payloads: list[bytes] = []
-    session = Session(_client_id())
+    session = ConnectOptions(_client_id())
     try:
         with open_(session, lambda each: payloads.append(bytes(each.payload))) as connection:
             connection.publish(topic, b"0")
@@ -353,7 +348,7 @@ def probe_size(open_: Open, size: int) -> str | None:
 def _drain(open_: Open, client_id: str, topic: str) -> int:
     end = secrets.token_hex(8).encode()
     payloads: list[bytes] = []
-    session = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S)
+    session = ConnectOptions(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S)
     with open_(session, lambda message: payloads.append(bytes(message.payload))) as connection:
         # All queued messages are in flight at once, so that the queue is empty for this one.
         connection.publish(topic, end)

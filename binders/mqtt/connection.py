@@ -16,110 +16,51 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from binders.mqtt.answers import (
+    PLAIN_HINT,
+    TLS_HINT,
+    LostError,
+    NoAnswerError,
+    TopicRefusedError,
+    check_puback,
+    check_suback,
+    explain_connack,
+    explain_disconnect,
+    explain_no_connection,
+)
 from binders.mqtt.client import BoundedClient, RefusedPacketError
-from binders.mqtt.properties import freeze, read
+from binders.mqtt.connect_options import ConnectOptions, pack
+from binders.mqtt.properties import read
 from speck.binding import ignore_request
 from speck.errors import (
     BrokerRefusedError,
     PermanentError,
     SpeckError,
-    TransientError,
-    UnreachableError,
 )
 from speck.model.values import cut, show
 from speck.sites.credentials import Credentials
-from speck.tls.certificates import explain_alert, explain_refusal
 
 log = logging.getLogger(__name__)
 
 V5 = MQTTProtocolVersion.MQTTv5
 V311 = MQTTProtocolVersion.MQTTv311
 
-_NO_SUBSCRIBERS = 0x10
-_UNSUPPORTED_VERSION = 0x84
-_TOO_LARGE = 0x95
-# Mosquitto answers so to a message over its message_size_limit, though MQTT 5 has no such PUBACK.
-# paho takes an answer that is not in its table for malformed.
-ReasonCode.names = {
-    **ReasonCode.names,
-    _TOO_LARGE: {
-        "Packet too large": [PacketTypes.CONNACK, PacketTypes.DISCONNECT, PacketTypes.PUBACK]
-    },
-}
-_BAD_TOPIC = frozenset({0x81, 0x82, 0x8F, 0x90})
-"""Malformed packet (so Mosquitto calls a topic of too many levels), protocol error, filter or name
-invalid."""
-_REFUSALS = _BAD_TOPIC | {0x83, 0x87, 0x93, 0x94, _TOO_LARGE, 0x99, 0x9A, 0x9B, 0x9E, 0xA1, 0xA2}
-"""Reasons of a DISCONNECT that the same request meets again; the others are the broker's state, or
-another client's doing."""
-_BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
 KEEPALIVE_S = 60
 _LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
 _DRAIN_S = 2.0
 _FEW = 4
 """Messages that are sent before the broker has told its Receive Maximum; brokers take 20 or more,
 unless configured otherwise."""
-
-
-class UnsupportedVersionError(BrokerRefusedError):
-    """The broker does not speak the requested MQTT version."""
-
-
-class TopicRefusedError(BrokerRefusedError):
-    """The broker does not take a topic of this form: it has too many levels or bytes, say. So
-    nothing of that topic is there."""
-
-
-_PLAIN_HINT = (
-    "if that goes on, the port expects TLS (give an address with ssl://), it is no MQTT broker, or"
-    " it takes no more connections"
-)
-# Mosquitto closes the connection without an alert
-_TLS_HINT = (
-    "if the broker asks for client certificates, name one in the lines `cert` and `key` of its"
-    " credentials"
-)
-
-
-class LostError(UnreachableError):
-    """The connection ended before the awaited answer came."""
-
-
-class NoAnswerError(UnreachableError):
-    """The connection is open, but the awaited answer did not come in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """The session that a connection requests. The session outlives the connection by `expiry_s`. A
-    connection that `lingers` waits at its close until the broker has closed its side, so that the
-    next one with the same client id cannot collide with it.
-
-    `most_bytes`: the size of the largest packet that it takes (Maximum Packet Size; a broker drops
-    what is larger). None for a session that may hold a user's messages: none of them is to be
-    dropped by the broker, and those that are large are not handed over.
-    """
-
-    client_id: str
-    clean: bool = True
-    expiry_s: int = 0
-    receive_maximum: int = 65535
-    manual_ack: bool = False
-    lingers: bool = True
-    most_bytes: int | None = None
 
 
 def read_topic(message: MQTTMessage) -> str | None:
@@ -144,7 +85,7 @@ class Connection:
         self,
         address: str,
         credentials: Credentials,
-        session: Session,
+        options: ConnectOptions,
         deadline: float,
         version: MQTTProtocolVersion = V5,
         on_message: Callable[[MQTTMessage], None] | None = None,
@@ -168,13 +109,13 @@ class Connection:
         self._failure_kind: type[SpeckError] = LostError
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
-        self._lingers = session.lingers
+        self._lingers = options.lingers
         self._has_request = False
         """Whether a request waits to be sent."""
         self._on_message = on_message
-        self._client = self._make_client(session, credentials)
+        self._client = self._make_client(options, credentials)
         try:
-            self._connect(session, credentials)
+            self._connect(options, credentials)
             self.opened_at = time.monotonic()
             if not eager:
                 self._accept()
@@ -255,12 +196,7 @@ class Connection:
         what = "subscribe to " + ", ".join(map(cut, topics))
         self.wait(lambda: mid in self._subacks, what)
         for topic, code in zip(topics, self._subacks.pop(mid), strict=False):
-            if code.is_failure:
-                kind = TopicRefusedError if code.value in _BAD_TOPIC else BrokerRefusedError
-                raise kind(
-                    f"cannot subscribe to {cut(topic)} at {self.address}: the broker says"
-                    f" {str(code)!r}; let its user read that topic"
-                )
+            check_suback(code, topic, self.address)
 
     def begin_unsubscribe(self, *topics: str) -> None:
         """Send the request; its answer is read with that to a later one."""
@@ -312,7 +248,7 @@ class Connection:
         """Wait until the broker has acknowledged the message. Raises BrokerRefusedError if it
         refused it. False if it reports that the topic has no subscribers."""
         self.wait(lambda: mid in self._pubacks, f"publish to {cut(topic)}")
-        return self._check_puback(mid, topic)
+        return check_puback(self._pubacks.pop(mid), topic, self.address)
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
         """Drive the connection until `done()`; `what` completes the message "cannot ..."."""
@@ -352,15 +288,15 @@ class Connection:
             log.debug("broker at %s: unclean disconnect: %s", self.address, error)
         self.drop()
 
-    def _make_client(self, session: Session, credentials: Credentials) -> Client:
+    def _make_client(self, options: ConnectOptions, credentials: Credentials) -> Client:
         client = BoundedClient(
             CallbackAPIVersion.VERSION2,
-            most_bytes=session.most_bytes,
-            client_id=session.client_id,
-            clean_session=None if self.version == V5 else session.clean,
+            most_bytes=options.most_bytes,
+            client_id=options.client_id,
+            clean_session=None if self.version == V5 else options.clean,
             protocol=self.version,
             reconnect_on_failure=False,
-            manual_ack=session.manual_ack,
+            manual_ack=options.manual_ack,
         )
         client.max_queued_messages_set(0)
         client.on_connect = self._on_connect
@@ -373,7 +309,7 @@ class Connection:
             client.username_pw_set(credentials.user, credentials.password)
         return client
 
-    def _connect(self, session: Session, credentials: Credentials) -> None:
+    def _connect(self, options: ConnectOptions, credentials: Credentials) -> None:
         parts = urlsplit(self.address)
         if parts.scheme not in ("tcp", "ssl") or parts.hostname is None:
             raise BrokerRefusedError(
@@ -394,15 +330,13 @@ class Connection:
                     parts.hostname,
                     port,
                     KEEPALIVE_S,
-                    clean_start=session.clean,
-                    properties=_connect_properties(
-                        session.expiry_s, session.receive_maximum, session.most_bytes
-                    ),
+                    clean_start=options.clean,
+                    properties=pack(options),
                 )
             else:
                 self._client.connect(parts.hostname, port, KEEPALIVE_S)
         except OSError as error:
-            raise self._connect_error(error, credentials) from error
+            raise explain_no_connection(error, self.address, credentials) from error
         self._has_request = True
 
     def _accept(self) -> None:
@@ -417,12 +351,11 @@ class Connection:
                 self._raise_refusal()
             if self._tls is not None and credentials.tls.cert is not None:
                 raise
-            raise LostError(
-                f"{error}; {_PLAIN_HINT if self._tls is None else _TLS_HINT}"
-            ) from error
+            hint = PLAIN_HINT if self._tls is None else TLS_HINT
+            raise LostError(f"{error}; {hint}") from error
         assert self._connack_code is not None
         if self._connack_code.is_failure:
-            raise self._refusal(self._connack_code, credentials)
+            raise explain_connack(self._connack_code, self.address, credentials)
         self._is_accepted = True
 
     def _raise_refusal(self) -> None:
@@ -431,7 +364,7 @@ class Connection:
         A broker that refuses a connection closes it. What was sent behind CONNECT then makes TCP
         reset the connection, and a reset discards the refusal if it was not read before.
         """
-        visitor = Session("speck-visit-" + secrets.token_hex(8), lingers=False)
+        visitor = ConnectOptions("speck-visit-" + secrets.token_hex(8), lingers=False)
         with Connection(
             self.address,
             self._credentials,
@@ -441,27 +374,6 @@ class Connection:
             on_request=self._on_request,
         ):
             pass
-
-    def _connect_error(self, error: OSError, credentials: Credentials) -> SpeckError:
-        reason = error.strerror or str(error) or type(error).__name__
-        parts = urlsplit(self.address)
-        if refusal := explain_refusal(error, parts.hostname or "", parts.port or 8883):
-            return BrokerRefusedError(f"cannot trust the broker at {self.address}: {refusal}")
-        reason = explain_alert(error, own=credentials.tls.cert) or reason
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            return BrokerRefusedError(
-                f"cannot speak TLS with the broker at {self.address}: {reason}"
-            )
-        return UnreachableError(f"cannot reach the broker at {self.address}: {reason}")
-
-    def _refusal(self, reason: ReasonCode, credentials: Credentials) -> SpeckError:
-        text = f"cannot connect to the broker at {self.address}: it answers {str(reason)!r}"
-        if reason.value == _UNSUPPORTED_VERSION:
-            return UnsupportedVersionError(text)
-        if reason.value in _BUSY:
-            return TransientError(text)
-        who = f"as user {credentials.user!r}" if credentials.user else "without credentials"
-        return BrokerRefusedError(f"{text} {who}; check the site's broker.credentials")
 
     def _turn(self, timeout_s: float) -> None:
         """Send what waits, wait up to `timeout_s` for the socket, then let paho process its input.
@@ -508,19 +420,6 @@ class Connection:
         self.drop()
         self._failure, self._failure_kind = why, BrokerRefusedError
 
-    def _check_puback(self, mid: int, topic: str) -> bool:
-        code = self._pubacks.pop(mid)
-        if code.is_failure:
-            mend = "let its user write that topic"
-            if code.value == _TOO_LARGE:
-                mend = "raise its message_size_limit, or send smaller messages"
-            kind = TopicRefusedError if code.value in _BAD_TOPIC else BrokerRefusedError
-            raise kind(
-                f"cannot publish to {cut(topic)} at {self.address}: the broker says {str(code)!r};"
-                f" {mend}"
-            )
-        return code.value != _NO_SUBSCRIBERS
-
     def _on_connect(
         self,
         _client: Client,
@@ -542,12 +441,7 @@ class Connection:
         _properties: Properties | None,
     ) -> None:
         if flags.is_disconnect_packet_from_server:
-            self._failure = f"the broker ended the connection: {reason}"
-            if reason.value in _BAD_TOPIC:
-                self._failure += "; it may not take topics of so many levels or bytes"
-                self._failure_kind = TopicRefusedError
-            elif reason.value in _REFUSALS:
-                self._failure_kind = BrokerRefusedError
+            self._failure, self._failure_kind = explain_disconnect(reason)
         else:
             self._failure = "the connection was lost"
 
@@ -574,17 +468,6 @@ class Connection:
         sock = self._client.socket()
         if sock is not None:
             sock.close()
-
-
-@cache
-def _connect_properties(expiry_s: int, receive_maximum: int, most_bytes: int | None) -> Properties:
-    """Cached with their bytes: to pack them costs more than to connect."""
-    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.SessionExpiryInterval = expiry_s
-    properties.ReceiveMaximum = receive_maximum
-    if most_bytes is not None:
-        properties.MaximumPacketSize = most_bytes
-    return freeze(properties)
 
 
 def _drain(sock: socket.socket, seconds: float) -> None:

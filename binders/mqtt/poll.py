@@ -15,7 +15,8 @@ from paho.mqtt.client import MQTTMessage
 from paho.mqtt.enums import MQTTProtocolVersion
 
 from binders.mqtt import bookkeeping
-from binders.mqtt.connection import KEEPALIVE_S, Connection, NoAnswerError
+from binders.mqtt.answers import NoAnswerError
+from binders.mqtt.connection import KEEPALIVE_S, Connection
 from speck.errors import BrokerRefusedError
 from speck.model.observation import BrokerView
 from speck.model.topics import plain_topic_fault

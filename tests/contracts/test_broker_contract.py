@@ -19,7 +19,8 @@ import pytest
 
 from bench import mount
 from binders.memory import Message, World
-from binders.mqtt.connection import Connection, Session
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import Connection
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
@@ -116,13 +117,13 @@ class MosquittoBench:
         return open_broker("mqtt", Target(f"tcp://127.0.0.1:{port}", timeout_s=5))
 
     def publish(self, topic: str, payloads: list[bytes]) -> None:
-        with self._connect(Session("outside")) as connection:
+        with self._connect(ConnectOptions("outside")) as connection:
             for mid in [connection.send(topic, payload) for payload in payloads]:
                 connection.await_puback(mid, topic)
 
     def drain(self, client_id: str) -> list[bytes]:
         payloads: list[bytes] = []
-        session = Session(client_id, clean=False, expiry_s=3600)
+        session = ConnectOptions(client_id, clean=False, expiry_s=3600)
         with Connection(
             self.address,
             Credentials(),
@@ -137,7 +138,7 @@ class MosquittoBench:
         return payloads[:-1]
 
     def attach(self, client_id: str, topic: str) -> None:
-        session = Session(client_id, clean=False, expiry_s=3600)
+        session = ConnectOptions(client_id, clean=False, expiry_s=3600)
         with self._connect(session) as connection:
             connection.subscribe(topic, "speck/marks/" + client_id)
 
@@ -175,7 +176,7 @@ class MosquittoBench:
         with Connection(
             self.address,
             Credentials(),
-            Session("asks"),
+            ConnectOptions("asks"),
             time.monotonic() + 60,
             on_message=lambda message: came.append(bytes(message.payload).decode()),
         ) as connection:
@@ -185,11 +186,11 @@ class MosquittoBench:
         return came[0] if came[0] != "the end" else None
 
     def _retain(self, topic: str, report: object) -> None:
-        with self._connect(Session("a-job")) as connection:
+        with self._connect(ConnectOptions("a-job")) as connection:
             connection.publish(topic, json.dumps(report).encode(), retain=True)
 
-    def _connect(self, session: Session) -> Connection:
-        return Connection(self.address, Credentials(), session, time.monotonic() + 60)
+    def _connect(self, options: ConnectOptions) -> Connection:
+        return Connection(self.address, Credentials(), options, time.monotonic() + 60)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from typing import Protocol
 import pytest
 
 from binders.memory import Message, World
-from binders.mqtt.connection import V5, V311, Connection, Session
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import V5, V311, Connection
 from speck.binding import MessageBroker, Target, open_broker
 from speck.fog.mosquitto import Mosquitto
 from speck.monitor.links import FOR_GOOD_S, ReaderOf
@@ -89,13 +90,13 @@ class MosquittoServer:
         return open_broker("mqtt", Target(self._address))
 
     def publish(self, payloads: list[bytes]) -> None:
-        with self._connect(Session("outside")) as connection:
+        with self._connect(ConnectOptions("outside")) as connection:
             for mid in [connection.send(TOPIC, payload) for payload in payloads]:
                 connection.await_puback(mid, TOPIC)
 
     def drain(self, client_id: str) -> list[bytes] | None:
         came: list[bytes] = []
-        session = Session(client_id, clean=False)  # it ends with the connection
+        session = ConnectOptions(client_id, clean=False)  # it ends with the connection
         with self._connect(session, came) as connection:
             if not connection.session_present:
                 return None
@@ -106,7 +107,7 @@ class MosquittoServer:
 
     def save(self) -> None:
         token = secrets.token_hex(8).encode()
-        with self._connect(Session("witness")) as connection:
+        with self._connect(ConnectOptions("witness")) as connection:
             connection.publish("witness", token, retain=True)
         file = self._folder / "data" / "mosquitto.db"
         wait_for(lambda: file.exists() and token in file.read_bytes(), "an autosave")
@@ -115,11 +116,11 @@ class MosquittoServer:
         self._server.kill()
         self._server = self._start(self._server.port)
 
-    def _connect(self, session: Session, came: list[bytes] | None = None) -> Connection:
+    def _connect(self, options: ConnectOptions, came: list[bytes] | None = None) -> Connection:
         return Connection(
             self._server.address,
             Credentials(),
-            session,
+            options,
             time.monotonic() + 60,
             on_message=lambda message: (
                 came.append(bytes(message.payload)) if came is not None else None
@@ -262,7 +263,7 @@ def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_counted(tmp_pat
 
         def report(place: str, **fields: object) -> None:
             payload = json.dumps({"v": 1, **fields}).encode()
-            with server._connect(Session("reports")) as connection:
+            with server._connect(ConnectOptions("reports")) as connection:
                 connection.publish(place, payload, retain=True)
 
         def send(first: int, last: int) -> None:

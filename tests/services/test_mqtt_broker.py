@@ -22,7 +22,9 @@ from paho.mqtt.properties import Properties
 
 import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
-from binders.mqtt.connection import Connection, Session, TopicRefusedError
+from binders.mqtt.answers import TopicRefusedError
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import Connection
 from speck.binding import BrokerCapability, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
@@ -35,8 +37,10 @@ from tests.old_protocol import only_3_1_1
 from tests.waiting import wait_for
 
 
-def connect(address: str, session: Session, credentials: Credentials | None = None) -> Connection:
-    return Connection(address, credentials or Credentials(), session, time.monotonic() + 60)
+def connect(
+    address: str, options: ConnectOptions, credentials: Credentials | None = None
+) -> Connection:
+    return Connection(address, credentials or Credentials(), options, time.monotonic() + 60)
 
 
 def write_credentials(folder: Path, mode: int = 0o600, **values: str) -> Path:
@@ -150,7 +154,7 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
     with mosquitto(tmp_path) as server:
         broker = MqttBroker(Target(server.address))
         broker.reserve("reader", "t")
-        with connect(server.address, Session("outside")) as connection:
+        with connect(server.address, ConnectOptions("outside")) as connection:
             connection.publish("t", b"kept")
         port = server.port
 
@@ -159,7 +163,7 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
         with Connection(
             server.address,
             Credentials(),
-            Session("reader", clean=False, expiry_s=60),
+            ConnectOptions("reader", clean=False, expiry_s=60),
             time.monotonic() + 60,
             on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
@@ -168,14 +172,14 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
 
 
 def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) -> None:
-    reader = Session("reader", clean=False, expiry_s=60)
+    reader = ConnectOptions("reader", clean=False, expiry_s=60)
     with mosquitto(tmp_path) as server:
         broker = MqttBroker(Target(server.address))
         broker.reserve("reader", "t")
         assert not broker.mark("reader", "a0")
         with connect(server.address, reader) as connection:
             connection.subscribe("t", "speck/marks/reader")
-        with connect(server.address, Session("outside")) as connection:
+        with connect(server.address, ConnectOptions("outside")) as connection:
             connection.publish("t", b"before")
             assert broker.mark("reader", "a1")
             connection.publish("t", b"after")
@@ -204,7 +208,7 @@ def test_a_mark_that_may_not_be_sent_is_refused(tmp_path: Path) -> None:
 
 def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server:
-        with connect(server.address, Session("outside")) as connection:
+        with connect(server.address, ConnectOptions("outside")) as connection:
             connection.publish("t", b"old", retain=True)
 
         MqttBroker(Target(server.address)).reserve("reader", "t")
@@ -213,7 +217,7 @@ def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path)
         with Connection(
             server.address,
             Credentials(),
-            Session("reader", clean=False),
+            ConnectOptions("reader", clean=False),
             time.monotonic() + 60,
             on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
@@ -231,7 +235,9 @@ def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
         broker.reserve("reader", "t")
         publish_numbers(server, range(600))
         held: list[bytes] = []
-        session = Session("reader", clean=False, expiry_s=600, receive_maximum=200, manual_ack=True)
+        session = ConnectOptions(
+            "reader", clean=False, expiry_s=600, receive_maximum=200, manual_ack=True
+        )
         with (
             suppress(Crash),
             Connection(
@@ -254,7 +260,7 @@ def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
         with Connection(
             server.address,
             Credentials(),
-            Session("reader", clean=False),
+            ConnectOptions("reader", clean=False),
             time.monotonic() + 60,
             on_message=lambda message: came.append(int(message.payload)),
         ) as connection:
@@ -300,7 +306,7 @@ class Crash(Exception):
 
 
 def publish_numbers(server: Mosquitto, numbers: range) -> None:
-    with connect(server.address, Session("outside")) as connection:
+    with connect(server.address, ConnectOptions("outside")) as connection:
         for mid in [connection.send("t", b"%d" % number) for number in numbers]:
             connection.await_puback(mid, "t")
 
@@ -311,7 +317,7 @@ def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
         with Connection(
             server.address,
             Credentials(),
-            Session("live", clean=False, expiry_s=60),
+            ConnectOptions("live", clean=False, expiry_s=60),
             time.monotonic() + 60,
             on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as live:
@@ -336,7 +342,7 @@ def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
         def come_back(connection: Connection, message: dict[str, bytes], *, retain: bool) -> None:
             if not back:  # throws out the connection that is about to say this
                 connection.wait(lambda: True, "connect")
-                session = Session("reader", clean=False, expiry_s=60)
+                session = ConnectOptions("reader", clean=False, expiry_s=60)
                 back.append(connect(server.address, session))
             publish_all(connection, message, retain=retain)
 
@@ -356,7 +362,7 @@ def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
 def tell_numbers(server: Mosquitto, reader: str, *sinks: str) -> None:
     taken = b'{"v":1,"checkpoint":1,"taken":{"p":{"1":2}}}'
     sent = b'{"v":1,"producer":"p","epoch":1,"number":2}'
-    with connect(server.address, Session("a-job")) as connection:
+    with connect(server.address, ConnectOptions("a-job")) as connection:
         connection.publish(f"speck/taken/{reader}", taken, retain=True)
         for sink in sinks:
             connection.publish(f"speck/sent/{sink}", sent, retain=True)
@@ -443,7 +449,7 @@ def test_an_unreadable_retained_message_is_skipped_and_told(
 ) -> None:
     good = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path) as server:
-        with connect(server.address, Session("a-job")) as connection:
+        with connect(server.address, ConnectOptions("a-job")) as connection:
             connection.publish("speck/taken/broken", payload, retain=True)
             connection.publish("speck/sent/broken-out", payload, retain=True)
             connection.publish("speck/sent/good-out", good, retain=True)
@@ -459,7 +465,7 @@ def test_a_poll_is_not_sent_what_is_too_large_for_any_number(tmp_path: Path) -> 
     """Maximum Packet Size: the broker itself drops it, for this reader (attack S12)."""
     good = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path, message_size_limit="0") as server:
-        with connect(server.address, Session("a-job")) as connection:
+        with connect(server.address, ConnectOptions("a-job")) as connection:
             huge = good + b" " * binders.mqtt.broker.LARGEST_PACKET
             connection.publish("speck/sent/huge", huge, retain=True)
             connection.publish("speck/sent/good", good, retain=True)
@@ -473,7 +479,7 @@ def test_a_poll_is_not_sent_what_is_too_large_for_any_number(tmp_path: Path) -> 
 def test_view_reads_more_retained_messages_than_a_queue_may_hold(tmp_path: Path) -> None:
     report = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path, **CARELESS) as server:
-        with connect(server.address, Session("jobs")) as connection:
+        with connect(server.address, ConnectOptions("jobs")) as connection:
             sent = [
                 connection.send(f"speck/sent/{n}-out", report, retain=True) for n in range(2500)
             ]
@@ -516,7 +522,7 @@ def answer_http(server: socket.socket) -> None:
 
 
 def test_a_broker_killed_meanwhile_is_unreachable(tmp_path: Path) -> None:
-    with mosquitto(tmp_path) as server, connect(server.address, Session("me")) as connection:
+    with mosquitto(tmp_path) as server, connect(server.address, ConnectOptions("me")) as connection:
         server.kill()
         with pytest.raises(UnreachableError, match=r"^cannot publish to t .*connection was lost"):
             connection.publish("t", b"x")
@@ -603,7 +609,7 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
         assert broker.reach() == "mqtt 3.1.1"
         assert broker.capabilities == {BrokerCapability.SESSIONS}
         broker.reserve("reader", "t")
-        with connect(server.address, Session("outside")) as connection:
+        with connect(server.address, ConnectOptions("outside")) as connection:
             for number in range(50):
                 connection.publish("t", b"%d" % number)
         broker.reserve("reader", "t")
@@ -612,7 +618,7 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
         with Connection(
             server.address,
             Credentials(),
-            Session("reader", clean=False),
+            ConnectOptions("reader", clean=False),
             time.monotonic() + 60,
             on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
@@ -690,12 +696,14 @@ def test_a_record_over_the_message_size_limit_is_refused_with_the_setting(tmp_pa
 def test_with_mqtt_3_a_message_that_is_too_large_is_read_back(tmp_path: Path) -> None:
     with mosquitto(tmp_path, message_size_limit="65536") as server:
 
-        def open_(session: Session, on_message: Any = None, anonymous: bool = False) -> Connection:
+        def open_(
+            options: ConnectOptions, on_message: Any = None, anonymous: bool = False
+        ) -> Connection:
             deadline = time.monotonic() + 10
             return Connection(
                 server.address,
                 Credentials(),
-                session,
+                options,
                 deadline,
                 MQTTProtocolVersion.MQTTv311,
                 on_message,
@@ -716,7 +724,7 @@ def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
     with mosquitto(tmp_path, max_queued_messages="10", sys_interval="1") as server:
         broker = MqttBroker(Target(server.address))
         broker.reserve("reader", "t")
-        with connect(server.address, Session("outside")) as connection:
+        with connect(server.address, ConnectOptions("outside")) as connection:
             for _ in range(50):
                 connection.publish("t", b"x")
         wait_for_drops(server)
@@ -732,7 +740,7 @@ def wait_for_drops(server: Mosquitto) -> None:
     with Connection(
         server.address,
         Credentials(),
-        Session("waits"),
+        ConnectOptions("waits"),
         time.monotonic() + 120,
         on_message=lambda message: payloads.append(bytes(message.payload)),
     ) as connection:
@@ -761,7 +769,7 @@ def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
         with Connection(
             server.address,
             Credentials(),
-            Session("waits"),
+            ConnectOptions("waits"),
             time.monotonic() + 120,
             on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
@@ -790,7 +798,7 @@ def test_the_deepest_topic_that_is_accepted_works_in_all_its_derived_forms(tmp_p
 
 
 def test_a_disconnect_with_a_reason_is_a_refusal(tmp_path: Path) -> None:
-    with mosquitto(tmp_path) as server, connect(server.address, Session("a")) as connection:
+    with mosquitto(tmp_path) as server, connect(server.address, ConnectOptions("a")) as connection:
         with pytest.raises(TopicRefusedError, match=r"Protocol error.*levels") as refusal:
             connection.publish(name_levels(205), b"1")
         assert len(str(refusal.value)) < 300
@@ -804,7 +812,7 @@ def test_a_session_of_a_refused_topic_can_be_released(
     topic = name_levels(205)
     with mosquitto(tmp_path) as server:
         broker = MqttBroker(Target(server.address))
-        with connect(server.address, Session("job")) as connection:
+        with connect(server.address, ConnectOptions("job")) as connection:
             connection.publish("speck/taken/reader", b'{"v":1,"checkpoint":1}', retain=True)
         with pytest.raises(BrokerRefusedError, match=r"cannot subscribe to t/t/.*Malformed"):
             broker.reserve("reader", topic)
@@ -813,7 +821,7 @@ def test_a_session_of_a_refused_topic_can_be_released(
         broker.release("reader", topic, last_reader=True)
 
         assert broker.view().taken == {}
-        session = Session("reader", clean=False, expiry_s=0)
+        session = ConnectOptions("reader", clean=False, expiry_s=0)
         with connect(server.address, session) as connection:
             assert not connection.session_present
 

@@ -15,7 +15,8 @@ import pytest
 import binders.mqtt.broker
 import binders.mqtt.poll
 from binders.mqtt import MqttBroker
-from binders.mqtt.connection import V311, Connection, Session
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import V311, Connection
 from binders.mqtt.poll import Poll
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, UnreachableError
@@ -49,7 +50,7 @@ def tell(server: Mosquitto, sink: str, number: int | None) -> None:
     """Publish a sink's number as a job does, or clear it."""
     report = b'{"v":1,"producer":"p","epoch":1,"number":%d}' % number if number else b""
     deadline = time.monotonic() + 60
-    with Connection(server.address, Credentials(), Session("a-job"), deadline) as job:
+    with Connection(server.address, Credentials(), ConnectOptions("a-job"), deadline) as job:
         job.publish(f"speck/sent/{sink}", report, retain=True)
 
 
@@ -110,7 +111,7 @@ def test_changes_behind_a_poll_are_no_news_to_the_next(
 
 def tell_many(server: Mosquitto, report: bytes) -> None:
     deadline = time.monotonic() + 60
-    with Connection(server.address, Credentials(), Session("jobs"), deadline) as jobs:
+    with Connection(server.address, Credentials(), ConnectOptions("jobs"), deadline) as jobs:
         jobs.publish_all({f"speck/sent/{n}": report for n in range(500)}, retain=True)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from binders.mqtt.client import BoundedClient
-from binders.mqtt.connection import Connection, Session
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import Connection
 from speck.fog.mosquitto import Mosquitto
 from speck.service import Service
 from speck.sites.credentials import Credentials
@@ -56,7 +57,7 @@ def retain_others(server: Mosquitto) -> None:
     taken = {"v": 1, "checkpoint": 1, "taken": {"p": {"1": 7}}, "messages": 7}
     sent = {"v": 1, "producer": "p", "epoch": 1, "number": 7, "topic": "t"}
     with Connection(
-        server.address, Credentials(), Session("others"), time.monotonic() + 60
+        server.address, Credentials(), ConnectOptions("others"), time.monotonic() + 60
     ) as connection:
         messages = {f"speck/taken/other-{n}": json.dumps(taken).encode() for n in range(OTHERS)}
         messages |= {f"speck/sent/other-{n}": json.dumps(sent).encode() for n in range(OTHERS)}

@@ -14,9 +14,11 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from binders.mqtt import MqttBroker
+from binders.mqtt.answers import NoAnswerError
 from binders.mqtt.broker import LARGEST_PACKET
 from binders.mqtt.check import _read_retained
-from binders.mqtt.connection import Connection, NoAnswerError, Session
+from binders.mqtt.connect_options import ConnectOptions
+from binders.mqtt.connection import Connection
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError, UnreachableError
 from speck.sites.credentials import Credentials
@@ -397,7 +399,7 @@ def test_a_broker_that_never_stops_sending_holds_no_close(monkeypatch: pytest.Mo
     with hostile(b"") as server:
         server.pings = True
         deadline = time.monotonic() + 5
-        with Connection(server.address, Credentials(), Session("speck-x"), deadline):
+        with Connection(server.address, Credentials(), ConnectOptions("speck-x"), deadline):
             pass
 
 
