@@ -28,6 +28,7 @@ from speck.errors import InvalidError, Problem
 from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from speck.service.tokens import Role
+from speck.spec import drawing
 from speck.spec.resolve import LineOf
 from speck.spec.schema import (
     YAML_TYPES,
@@ -153,12 +154,12 @@ def get_plan(name: str) -> Response:
 )
 def get_graph(name: str, query: Query) -> Response:
     """The jobs and the links between them."""
-    rendering = service().compositions.graph(name)
+    graph = service().compositions.graph(name)
     if query["format"] == "mermaid":
-        return Response(rendering.to_mermaid(), content_type=f"{_MERMAID}; charset=utf-8")
+        return Response(drawing.to_mermaid(graph), content_type=f"{_MERMAID}; charset=utf-8")
     if query["format"] == "dot":
-        return Response(rendering.to_dot(), content_type=f"{_DOT}; charset=utf-8")
-    return jsonify(rendering.to_json())
+        return Response(drawing.to_dot(graph), content_type=f"{_DOT}; charset=utf-8")
+    return jsonify(drawing.to_json(graph))
 
 
 @routes.get("/compositions/<name>/drift", answers={200: shapes.DRIFT})

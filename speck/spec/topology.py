@@ -20,7 +20,7 @@ from speck.model.job import JobDescription
 from speck.model.link import Link
 from speck.model.site import normalise_address
 from speck.model.topics import difference_between, look_of
-from speck.model.values import JsonObject, show
+from speck.model.values import show
 from speck.spec.expansion import text_bytes
 
 MAX_EDGES = 250_000
@@ -364,62 +364,6 @@ class Graph:
             if link not in partners and spellings[link.topic] <= {_spelling(link.site)}
         ]
 
-    def to_json(self) -> JsonObject:
-        """`{"nodes": [...], "edges": [{from, to, topic, broker}]}`, sorted.
-
-        A job's node has kind "job"; those of kind "input" and "output" have no job_name.
-        """
-        jobs = [
-            {"id": n.job_name, "kind": "job", "job_name": n.job_name, "site": n.site}
-            for n in sorted(self.nodes, key=lambda node: node.job_name)
-        ]
-        return {"nodes": [*jobs, *map(_end_json, self._sort_ends())], "edges": self._flows()}
-
-    def _sort_ends(self) -> list[End]:
-        return sorted({end.id: end for end in self.ends}.values(), key=lambda end: end.id)
-
-    def _flows(self) -> list[JsonObject]:
-        flows = [(edge.start, edge.end, edge.link) for edge in self.edges]
-        for end in self._sort_ends():
-            if end.kind == "input":
-                readers = sorted(node.job_name for node in self.readers.get(end.link, ()))
-                flows += [(end.id, reader, end.link) for reader in readers]
-            else:
-                writers = sorted(node.job_name for node in self.writers.get(end.link, ()))
-                flows += [(writer, end.id, end.link) for writer in writers]
-        return [
-            {"from": start, "to": end, "topic": link.topic, "broker": link.site}
-            for start, end, link in flows
-        ]
-
-    def to_mermaid(self) -> str:
-        """The graph as a Mermaid flow chart."""
-        graph = self.to_json()
-        ids = {node["id"]: f"n{number}" for number, node in enumerate(graph["nodes"])}
-        lines = ["flowchart LR"]
-        for node in graph["nodes"]:
-            opening, closing = ("[", "]") if node["kind"] == "job" else ("([", "])")
-            label = "<br/>".join(map(_mermaid_text, _label(node)))
-            lines.append(f'  {ids[node["id"]]}{opening}"{label}"{closing}')
-        texts = {topic: _mermaid_text(topic) for topic in {e["topic"] for e in graph["edges"]}}
-        for edge in graph["edges"]:
-            text = texts[edge["topic"]]
-            lines.append(f'  {ids[edge["from"]]} -->|"{text}"| {ids[edge["to"]]}')
-        return "\n".join(lines) + "\n"
-
-    def to_dot(self) -> str:
-        """The graph in Graphviz's language."""
-        graph = self.to_json()
-        lines = ["digraph composition {", "  rankdir=LR;", "  node [shape=box];"]
-        for node in graph["nodes"]:
-            label = "\\n".join(map(_dot_text, _label(node)))
-            shape = "" if node["kind"] == "job" else ", shape=oval"
-            lines.append(f'  "{_dot_text(node["id"])}" [label="{label}"{shape}];')
-        for edge in graph["edges"]:
-            ends = f'"{_dot_text(edge["from"])}" -> "{_dot_text(edge["to"])}"'
-            lines.append(f'  {ends} [label="{_dot_text(edge["topic"])}"];')
-        return "\n".join([*lines, "}"]) + "\n"
-
 
 def check(description: CompositionDescription) -> tuple[list[Problem], list[str]]:
     """Problems and warnings that show without a server: those of the graph."""
@@ -485,24 +429,3 @@ def _arrows(cycle: Sequence[str]) -> str:
 def _names(nodes: Sequence[Node]) -> str:
     names = sorted(node.job_name for node in nodes)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _end_json(end: End) -> JsonObject:
-    node: JsonObject = {"id": end.id, "kind": end.kind, "job_name": None}
-    node |= {"topic": end.link.topic, "broker": end.link.site}
-    return node | ({"client_id": end.client_id} if end.client_id else {})
-
-
-def _label(node: JsonObject) -> tuple[str, str]:
-    if node["kind"] == "job":
-        return node["job_name"], node["site"]
-    return node.get("client_id") or node["kind"], node["broker"]
-
-
-def _mermaid_text(text: str) -> str:
-    """Letters, digits and a few signs as they are, everything else as a character code."""
-    return "".join(c if c.isalnum() or c in " _./:-" else f"#{ord(c)};" for c in text)
-
-
-def _dot_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

@@ -20,7 +20,7 @@ from gunicorn.http.errors import (
 )
 from gunicorn.http.wsgi import FileWrapper  # type: ignore[import-untyped]
 
-from speck.api.server import connection as module
+from speck.api.server import minimum_rates
 from speck.api.server.connection import (
     HEAD_S,
     HIGH_WATER,
@@ -208,7 +208,7 @@ def test_a_slow_body_holds_a_slot_and_is_given_up(
 ) -> None:
     ends.send(post(MAX_COLLECTED + 1) + b"123")
     assert ends.connection.recv(3) == b"123"
-    monkeypatch.setattr(module, "BODY_S", 0.0)
+    monkeypatch.setattr(minimum_rates, "BODY_S", 0.0)
     with pytest.raises(InvalidError, match="bytes arrived within"):
         ends.connection.recv(1)
     assert not ends.slots.acquire(blocking=False)
@@ -261,7 +261,7 @@ def test_what_the_client_does_not_read_is_left_to_the_loop(ends: Ends) -> None:
 def test_a_thread_waits_for_the_reader_of_a_long_answer_and_drops_it(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "READ_GRACE_S", 0.0)
+    monkeypatch.setattr(minimum_rates, "READ_GRACE_S", 0.0)
     ends.send(GET)
     ends.connection.sendall(b"x" * 3 * HIGH_WATER)
     with pytest.raises(TimeoutError):
