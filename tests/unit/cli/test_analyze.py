@@ -138,8 +138,8 @@ def test_one_that_has_begun_does_not_say_that_it_waits(
 def test_what_waits_for_another_analysis_names_it_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    waiting = {"state": "running", "waits_for": "a0"}
-    answers = iter([waiting, waiting, {"state": "running"}, analysis([])])
+    running = {"state": "running", "waits_for": "a0"}
+    answers = iter([running, running, {"state": "running"}, analysis([])])
     monkeypatch.setattr(Client, "analysis", lambda _, __: next(answers))
     monkeypatch.setattr(waiting, "growing", lambda: repeat(0.0))
     assert waiting.await_analysis(Client(), "a1")["state"] == "done"
