@@ -41,7 +41,7 @@ from bench.analyzer_fog import measure_beside_a_fog
 from bench.common import is_quick, machine, say, write_result, write_series
 from bench.duckdb_analysis.comparison import find_differences
 from bench.samples import Spec, generate
-from speck.analyzer.request import Request
+from speck.analyzer.request import AnalyzerRequest
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.origins import UNITS
 from speck.metrics.dataset.reading import find_newest
@@ -171,7 +171,7 @@ def _ask(application: SparkApplication, root: Path, window_s: float, number: int
     until = find_newest(LocalStorage(root), TASKS)
     assert until is not None
     until -= timedelta(minutes=WARM_UP + ASKED - number)
-    request = Request(LocalStorage(root), _answer_of(root), window_s=window_s, until=until)
+    request = AnalyzerRequest(LocalStorage(root), _answer_of(root), window_s=window_s, until=until)
     began = time.perf_counter()
     outcome = application.ask(request, lambda _: None)
     seconds = time.perf_counter() - began

@@ -15,7 +15,7 @@ from bench.common import is_quick, write_result
 from binders.memory import World
 from speck.config import Config
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data, site_from_data
 from speck.store.leveldb import Store
 
@@ -32,7 +32,9 @@ def main() -> None:
         service = Service(Config(home=home / "home", jar_folders=(home,), simulated=True))
         for number in range(SITES):
             service.sites.add(site_from_data(_site(number)))
-        answer = service.compositions.apply(composition_from_data(_chain()), Request(wait_s=600))
+        answer = service.compositions.apply(
+            composition_from_data(_chain()), ApplyRequest(wait_s=600)
+        )
         assert answer.body["state"] == "done", answer
         service.records.store.compact()
         records = {}

@@ -26,7 +26,7 @@ from speck.errors import ConflictError, QueuesError
 from speck.model.change import Change, ChangeState
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import LIMIT_S, broker, engine, job_body
@@ -201,7 +201,7 @@ class Flow:
 
     def _ask(self, line: str) -> str | None:
         description = composition_from_data(parse_composition(line, self.outputs, self.delivery))
-        body = self.service.compositions.apply(description, Request(force=True)).body
+        body = self.service.compositions.apply(description, ApplyRequest(force=True)).body
         return body["change"] or None
 
     def _await(self, change: str | None) -> ChangeState:

@@ -11,12 +11,12 @@ from speck.model.composition import CompositionDescription, visible_name
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data, job_from_data
 from tests.memory_fog import FAST, HASTY
 
 LIMIT_S = 120.0
-DONE = Request(wait_s=LIMIT_S)
+DONE = ApplyRequest(wait_s=LIMIT_S)
 
 
 def engine(site: str) -> SlotPool:

@@ -18,7 +18,7 @@ from speck.analyzer.application import serve
 from speck.analyzer.request import (
     STARTING,
     STEP,
-    Request,
+    AnalyzerRequest,
     answer,
     describe_failure,
     is_small,
@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{STEP}{step} ({steps.index(step) + 1} of {len(steps)})", flush=True)
 
     report(STARTING)
-    request = Request(
+    request = AnalyzerRequest(
         open_storage(options.dataset, options.local),
         options.out or Path("analysis.json"),
         options.composition,

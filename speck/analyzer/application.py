@@ -27,7 +27,7 @@ from speck.analyzer.request import (
     OUTGROWN,
     STARTING,
     WARM_UP,
-    Request,
+    AnalyzerRequest,
     answer,
     describe_failure,
     is_small,
@@ -91,7 +91,7 @@ class _Application:
 
     def answer(self, message: JsonObject) -> None:
         try:
-            request = Request.from_json(message)
+            request = AnalyzerRequest.from_json(message)
             if self._spark is None:
                 self._report(STARTING)
             small = is_small(request)

@@ -31,7 +31,7 @@ STEP = "step: "
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AnalyzerRequest:
     """What to analyse: `dataset` from `since` to `until` (without them:
     the `window_s` seconds before the newest sample), all jobs or those of one composition; with
     `ahead_s`, forecasts of links for so many seconds. `out` is the file for the answer. With
@@ -57,7 +57,7 @@ class Request:
         return {**rest, **places, "out": str(self.out), **times}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Request:
+    def from_json(cls, values: Mapping[str, Any]) -> AnalyzerRequest:
         """Read what `to_json` has made. Raises InvalidError if there is no such dataset."""
         rest = {name: value for name, value in values.items() if name != "local"}
         dataset = open_storage(values["dataset"], Path(values["local"]))
@@ -71,7 +71,7 @@ def parse_time(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def answer(spark: SparkSession, request: Request, report: Report = lambda _: None) -> None:
+def answer(spark: SparkSession, request: AnalyzerRequest, report: Report = lambda _: None) -> None:
     """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
     from speck.analyzer import follow, probe, result, run
 
@@ -90,7 +90,7 @@ def answer(spark: SparkSession, request: Request, report: Report = lambda _: Non
     result.write(analysis, request.out)
 
 
-def _choose_span(request: Request) -> Span:
+def _choose_span(request: AnalyzerRequest) -> Span:
     """The window. Raises SpeckError if there is none."""
     from speck.analyzer import reading
 
@@ -101,7 +101,7 @@ def _choose_span(request: Request) -> Span:
     return reading.Span(since, until)
 
 
-def is_small(request: Request) -> bool:
+def is_small(request: AnalyzerRequest) -> bool:
     """Whether a request reads so few rows that a small JVM holds them. One that follows does not:
     nobody knows what will come."""
     from speck.analyzer import forecast, reading, run

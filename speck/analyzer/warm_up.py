@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speck.analyzer.request import Request, answer
+from speck.analyzer.request import AnalyzerRequest, answer
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
@@ -32,7 +32,7 @@ def analyse_samples(spark: SparkSession, is_awaited: Callable[[], bool]) -> None
         for _ in range(ROUNDS):
             if is_awaited():
                 return
-            answer(spark, Request(storage, Path(folder, "analysis.json")))
+            answer(spark, AnalyzerRequest(storage, Path(folder, "analysis.json")))
 
 
 def _write_samples(storage: LocalStorage) -> None:

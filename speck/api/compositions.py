@@ -26,7 +26,7 @@ from speck.api.requests import (
 from speck.api.routes import JSON, Routes, answer, listing
 from speck.errors import InvalidError, Problem
 from speck.model.values import JsonObject
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.service.tokens import Role
 from speck.spec import drawing
 from speck.spec.resolve import LineOf
@@ -202,8 +202,8 @@ def roll_back(name: str, query: Query, headers: Query) -> Response:
 
 def _request(
     query: Query, headers: Query, seconds: float, line_of: LineOf | None = None
-) -> Request:
-    return Request(
+) -> ApplyRequest:
+    return ApplyRequest(
         wait_s=seconds,
         gives_up=is_over,
         dry_run=query["dry_run"],

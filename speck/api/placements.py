@@ -11,7 +11,7 @@ from speck.api.hidden import show_placement
 from speck.api.requests import Query, flag, idempotency_key, load_body, paging, text, wait
 from speck.api.routes import Routes, answer, listing
 from speck.placement.autopilot import Settings
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_as_stored
 
 routes = Routes("placements", "Which job should run where, based on measurements")
@@ -80,7 +80,7 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
         reach().refuse_composition(composition_as_stored(stored))
     wait_s = 0 if query["dry_run"] else query["wait"]
     with acting(f"apply placement {placement_id}", wait_s) as seconds:
-        options = Request(
+        options = ApplyRequest(
             wait_s=seconds,
             gives_up=is_over,
             dry_run=query["dry_run"],

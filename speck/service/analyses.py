@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from speck.analyzer.masters import SparkMasters, is_local
-from speck.analyzer.request import OUTGROWN, STARTING, Request
+from speck.analyzer.request import OUTGROWN, STARTING, AnalyzerRequest
 from speck.analyzer.steps import STEPS
 from speck.clock import Clock, never, rfc3339, wait_unless
 from speck.config import Config
@@ -409,10 +409,10 @@ class Analyses:
                 return "failed", "the service stopped"
         return outcome
 
-    def _describe(self, run: _Run) -> Request:
+    def _describe(self, run: _Run) -> AnalyzerRequest:
         """The request, as the analyzer takes it."""
         request = run.request
-        return Request(
+        return AnalyzerRequest(
             self._storage,
             self._result(run.record["id"]),
             request.composition,

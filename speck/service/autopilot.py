@@ -28,7 +28,7 @@ from speck.placement.autopilot import (
 )
 from speck.placement.scaling import count_subtasks
 from speck.service.advice import advice_of, list_scaled, wan_of
-from speck.service.compositions import Compositions, Request
+from speck.service.compositions import ApplyRequest, Compositions
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
@@ -237,7 +237,7 @@ class Autopilots:
         about = {"analysis": analysis["id"], "placement": placement["id"]}
         self._records.write({self._records.autopilots.key(composition): record})
         try:
-            accepted = self._placements.apply(placement["id"], Request(by=NAME)).body
+            accepted = self._placements.apply(placement["id"], ApplyRequest(by=NAME)).body
         except SpeckError:
             record["check"] = None
             raise

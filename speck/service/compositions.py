@@ -45,7 +45,7 @@ from speck.store.tables import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApplyRequest:
     """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
     `sees` whether that token may be told of a composition. `gives_up`: nobody waits any more,
     though `wait_s` has not passed.
@@ -211,7 +211,7 @@ class Compositions:
     def apply(
         self,
         description: CompositionDescription,
-        request: Request,
+        request: ApplyRequest,
         jars: Mapping[str, str] | None = None,
         cause: Cause = Cause.APPLY,
     ) -> Answer:
@@ -237,7 +237,7 @@ class Compositions:
     def accept(
         self,
         description: CompositionDescription,
-        request: Request,
+        request: ApplyRequest,
     ) -> tuple[JsonObject, Running | None]:
         """Like `apply` without a wait: the shape Accepted, and the change; None for a dry run, or
         if nothing is to be done."""
@@ -247,7 +247,7 @@ class Compositions:
     def _apply(
         self,
         description: CompositionDescription,
-        request: Request,
+        request: ApplyRequest,
         jars: Mapping[str, str] | None,
         cause: Cause,
     ) -> tuple[JsonObject, Running | None]:
@@ -314,7 +314,7 @@ class Compositions:
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
     def _check_bridges(
-        self, prepared: PreparedPlan, adopted: Iterable[str], request: Request
+        self, prepared: PreparedPlan, adopted: Iterable[str], request: ApplyRequest
     ) -> PreparedPlan:
         """Add warnings about bridges between brokers. Raises InvalidError."""
         warnings = self._admission.refuse_loops_over_bridges(
@@ -337,7 +337,7 @@ class Compositions:
         """Remove every job of the composition; its revisions stay known by number.
 
         Links are drained from their beginning to their end. `drop_queues` and `drain_limit_s`: see
-        `Request`. 200 for a plan only (`dry_run`).
+        `ApplyRequest`. 200 for a plan only (`dry_run`).
         """
         head = self._head(name)
         if dry_run:
@@ -398,7 +398,7 @@ class Compositions:
                 running = self._runner.start(change, accepted, prepared.sites)
         return _render_accepted(change, name, head["revision"], prepared), running
 
-    def rollback(self, name: str, revision: int, request: Request) -> Answer:
+    def rollback(self, name: str, revision: int, request: ApplyRequest) -> Answer:
         """Apply an earlier revision as a new one: code and wiring, never state."""
         record = self._records.revisions.get(name, revision)
         self._head(name)
@@ -486,7 +486,7 @@ class Compositions:
         description: CompositionDescription,
         prepared: PreparedPlan,
         head: JsonObject | None,
-        request: Request,
+        request: ApplyRequest,
         superseded: Change | None,
         adopted: Batch,
         cause: Cause,
@@ -560,7 +560,7 @@ class Compositions:
         description: CompositionDescription,
         head: JsonObject,
         prepared: PreparedPlan,
-        request: Request,
+        request: ApplyRequest,
     ) -> JsonObject:
         """The answer that names the change by which the present state came about."""
         answer = {
@@ -580,7 +580,7 @@ class Compositions:
         record = self._revision(name, revision)
         return bool(record["description"] == dumped and record.get("jars", jars) == jars)
 
-    def _again(self, first: JsonObject, request: Request) -> Answer:
+    def _again(self, first: JsonObject, request: ApplyRequest) -> Answer:
         """Repeat the first answer to an Idempotency-Key, after a wait for the change it names."""
         location = f"/changes/{first['change']}"
         if not request.wait_s:
@@ -619,7 +619,7 @@ class Compositions:
         return composition_as_stored(self._description(name, self._head(name)["revision"]))
 
 
-def _await_outcome(answer: JsonObject, running: Running, request: Request) -> Answer:
+def _await_outcome(answer: JsonObject, running: Running, request: ApplyRequest) -> Answer:
     location = f"/changes/{running.change.id}"
     if request.wait_s and running.wait_for_end(request.wait_s, request.gives_up):
         return Answer(200, {**answer, "state": str(running.change.state)}, location)

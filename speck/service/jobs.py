@@ -30,7 +30,7 @@ from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
-from speck.service.compositions import Compositions, Request
+from speck.service.compositions import ApplyRequest, Compositions
 from speck.service.job_list import AT_ONCE, JobList
 from speck.sites.connections import Connections
 from speck.spec.resolve import LineOf
@@ -165,13 +165,13 @@ class Jobs:
     ) -> Answer:
         """201 when it runs, 202 when it is under way, 200 when the same job is there already.
         `sees` says which compositions may be named to who asks; `drop_queues`, `drain_limit_s` and
-        `gives_up` as in `Request`.
+        `gives_up` as in `ApplyRequest`.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
         """
         name = description.job_name
-        request = Request(
+        request = ApplyRequest(
             line_of=line_of, drop_queues=drop_queues, drain_limit_s=drain_limit_s, by=by, sees=sees
         )
         with self._locks[name]:
@@ -202,7 +202,7 @@ class Jobs:
     ) -> Answer:
         """Update or move; the options are those of `post`. Raises NotFoundError, and
         ConflictError for a composition's job."""
-        request = Request(
+        request = ApplyRequest(
             line_of=line_of, drop_queues=drop_queues, drain_limit_s=drain_limit_s, by=by, sees=sees
         )
         with self._locks[name]:
@@ -251,7 +251,7 @@ class Jobs:
         head = self._records.heads.get(composition_of_one(name))
         return None if head is None or head.get("deleted") else head
 
-    def _start(self, description: JobDescription, request: Request) -> Running | None:
+    def _start(self, description: JobDescription, request: ApplyRequest) -> Running | None:
         """The change; None when nothing is to be done."""
         alone = CompositionDescription(composition_of_one(description.job_name), (description,))
         _, running = self._compositions.accept(alone, request)

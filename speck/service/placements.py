@@ -25,7 +25,7 @@ from speck.placement.scaling import apply_scales, propose_scales
 from speck.placement.wiring import At, wire
 from speck.service.answer import Answer
 from speck.service.comparison import compare, render_scale
-from speck.service.compositions import Compositions, Request
+from speck.service.compositions import ApplyRequest, Compositions
 from speck.service.silences import measure_silences
 from speck.sites.site_polls import SitePolls
 from speck.spec.schema import composition_as_stored, dump_composition
@@ -206,7 +206,7 @@ class Placements:
             moves_unmeasured=move_unmeasured,
         )
 
-    def apply(self, placement_id: str, request: Request) -> Answer:
+    def apply(self, placement_id: str, request: ApplyRequest) -> Answer:
         """Apply it, if the composition is still at the revision that it was made for.
 
         Raises NotFoundError, StaleRevisionError, and what an apply raises.

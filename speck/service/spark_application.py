@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from speck.analyzer.request import WARM_UP, Request
+from speck.analyzer.request import WARM_UP, AnalyzerRequest
 from speck.model.values import JsonObject
 
 GRACE_S = 5.0
@@ -48,7 +48,7 @@ class SparkApplication:
         """The id of the process, which leads a group; None before the first request."""
         return self._process.pid if self._process else None
 
-    def ask(self, request: Request, report: Callable[[str], None]) -> Outcome | None:
+    def ask(self, request: AnalyzerRequest, report: Callable[[str], None]) -> Outcome | None:
         """Send a request and wait for its outcome; None if the process ends before. `report` is
         called with each step that begins. Raises OSError if the process cannot be started."""
         process = self._send(request.to_json())

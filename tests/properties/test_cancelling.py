@@ -21,7 +21,7 @@ from speck.deploy.execution.journal import Journal
 from speck.errors import QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import Scenario, scenarios
 from tests.memory_fog import memory_service, site_body
@@ -29,7 +29,7 @@ from tests.service_helpers import broker, engine, job_body
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
-WHATEVER = Request(wait_s=20, force=True)
+WHATEVER = ApplyRequest(wait_s=20, force=True)
 
 
 def make_job(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:

@@ -24,7 +24,7 @@ from binders.memory import World
 from speck.errors import EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker, engine, job_body
@@ -135,7 +135,9 @@ class Stream:
     def apply(self, wiring: str) -> JsonObject:
         """Apply it and return the change."""
         composition = composition_from_data(compose(wiring, self.feed, **self.more))
-        body = self.service.compositions.apply(composition, Request(wait_s=30, force=True)).body
+        body = self.service.compositions.apply(
+            composition, ApplyRequest(wait_s=30, force=True)
+        ).body
         World.current().auto_pump = False
         for site in SITES:  # from now on
             engine(site).before = broker(site).before = self._note_call

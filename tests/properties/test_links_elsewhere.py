@@ -13,13 +13,13 @@ from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.composition import CompositionDescription, composition_of_one
 from speck.model.job import JobDescription
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import LIMIT_S, composition, job_body
 
 SITES = ("edge-a", "edge-b")
 SCOPES = ("one", "two", "three", "~P", "~Q")
-ALL = Request(wait_s=LIMIT_S, force=True, adopt=True, drop_queues=True)
+ALL = ApplyRequest(wait_s=LIMIT_S, force=True, adopt=True, drop_queues=True)
 SEEDS, STEPS = 12, 25
 
 Edges = dict[str, list[tuple[tuple[str, str], tuple[str, str]]]]

@@ -22,15 +22,15 @@ from binders.memory.slots import SlotPool
 from speck.errors import EngineRefusedError, QueuesError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import MemoryKeeper, memory_service, site_body
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 ORDER = "ABC"
-DONE = Request(wait_s=20, force=True)
-SOON = Request(wait_s=0, force=True)
+DONE = ApplyRequest(wait_s=20, force=True)
+SOON = ApplyRequest(wait_s=0, force=True)
 
 
 @st.composite

@@ -22,7 +22,7 @@ from speck.model.ids import source_client_id
 from speck.model.observation import Sent, Taken
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.fingerprint import fingerprint
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
@@ -30,7 +30,7 @@ from tests.memory_fog import memory_service, site_body
 SITES = ("edge-a", "edge-b", "cloud")
 NAMES = "ABCDE"
 TOPICS = [f"T-{n}" for n in range(4)]
-DONE = Request(wait_s=20, force=True)
+DONE = ApplyRequest(wait_s=20, force=True)
 PATIENT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -141,7 +141,7 @@ def test_applying_b_after_a_gives_b(a: CompositionDescription, b: CompositionDes
             if description.jobs or description is b:
                 _apply(service, description)
         _check_is(service, b)
-        again = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
+        again = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).body["plan"]
         assert again["operations"] == [], again["text"]
 
 
@@ -186,7 +186,7 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
     with folder, opened as service:
         _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
-        plan = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
+        plan = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).body["plan"]
         order = {o["id"]: set(o["after"]) for o in plan["operations"]}
         list(TopologicalSorter(order).static_order())
         _apply(service, b)

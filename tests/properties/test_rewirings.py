@@ -20,7 +20,7 @@ from binders.memory import World
 from speck.errors import EngineRefusedError, QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.unit.deploy.execution.test_executor import broker, engine
@@ -108,7 +108,7 @@ class Trial:
     def apply(self, composition: JsonObject) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
         once or when its session is released: then with consent."""
-        request = Request(wait_s=30, force=True)
+        request = ApplyRequest(wait_s=30, force=True)
         description = composition_from_data(composition)
         try:
             body = self.service.compositions.apply(description, request).body

@@ -27,7 +27,7 @@ from speck.fog.mosquitto import Mosquitto
 from speck.model.observation import BrokerView, EngineView
 from speck.service import Service
 from speck.sites.pollers import process
-from speck.sites.pollers.messages import Inbox, Request, pack
+from speck.sites.pollers.messages import Inbox, PollRequest, pack
 from speck.sites.pollers.pool import Pollers
 from speck.sites.pollers.process import Poller
 from speck.spec.schema import site_from_data
@@ -235,7 +235,7 @@ def test_a_poll_that_somebody_waits_for_goes_first(
 
         def send(number: int, asked: Engine, *, urgent: bool) -> None:
             target = Target(asked.address)
-            request = Request(number, EnginePoll.VIEW, "flink", target, urgent=urgent)
+            request = PollRequest(number, EnginePoll.VIEW, "flink", target, urgent=urgent)
             ours.sendall(pack(request))
 
         engine.open.clear()
@@ -263,7 +263,7 @@ def test_a_broker_that_is_no_longer_polled_is_closed(
         poller = Poller(ours)
 
         def poll(address: str) -> None:
-            poller._poll(Request(1, BrokerPoll.VIEW, "mqtt", Target(address)))
+            poller._poll(PollRequest(1, BrokerPoll.VIEW, "mqtt", Target(address)))
 
         def connections(broker: Mosquitto) -> int:
             found = psutil.Process().net_connections("tcp")

@@ -22,7 +22,7 @@ _KINDS: tuple[type[SpeckError], ...] = (UnreachableError, TransientError, Perman
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PollRequest:
     """A poll of the engine or the broker at `target`, which a binder of `kind` reaches. While
     `urgent` ones are under way no other begins: somebody waits for the answer."""
 
@@ -59,7 +59,7 @@ class Reply:
     answer: Any
 
 
-def pack(message: Request | Reply) -> bytes:
+def pack(message: PollRequest | Reply) -> bytes:
     """A message as it is sent."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body

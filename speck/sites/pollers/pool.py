@@ -19,7 +19,7 @@ from typing import Any
 
 from speck.binding import BrokerPoll, EnginePoll, Target
 from speck.errors import TransientError
-from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
+from speck.sites.pollers.messages import Failure, Inbox, PollRequest, Reply, pack
 
 LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class _Pending:
     """A request without an answer, which is awaited `until` a time (monotonic); `sent`: how many
     processes have got it."""
 
-    request: Request
+    request: PollRequest
     until: float
     answer: Future[Any] = field(default_factory=Future)
     sent: int = 0
@@ -180,7 +180,7 @@ class Pollers:
         """Begin a poll of the engine or broker at `target`. What is returned waits for its answer,
         and raises SpeckError. `urgent`: before the polls that have not begun."""
         process = self._processes[zlib.crc32(target.address.encode()) % len(self._processes)]
-        request = Request(next(self._numbers), what, kind, target, job_ids, urgent)
+        request = PollRequest(next(self._numbers), what, kind, target, job_ids, urgent)
         pending = _Pending(request, time.monotonic() + ANSWER_S)
         process.ask(pending)
         return partial(_await_answer, process, pending)

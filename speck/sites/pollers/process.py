@@ -31,7 +31,7 @@ from speck.binding import (
 )
 from speck.errors import SpeckError
 from speck.model.plain_text import PlainFormatter
-from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
+from speck.sites.pollers.messages import Failure, Inbox, PollRequest, Reply, pack
 
 LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Poller:
                     self._urgent += 1
             pool.submit(self._answer_in_turn, request)
 
-    def _answer_in_turn(self, request: Request) -> None:
+    def _answer_in_turn(self, request: PollRequest) -> None:
         if request.urgent:
             try:
                 self._answer(request)
@@ -84,7 +84,7 @@ class Poller:
             self._turn.wait_for(lambda: not self._urgent, URGENT_S)
         self._answer(request)
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: PollRequest) -> None:
         try:
             message = pack(Reply(request.number, self._poll(request)))
         except SpeckError as error:
@@ -96,7 +96,7 @@ class Poller:
         with self._sending:
             self._sock.sendall(message)
 
-    def _poll(self, request: Request) -> Any:
+    def _poll(self, request: PollRequest) -> Any:
         if isinstance(request.what, EnginePoll):
             with self._opening:
                 engine = self._engines.find(request.kind, request.target)

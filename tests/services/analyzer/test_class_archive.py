@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from speck.analyzer.jvm import find_archive
-from speck.analyzer.request import Request
+from speck.analyzer.request import AnalyzerRequest
 from speck.metrics.dataset.local import LocalStorage
 from speck.service.spark_application import SparkApplication
 from tests.samples_by_hand import SPAN_S, T0, dataset, plan, running, site
@@ -28,7 +28,7 @@ def test_the_next_application_starts_from_the_archive(
     root = tmp_path / "metrics"
     dataset(root, running(), [plan()], [*site("edge-a"), *site("cloud")])
     until = T0 + timedelta(seconds=SPAN_S)
-    request = Request(LocalStorage(root), tmp_path / "analysis.json", until=until)
+    request = AnalyzerRequest(LocalStorage(root), tmp_path / "analysis.json", until=until)
 
     first = SparkApplication(COMMAND, tmp_path / "first.log")
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from speck.analyzer import application, warm_up
 from speck.analyzer.reading import find_newest
-from speck.analyzer.request import Request, is_small
+from speck.analyzer.request import AnalyzerRequest, is_small
 from speck.metrics.dataset.local import LocalStorage
 from speck.model.values import JsonObject
 from tests.samples_by_hand import dataset, plan, running, site
@@ -39,7 +39,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 
 def request(folder: Path) -> JsonObject:
-    return Request(LocalStorage(folder), folder / "out.json").to_json()
+    return AnalyzerRequest(LocalStorage(folder), folder / "out.json").to_json()
 
 
 def set_size(monkeypatch: pytest.MonkeyPatch, *, small: bool) -> None:
@@ -78,7 +78,7 @@ def test_a_larger_request_needs_another_jvm_and_a_smaller_one_does_not(
 def test_warming_up_ends_as_soon_as_a_request_waits(
     started: Started, monkeypatch: pytest.MonkeyPatch, before: int | None, rounds: int
 ) -> None:
-    analysed: list[Request] = []
+    analysed: list[AnalyzerRequest] = []
     monkeypatch.setattr(warm_up, "answer", lambda _, request: analysed.append(request))
 
     started.application.warm_up(lambda: before is not None and len(analysed) >= before)
@@ -135,7 +135,7 @@ def test_the_samples_of_the_warm_up_are_a_whole_dataset(tmp_path: Path) -> None:
 
     assert {each.name for each in tmp_path.iterdir()} >= {"tasks", "sites", "links", "plans"}
     assert find_newest(storage)
-    assert is_small(Request(storage, tmp_path / "out.json"))
+    assert is_small(AnalyzerRequest(storage, tmp_path / "out.json"))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_samples_of_the_warm_up_are_a_whole_dataset(tmp_path: Path) -> None:
 )
 def test_few_rows_are_a_small_request(tmp_path: Path, more: dict[str, Any], small: bool) -> None:
     root = dataset(tmp_path, running(), [plan()], [*site("edge-a")])
-    assert is_small(Request(LocalStorage(root), tmp_path / "out.json", **more)) is small
+    assert is_small(AnalyzerRequest(LocalStorage(root), tmp_path / "out.json", **more)) is small
 
 
 @pytest.mark.parametrize("use", [lambda folder: dataset(folder, running()), lambda folder: folder])
@@ -154,4 +154,4 @@ def test_a_request_is_large_by_the_bytes_of_its_files(
     root = use(tmp_path)
     monkeypatch.setattr("speck.analyzer.reading.SMALL_BYTES", 10)
     is_empty = not any(root.iterdir())
-    assert is_small(Request(LocalStorage(root), tmp_path / "out.json")) is is_empty
+    assert is_small(AnalyzerRequest(LocalStorage(root), tmp_path / "out.json")) is is_empty

@@ -16,13 +16,13 @@ from speck.errors import ConflictError, EngineRefusedError, QueuesError, Unreach
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
-SOON = Request(wait_s=0.05)
+SOON = ApplyRequest(wait_s=0.05)
 DROPPING = replace(DONE, drop_queues=True)
 
 
@@ -32,7 +32,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def apply(service: Service, *jobs: JsonObject, request: Request = DONE, **more: Any) -> JsonObject:
+def apply(
+    service: Service, *jobs: JsonObject, request: ApplyRequest = DONE, **more: Any
+) -> JsonObject:
     body: JsonObject = service.compositions.apply(composition(*jobs, **more), request).body
     change = service.changes.get(body["change"])
     assert change["state"] == "done", change["error"]
@@ -40,7 +42,7 @@ def apply(service: Service, *jobs: JsonObject, request: Request = DONE, **more: 
 
 
 def left_blocked(
-    service: Service, desired: CompositionDescription, request: Request = SOON
+    service: Service, desired: CompositionDescription, request: ApplyRequest = SOON
 ) -> None:
     """Apply, see it blocked, cancel it."""
     change = service.compositions.apply(desired, request).body["change"]
@@ -118,7 +120,7 @@ def test_what_a_failed_drain_waited_for_is_still_drained_next_time(service: Serv
     desired = composition(moved(P), moved(Q), **OUT)
     service.compositions.apply(desired, DONE)
     feed("in", b"4")
-    again = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
+    again = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
     assert "drain edge-a/x for Q: left from before" in again
     broker("edge-a").subscribe("out", "y")
     apply(service, moved(P), moved(Q), **OUT)
@@ -156,7 +158,7 @@ def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
     assert not broker("edge-a").take("out")
     world.auto_pump = True
     desired = composition(job("Z"), **out)
-    body = service.compositions.apply(desired, Request(wait_s=20, force=True)).body
+    body = service.compositions.apply(desired, ApplyRequest(wait_s=20, force=True)).body
     assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
     assert body["state"] == "done"
     assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
@@ -212,7 +214,7 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
 ) -> None:
     left_blocked(service, composition(job("A")))
     desired = composition(job("A", args=["--new"]))
-    text = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
+    text = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
     assert "fence A on edge-a: args changed" in text
     if arrives == "before":
         engine("edge-a").before = once("status", late.arrive)
@@ -264,7 +266,7 @@ def test_a_start_that_may_still_arrive_is_settled_when_it_is_not_wanted(
     with pytest.raises(EngineRefusedError):
         late.arrive()
     assert not engine("edge-a").running()
-    again = service.compositions.apply(composition(*jobs), Request(dry_run=True)).body["plan"]
+    again = service.compositions.apply(composition(*jobs), ApplyRequest(dry_run=True)).body["plan"]
     assert again["operations"] == []
 
 
@@ -389,7 +391,7 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     broker("edge-a").refuse("release", 100_000, lost, after=True)
     change = service.compositions.apply(composition(second), SOON).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    plan = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
+    plan = service.compositions.apply(composition(first), ApplyRequest(dry_run=True)).body["plan"]
     assert "reserve edge-a/l1 for A" in plan["text"]
 
 

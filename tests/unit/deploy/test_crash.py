@@ -20,7 +20,7 @@ from speck import failpoints
 from speck.errors import EngineRefusedError, InvalidError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import IMPOSSIBLE, Crash, Scenario, crashes, one_of_each, scenarios
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
@@ -28,7 +28,7 @@ from tests.service_helpers import DONE, LIMIT_S, broker, engine, job_body
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
-SOON = Request()
+SOON = ApplyRequest()
 
 
 class Death(BaseException):

@@ -6,7 +6,7 @@ import threading
 
 from speck.deploy.execution import Bounds
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import LIMIT_S, composition, engine, job_body
 from tests.waiting import wait_for
 
@@ -38,7 +38,7 @@ def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:
     engine("edge-a").before = hold
     for name in ("c", "d"):
         jobs = [job_body(f"{name}{number}") for number in range(most)]
-        service.compositions.apply(composition(*jobs, name=name), Request())
+        service.compositions.apply(composition(*jobs, name=name), ApplyRequest())
     assert full.wait(LIMIT_S)
     wait_for(lambda: peak > most or is_refused(service))
     go_on.set()

@@ -11,13 +11,13 @@ import pytest
 from speck.errors import ConflictError, NotFoundError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, reopened
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
 
 A, B = body("A"), body("B", "cloud")
-SOON = Request()
+SOON = ApplyRequest()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from speck.clock import SystemClock
 from speck.config import Config
 from speck.deploy.operations import Patience
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import site_from_data
 from tests.memory_fog import FAST, make_jar, site_body
 from tests.service_helpers import LIMIT_S, composition, engine, job
@@ -56,7 +56,7 @@ def service(tmp_path: Path, clock: JumpingClock) -> Iterator[Service]:
 
 def apply(service: Service, note: int, **request: object) -> str:
     """The change of a revision that is done."""
-    options = Request(wait_s=LIMIT_S, **request)  # type: ignore[arg-type]
+    options = ApplyRequest(wait_s=LIMIT_S, **request)  # type: ignore[arg-type]
     answer = service.compositions.apply(composition(body("A", args=[str(note)])), options)
     assert answer.body["state"] == "done"
     return str(answer.body["change"])
@@ -128,7 +128,7 @@ def test_answers_from_a_wrong_future_are_dropped_too(service: Service, clock: Ju
 def test_a_change_under_way_waits_by_other_time(service: Service, clock: JumpingClock) -> None:
     """No limit is reached, and none is put off, by the wall clock."""
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(body("A")), Request()).body["change"]
+    change = service.compositions.apply(composition(body("A")), ApplyRequest()).body["change"]
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     for hours in HOURS:
         clock.jump(hours)
@@ -142,7 +142,7 @@ def test_a_change_under_way_waits_by_other_time(service: Service, clock: Jumping
 
 def test_a_blocked_change_goes_on(service: Service, clock: JumpingClock) -> None:
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(body("A")), Request()).body["change"]
+    change = service.compositions.apply(composition(body("A")), ApplyRequest()).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     clock.jump(-100)
     engine("edge-a").unreachable = False

@@ -22,7 +22,7 @@ from speck.model.change import ChangeState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.answer import Answer
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,
@@ -70,7 +70,7 @@ def test_applying_the_same_again_does_nothing_and_is_no_new_revision(service: Se
 
 def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
     before = everything(service)
-    answer = service.compositions.apply(composition(A), Request(dry_run=True))
+    answer = service.compositions.apply(composition(A), ApplyRequest(dry_run=True))
     assert answer.status == 200
     assert answer.body["change"] is None
     assert answer.body["plan"]["summary"]["add"] == 1
@@ -83,7 +83,7 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
 
 def test_while_a_change_runs_another_is_refused_with_its_id(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    first = service.compositions.apply(composition(A), Request())
+    first = service.compositions.apply(composition(A), ApplyRequest())
     assert first.status == 202
     for call in (
         lambda: service.compositions.apply(composition(A, B), DONE),
@@ -117,7 +117,7 @@ def test_an_apply_that_waits_keeps_nobody_else_waiting(service: Service) -> None
 def blocked(service: Service) -> JsonObject:
     """A change of `c` that waits for edge-a, which is silent."""
     engine("edge-a").unreachable = True
-    body = service.compositions.apply(composition(A), Request()).body
+    body = service.compositions.apply(composition(A), ApplyRequest()).body
     wait_for(lambda: change_is(service, body["change"], ChangeState.BLOCKED))
     return body
 
@@ -150,7 +150,7 @@ def test_what_a_superseded_change_had_stopped_comes_back_when_it_cannot_start(
     service.compositions.apply(composition(A), DONE)
     engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
     moved = composition(job_body("A", "cloud", source_site="edge-a", sink_site="edge-a"))
-    first = service.compositions.apply(moved, Request()).body["change"]
+    first = service.compositions.apply(moved, ApplyRequest()).body["change"]
     wait_for(lambda: change_is(service, first, ChangeState.BLOCKED))
     assert service.changes.get(first)["operations"] != []
     engine("edge-b").refuse("submit", 10**6, EngineRefusedError("cannot start A: no"))
@@ -181,9 +181,9 @@ def test_what_is_refused_does_not_end_the_blocked_change(service: Service) -> No
 
 def test_if_match_of_another_revision_is_stale(service: Service) -> None:
     service.compositions.apply(composition(A), DONE)
-    service.compositions.apply(composition(A, B), Request(wait_s=LIMIT_S, if_match=1))
+    service.compositions.apply(composition(A, B), ApplyRequest(wait_s=LIMIT_S, if_match=1))
     with pytest.raises(StaleRevisionError) as error:
-        service.compositions.apply(composition(A), Request(if_match=1))
+        service.compositions.apply(composition(A), ApplyRequest(if_match=1))
     assert str(error.value) == (
         "cannot change composition 'c': its newest revision is 2, not 1 as in If-Match;"
         " it was changed meanwhile: plan and apply again"
@@ -192,13 +192,13 @@ def test_if_match_of_another_revision_is_stale(service: Service) -> None:
 
 
 def test_an_idempotency_key_replays_the_first_answer(service: Service) -> None:
-    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    request = ApplyRequest(wait_s=LIMIT_S, idempotency_key="k-1")
     first = service.compositions.apply(composition(A), request)
     service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(A), request)
     assert (again.status, again.body["state"]) == (200, "done")
     assert again.body["change"] == first.body["change"]
-    unwaited = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    unwaited = service.compositions.apply(composition(A), ApplyRequest(idempotency_key="k-1"))
     assert (unwaited.status, "state" in unwaited.body) == (202, False)
     assert unwaited.location == f"/changes/{first.body['change']}"
     assert states(service) == {"A": "running", "B": "running"}
@@ -206,9 +206,9 @@ def test_an_idempotency_key_replays_the_first_answer(service: Service) -> None:
 
 def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    first = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    first = service.compositions.apply(composition(A), ApplyRequest(idempotency_key="k-1"))
     answers: list[Answer] = []
-    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    request = ApplyRequest(wait_s=LIMIT_S, idempotency_key="k-1")
     waiting = threading.Thread(
         target=lambda: answers.append(service.compositions.apply(composition(A), request))
     )
@@ -222,7 +222,7 @@ def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
 
 
 def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
-    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    request = ApplyRequest(wait_s=LIMIT_S, idempotency_key="k-1")
     first = service.compositions.apply(composition(A), request)
     ((key, record),) = service.records.store.scan("idem/")
     service.records.write({key: {**record, "at": "2020-01-01T00:00:00.000Z"}})
@@ -234,7 +234,7 @@ def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
 
 def test_to_apply_what_is_there_makes_no_change(service: Service) -> None:
     first = service.compositions.apply(composition(A), DONE)
-    request = Request(idempotency_key="k-1")
+    request = ApplyRequest(idempotency_key="k-1")
     again = service.compositions.apply(composition(A), request)
     assert (again.status, again.body["state"]) == (200, "done")
     assert again.body["change"] == first.body["change"]
@@ -249,9 +249,9 @@ def test_to_apply_what_is_there_makes_no_change(service: Service) -> None:
 
 
 def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> None:
-    service.compositions.apply(composition(A), Request(wait_s=LIMIT_S, idempotency_key="k-1"))
+    service.compositions.apply(composition(A), ApplyRequest(wait_s=LIMIT_S, idempotency_key="k-1"))
     with pytest.raises(ConflictError) as error:
-        service.compositions.apply(composition(B), Request(idempotency_key="k-1"))
+        service.compositions.apply(composition(B), ApplyRequest(idempotency_key="k-1"))
     assert str(error.value) == "cannot use Idempotency-Key 'k-1': it came with another body"
 
 
@@ -263,7 +263,7 @@ def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> N
         "cannot apply composition 'c': job 'A' was posted alone; apply with ?adopt=true to take"
         " it in"
     )
-    answer = service.compositions.apply(composition(A), Request(wait_s=LIMIT_S, adopt=True))
+    answer = service.compositions.apply(composition(A), ApplyRequest(wait_s=LIMIT_S, adopt=True))
     assert answer.body["plan"]["operations"] == []
     adopted = service.jobs.get("A")
     assert adopted["engine_job_id"] == alone["engine_job_id"]
@@ -276,7 +276,7 @@ def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> N
 def test_a_dry_run_of_an_adoption_plans_as_the_real_one(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     before = everything(service)
-    dry = service.compositions.apply(composition(A), Request(dry_run=True, adopt=True))
+    dry = service.compositions.apply(composition(A), ApplyRequest(dry_run=True, adopt=True))
     assert dry.body["plan"]["operations"] == []
     assert everything(service) == before
 
@@ -286,13 +286,13 @@ def test_an_adoption_that_is_refused_leaves_the_job_alone(service: Service) -> N
     before = everything(service)
     with pytest.raises(InvalidError):
         faulty = composition(A, job_body("B", "nowhere"))
-        service.compositions.apply(faulty, Request(adopt=True))
+        service.compositions.apply(faulty, ApplyRequest(adopt=True))
     assert everything(service) == before
     assert service.jobs.delete("A", LIMIT_S).status == 204
 
 
 def test_an_adopted_job_never_gets_an_id_that_was_used(service: Service) -> None:
-    adopting = Request(wait_s=LIMIT_S, adopt=True)
+    adopting = ApplyRequest(wait_s=LIMIT_S, adopt=True)
     for args in ([], ["--x"], ["--y"]):
         service.compositions.apply(composition({**A, "args": args}), DONE)
     service.compositions.delete("c", LIMIT_S)
@@ -315,7 +315,7 @@ def test_a_job_name_belongs_to_one_composition(service: Service) -> None:
 def test_a_name_is_free_again_only_when_its_job_is_gone(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
-    service.compositions.apply(composition(B), Request())
+    service.compositions.apply(composition(B), ApplyRequest())
     with pytest.raises(ConflictError, match="composition 'c' owns job 'A'"):
         service.compositions.apply(composition(A, name="other"), DONE)
     engine("edge-a").unreachable = False
@@ -377,7 +377,7 @@ def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
 ) -> None:
     engine("edge-a").hold_starts = True
     updated = composition(A, {**B, "source_topic": "A-out", "source_site": "edge-a"})
-    change = service.compositions.apply(updated, Request()).body["change"]
+    change = service.compositions.apply(updated, ApplyRequest()).body["change"]
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     threading.Thread(target=service.runner.cancel, args=(change,)).start()
     engine("edge-a").let_go()
@@ -516,7 +516,7 @@ def test_two_compositions_that_name_the_same_new_job_do_not_both_get_it(
 
     def apply(name: str) -> None:
         try:
-            service.compositions.apply(composition(A, name=name), Request())
+            service.compositions.apply(composition(A, name=name), ApplyRequest())
             outcomes.append("accepted")
         except ConflictError:
             outcomes.append("refused")
@@ -557,7 +557,7 @@ def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service
 
     here.before = silent
     for _ in range(2):
-        change = service.compositions.apply(composition(A), Request(wait_s=0.2)).body["change"]
+        change = service.compositions.apply(composition(A), ApplyRequest(wait_s=0.2)).body["change"]
         wait_for(lambda change=change: service.changes.get(change)["state"] == "blocked")
     assert service.compositions.plan("c")["text"].endswith(
         "not started yet: not known to run: edge-a does not answer"
@@ -574,7 +574,7 @@ def test_a_start_that_was_refused_is_not_taken_to_run_when_its_site_falls_silent
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(A), Request()).body["change"]
+    change = service.compositions.apply(composition(A), ApplyRequest()).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
     wait_for(lambda: service.changes.get(change)["state"] == "done")
@@ -592,7 +592,7 @@ def test_descriptions_are_limited_together(
     for dry_run in (True, False):
         with pytest.raises(InvalidError, match=r"at most 1000 are taken together") as refused:
             other = composition(job_body("M", args=["x" * 600]), name="other")
-            service.compositions.apply(other, Request(dry_run=dry_run))
+            service.compositions.apply(other, ApplyRequest(dry_run=dry_run))
         assert refused.value.status == 413
     with pytest.raises(InvalidError, match="cannot accept job 'N'"):
         service.jobs.post(job("N", args=("x" * 600,)), LIMIT_S)
@@ -615,7 +615,7 @@ def test_a_loop_over_a_bridge_is_refused_and_what_may_come_twice_is_a_warning(
         World.current().broker(f"tcp://{site}.test:1883").bridges.add("edge-a.to-cloud")
     loop = job_body("A", source_topic="T", sink_topic="T", sink_site="cloud")
     with pytest.raises(InvalidError) as error:
-        service.compositions.apply(composition(loop), Request(dry_run=True))
+        service.compositions.apply(composition(loop), ApplyRequest(dry_run=True))
     (problem,) = error.value.problems
     assert problem.path == "jobs[0].sink_topic"
     assert "the brokers of cloud, edge-a are bridged (edge-a.to-cloud)" in problem.message

@@ -17,7 +17,7 @@ from speck.model.values import JsonObject
 from speck.monitor.health import Health
 from speck.monitor.health_board import JobHealth
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import (
     DONE,
@@ -81,7 +81,7 @@ def test_an_apply_without_the_output_is_refused_with_the_list(service: Service) 
         }
     ]
     assert len(broker("edge-a").take("q-db")) == 650
-    dry = service.compositions.apply(composition(A), Request(dry_run=True)).body
+    dry = service.compositions.apply(composition(A), ApplyRequest(dry_run=True)).body
     assert [queue["messages"] for queue in dry["plan"]["queues"]] == [650]
     assert service.compositions.apply(composition(A), DROPPING).body["state"] == "done"
     assert "q-db" not in broker("edge-a").sessions
@@ -272,7 +272,7 @@ def test_what_is_refused_supersedes_nothing(service: Service) -> None:
     begin(service, 5)
     engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
     more = composition(A, job_body("B", "cloud"), outputs=[DB])
-    blocked = service.compositions.apply(more, Request()).body["change"]
+    blocked = service.compositions.apply(more, ApplyRequest()).body["change"]
     wait_for(lambda: service.changes.get(blocked)["state"] == "blocked")
     refused(service, A)
     with pytest.raises(QueuesError):

@@ -10,7 +10,7 @@ import pytest
 
 from speck.errors import StoreWriteError
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.store.records import Records
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, reopened
@@ -61,7 +61,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
             if disk.failed:
                 with pytest.raises(StoreWriteError):
                     if operation == "apply":
-                        service.compositions.apply(THIRD, Request(drop_queues=True))
+                        service.compositions.apply(THIRD, ApplyRequest(drop_queues=True))
                     else:
                         service.check_ready()
         service.close()

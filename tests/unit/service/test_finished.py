@@ -15,7 +15,7 @@ from speck.model.change import ChangeState
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew, reopened
 from tests.service_helpers import job_body as job
@@ -118,7 +118,7 @@ def test_it_runs_once_more_from_its_beginning_when_it_is_changed(service: Servic
     apply(service, A)
     World.current().feed("tcp://edge-a.test:1883", "A-in", [b"1"], "sensor")
     finish(service)
-    plan = service.compositions.apply(composition(A2), Request(dry_run=True)).body["plan"]
+    plan = service.compositions.apply(composition(A2), ApplyRequest(dry_run=True)).body["plan"]
     assert plan["jobs"][0]["reason"] == (
         "args changed; had finished: runs once more, from its beginning"
     )
@@ -171,7 +171,7 @@ def test_a_job_that_ends_while_it_is_stopped_has_finished(service: Service) -> N
     service.executions.patience = replace(HASTY, stop_s=5)
     apply(service, A)
     engine("edge-a").hold_savepoints = True
-    change = service.compositions.apply(composition(A2), Request(wait_s=0.05)).body["change"]
+    change = service.compositions.apply(composition(A2), ApplyRequest(wait_s=0.05)).body["change"]
     wait_for(lambda: bool(engine("edge-a").held))
     old = engine("edge-a").held[0][0]
     with World.current().lock:

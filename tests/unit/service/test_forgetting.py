@@ -7,7 +7,7 @@ import pytest
 from speck.errors import ConflictError, NotFoundError
 from speck.model.change import ChangeState
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
@@ -82,7 +82,7 @@ def test_a_blocked_change_is_ended_first(service: Service) -> None:
 
 def test_a_change_that_waits_for_an_engine_is_not_waited_for(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    service.compositions.apply(composition(A), Request())
+    service.compositions.apply(composition(A), ApplyRequest())
     wait_for(lambda: bool(engine("edge-a").jobs), "the start to be submitted")
     record = service.forgetting.composition("c", force=True)
     assert [j["engine_job_id"] for j in record["left"]["engine_jobs"]] == list(
@@ -127,7 +127,7 @@ def test_a_lost_site_is_forgotten_with_its_jobs(service: Service) -> None:
     assert {s["client_id"].rsplit("-", 2)[-2] for s in record["left"]["sessions"]} == {"B", "R"}
     assert "cloud" not in {site["name"] for site in service.sites.all()}
     rewired = composition(A, job_body("B", "edge-b"), job_body("R", "edge-a"))
-    done = service.compositions.apply(rewired, Request(wait_s=LIMIT_S, drop_queues=True)).body
+    done = service.compositions.apply(rewired, ApplyRequest(wait_s=LIMIT_S, drop_queues=True)).body
     assert done["state"] == "done", service.changes.get(done["change"])
     assert [len(engine(site).running()) for site in ("edge-a", "edge-b")] == [2, 1]
     assert service.compositions.delete("c", LIMIT_S).status == 204

@@ -9,13 +9,13 @@ import pytest
 
 from speck.errors import ConflictError, StaleRevisionError
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
 
 A, B, C, D = body("A"), body("B", "cloud"), body("C"), body("D")
-FORCED = Request(wait_s=20, force=True)
+FORCED = ApplyRequest(wait_s=20, force=True)
 AT_ONCE = 50
 
 
@@ -28,7 +28,7 @@ def test_removing_more_than_half_of_the_jobs_needs_force(service: Service) -> No
         " to remove them, apply with --force (?force=true)"
     )
     assert service.compositions.revision("c") == 1
-    preview = service.compositions.apply(composition(A), Request(dry_run=True))
+    preview = service.compositions.apply(composition(A), ApplyRequest(dry_run=True))
     assert preview.body["warnings"][-1] == (
         "it removes more than half of the deployed jobs (B, C): this needs --force (?force=true)"
     )
@@ -59,7 +59,7 @@ def test_an_apply_need_not_drain(service: Service) -> None:
     moved = [body("P", sink_topic="z"), body("Q", source_topic="z")]
     kinds = {}
     for drop_queues in (True, False):
-        request = Request(dry_run=True, drop_queues=drop_queues, drain_limit_s=0)
+        request = ApplyRequest(dry_run=True, drop_queues=drop_queues, drain_limit_s=0)
         plan = service.compositions.apply(composition(*moved), request).body["plan"]
         kinds[drop_queues] = {operation["kind"] for operation in plan["operations"]}
     assert "drain" in kinds[False] - kinds[True]
@@ -73,7 +73,7 @@ def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
         desired = composition({**A, "args": [f"--{number}"]})
         start.wait()
         try:
-            answer = service.compositions.apply(desired, Request(if_match=1))
+            answer = service.compositions.apply(desired, ApplyRequest(if_match=1))
         except (ConflictError, StaleRevisionError) as error:
             return type(error).__name__
         return f"accepted {number} as {answer.body['revision']}"
@@ -93,7 +93,7 @@ def test_different_compositions_go_on_at_the_same_time(service: Service) -> None
     engine("edge-a").hold_starts = True
     names = [f"c{number}" for number in range(8)]
     for name in names:
-        service.compositions.apply(composition(body(f"J-{name}"), name=name), Request())
+        service.compositions.apply(composition(body(f"J-{name}"), name=name), ApplyRequest())
     wait_for(lambda: engine("edge-a").count("submit") == len(names))
     assert len(service.changes.all_under_way()) == len(names)
     engine("edge-a").let_go()
@@ -107,7 +107,7 @@ def test_rollback_over_a_half_done_rewiring(service: Service) -> None:
     before = len(engine("edge-a").jobs)
     engine("edge-a").hold_starts = True
     rewired = [body("P", sink_topic="z"), body("Q", source_topic="z")]
-    change = service.compositions.apply(composition(*rewired), Request()).body["change"]
+    change = service.compositions.apply(composition(*rewired), ApplyRequest()).body["change"]
     wait_for(lambda: len(engine("edge-a").jobs) > before)
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
@@ -127,9 +127,9 @@ def test_rollback_over_a_blocked_change(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
     desired = composition({**A, "args": ["--2"]}, B)
-    change = service.compositions.apply(desired, Request()).body["change"]
+    change = service.compositions.apply(desired, ApplyRequest()).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    back = service.compositions.rollback("c", 1, Request()).body["change"]
+    back = service.compositions.rollback("c", 1, ApplyRequest()).body["change"]
     superseded = service.changes.get(change)
     assert (superseded["state"], superseded["superseded_by"]) == ("cancelled", back)
     engine("edge-a").unreachable = False

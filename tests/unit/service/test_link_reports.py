@@ -15,7 +15,7 @@ from speck.model.ids import sink_client_id
 from speck.model.measurement import EngineMeasures, JobMeasure, LinkMeasure
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker, composition, engine, job_body
 from tests.unit.service.test_watch import Time, Watched, deploy, incarnation
@@ -151,7 +151,7 @@ def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-
 
 
 def begin(watched: Watched, *jobs: JsonObject) -> str:
-    body = watched.service.compositions.apply(composition(*jobs), Request()).body
+    body = watched.service.compositions.apply(composition(*jobs), ApplyRequest()).body
     return str(body["change"])
 
 

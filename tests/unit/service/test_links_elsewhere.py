@@ -10,11 +10,11 @@ import pytest
 from speck.errors import InvalidError
 from speck.model.composition import CompositionDescription
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, job_body, reopened
 from tests.waiting import wait_for
 
-DRY = Request(dry_run=True)
+DRY = ApplyRequest(dry_run=True)
 
 
 def flow(name: str, source: str, sink: str, **more: Any) -> CompositionDescription:
@@ -52,7 +52,7 @@ def test_a_cycle_names_no_jobs_that_the_user_does_not_see(service: Service) -> N
     service.compositions.apply(flow("two", "t2", "t3"), DONE)
     with pytest.raises(InvalidError) as refused:
         service.compositions.apply(
-            flow("three", "t3", "t1"), Request(dry_run=True, sees=lambda scope: scope == "two")
+            flow("three", "t3", "t1"), ApplyRequest(dry_run=True, sees=lambda scope: scope == "two")
         )
     assert refused.value.problems[0].message == (
         "closes the cycle three-job -> a job of somebody else -> two-job (composition 'two')"
@@ -123,7 +123,7 @@ def test_a_composition_that_is_being_removed_counts_until_it_is_gone(service: Se
 def test_an_update_frees_its_former_links_only_when_it_is_done(service: Service) -> None:
     service.compositions.apply(flow("one", "t1", "t2"), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(flow("one", "t1", "t9"), Request()).body["change"]
+    change = service.compositions.apply(flow("one", "t1", "t9"), ApplyRequest()).body["change"]
     elsewhere = {"site": "edge-b", "source_site": "edge-a", "sink_site": "edge-a"}
     back = flow("two", "t2", "t1", **elsewhere)
     assert refusal(service, back)
@@ -139,7 +139,7 @@ def test_an_update_frees_its_former_links_only_when_it_is_done(service: Service)
 def test_a_job_that_is_taken_in_is_no_other(service: Service) -> None:
     service.jobs.post(job("A", source_topic="t1", sink_topic="t2"), LIMIT_S)
     own = composition(job_body("A", source_topic="t2", sink_topic="t1"), name="c")
-    adopting = Request(wait_s=LIMIT_S, adopt=True)
+    adopting = ApplyRequest(wait_s=LIMIT_S, adopt=True)
     assert service.compositions.apply(own, adopting).body["state"] == "done"
     assert service.compositions.apply(flow("two", "t3", "t2"), DONE).body["state"] == "done"
     assert refusal(service, flow("three", "t1", "t3"))

@@ -9,12 +9,12 @@ import pytest
 
 from binders.memory import World
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import load_composition, site_from_data
 from tests.memory_fog import make_jar, memory_service
 
 COMPOSITIONS = Path(__file__).parents[3] / "compositions"
-DONE = Request(wait_s=10)
+DONE = ApplyRequest(wait_s=10)
 
 
 @pytest.fixture

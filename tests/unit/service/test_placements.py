@@ -12,7 +12,7 @@ from speck.errors import ConflictError, InvalidError, NotFoundError, StaleRevisi
 from speck.model.values import JsonObject
 from speck.placement.names import POLICY_NAMES
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, describe_measured, describe_unmeasured, site_told
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
@@ -166,7 +166,7 @@ def test_what_changed_meanwhile_is_not_overwritten(placed: Service) -> None:
     placement = make_placement(placed)
     placed.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
     with pytest.raises(StaleRevisionError, match="newest revision is 2, not 1 as in If-Match"):
-        placed.placements.apply(placement["id"], Request())
+        placed.placements.apply(placement["id"], ApplyRequest())
 
 
 def test_without_an_analysis_it_says_what_to_run(placed: Service) -> None:

@@ -13,7 +13,7 @@ from speck.errors import ConflictError, ForbiddenError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body, look_anew
@@ -202,7 +202,7 @@ def test_a_change_that_waits_for_a_lost_address_goes_on_at_the_new_one(service: 
     feed("edge-a", 0, 5)
     readdress(("edge-a", "edge-2"))
     body = service.compositions.apply(
-        composition({**CHAIN[0], "args": ["--x"]}, CHAIN[1]), Request(wait_s=0.05)
+        composition({**CHAIN[0], "args": ["--x"]}, CHAIN[1]), ApplyRequest(wait_s=0.05)
     ).body
     wait_for(lambda: service.changes.get(body["change"])["state"] == "blocked")
     service.sites.put(at("edge-a", "edge-2"))
@@ -317,7 +317,7 @@ def test_a_change_waits_for_a_sites_own_broker_and_touches_no_other_one(
 
     jobs, more = CHANGES_AT_CLOUD[kind]
     if jobs:
-        request = Request(wait_s=0.05, force=True)
+        request = ApplyRequest(wait_s=0.05, force=True)
         body = service.compositions.apply(composition(*jobs, **more), request).body
     else:
         body = service.compositions.delete("c", 0.05).body

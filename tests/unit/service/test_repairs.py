@@ -11,13 +11,13 @@ from speck.errors import ConflictError, EngineRefusedError, TransientError, Unre
 from speck.model.composition import composition_of_one
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, broker, composition, engine, job, reopened
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
 
 A, B = body("A"), body("B", "cloud")
-SOON = Request()
+SOON = ApplyRequest()
 
 
 def repair_composition(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
@@ -254,7 +254,7 @@ def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation
     assert service.compositions.repair("c") is None
 
 
-ADOPT = Request(wait_s=20, adopt=True)
+ADOPT = ApplyRequest(wait_s=20, adopt=True)
 
 
 def _at_the_next_look(service: Service, does: Callable[[], object]) -> None:

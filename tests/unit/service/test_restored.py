@@ -16,7 +16,7 @@ from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
 from speck.service.audit_log import read_entries
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.place import Place
 from tests.memory_fog import FAST, HASTY
@@ -86,7 +86,7 @@ def test_a_restored_service_starts_nothing(lives: Lives) -> None:
     for _ in range(5):
         service.watch.poll()
     assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
-    for request in (Request(), Request(dry_run=True)):
+    for request in (ApplyRequest(), ApplyRequest(dry_run=True)):
         if request.dry_run:
             service.compositions.apply(composition(job_body("A", "cloud")), request)
         else:
@@ -203,7 +203,7 @@ def test_only_a_restored_store_is_adopted(service: Service) -> None:
 
 def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
     engine("edge-a").unreachable = True
-    lives.service.compositions.apply(composition(job_body("A")), Request())
+    lives.service.compositions.apply(composition(job_body("A")), ApplyRequest())
     backup = lives.backup()
     engine("edge-a").unreachable = False
     service = lives.restore(backup)
@@ -247,7 +247,7 @@ def test_the_original_goes_on_beside_its_copy(lives: Lives) -> None:
 
 def test_a_change_that_ran_in_the_original_is_not_continued_by_a_copy(lives: Lives) -> None:
     engine("edge-a").unreachable = True
-    lives.service.compositions.apply(composition(job_body("A")), Request())
+    lives.service.compositions.apply(composition(job_body("A")), ApplyRequest())
     service = lives.start_copy()
     engine("edge-a").unreachable = False
     (change,) = service.changes.all()

@@ -14,7 +14,7 @@ from binders.memory.broker import MemoryBroker
 from speck.errors import TransientError
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, job_body
 from tests.unit.service.test_watch import Time, Watched
@@ -111,7 +111,7 @@ def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Wat
     apply(watched, STOPPED)
     look(watched)
     engine("edge-a").hold_starts = True
-    watched.service.compositions.apply(composition(job_body("A")), Request())
+    watched.service.compositions.apply(composition(job_body("A")), ApplyRequest())
     wait_for(lambda: engine("edge-a").count("submit") == 2)
     calls = broker("edge-a").count("reserve")
 
@@ -131,7 +131,7 @@ def test_a_session_is_reserved_again_while_a_change_of_another_job_is_under_way(
     look(watched)
     before = set(broker("edge-a").sessions)
     engine("cloud").hold_starts = True
-    change = watched.service.compositions.apply(composition(STOPPED, other), Request())
+    change = watched.service.compositions.apply(composition(STOPPED, other), ApplyRequest())
     wait_for(lambda: engine("cloud").count("submit") == 1)
 
     broker("edge-a").restart()

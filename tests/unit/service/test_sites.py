@@ -12,7 +12,7 @@ import pytest
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.site import Site
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.service.legs import Legs
 from speck.spec.schema import site_from_data
 from speck.tls.authority import Authority
@@ -236,7 +236,7 @@ def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Se
 
 def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Service) -> None:
     engine("edge-a").unreachable = broker("edge-a").unreachable = True
-    service.compositions.apply(composition(job_body("A")), Request())
+    service.compositions.apply(composition(job_body("A")), ApplyRequest())
     with pytest.raises(ConflictError, match="site 'edge-a': it serves A; remove them first"):
         service.sites.delete("edge-a")
     with pytest.raises(ConflictError, match="it does not have the sessions of A"):

@@ -6,7 +6,7 @@ import re
 
 from speck.errors import EngineRefusedError, TransientError
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
@@ -31,7 +31,7 @@ def test_each_operation_says_how_long_it_took(service: Service) -> None:
 
 def test_a_silent_site_is_told_once_and_so_is_its_return(service: Service) -> None:
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(A), Request()).body["change"]
+    change = service.compositions.apply(composition(A), ApplyRequest()).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     wait_for(lambda: _tries(service, change) > 3)
     engine("edge-a").unreachable = False
@@ -50,7 +50,7 @@ def _tries(service: Service, change: str) -> int:
 
 def test_a_start_that_falls_silent_says_when_it_is_heard_again(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(A), Request()).body["change"]
+    change = service.compositions.apply(composition(A), ApplyRequest()).body["change"]
     wait_for(lambda: len(engine("edge-a").jobs) == 1)
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")

@@ -8,7 +8,7 @@ import pytest
 
 from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
@@ -126,7 +126,7 @@ def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
             assert go_on.wait(LIMIT_S)
 
     engine("cloud").before = hold
-    service.compositions.apply(composition(A), Request())
+    service.compositions.apply(composition(A), ApplyRequest())
     assert holding.wait(LIMIT_S)
     body = {j["job_name"]: j["state"] for j in service.jobs.all()}
     assert body == {"A": "running", "B": "stopping"}

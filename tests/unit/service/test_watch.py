@@ -25,7 +25,7 @@ from speck.monitor.health import Health
 from speck.monitor.health_events import CALM_S, NOTED_AGAIN_S
 from speck.monitor.watch import Watch
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.store.desired_state import DesiredJobs
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew
@@ -275,7 +275,7 @@ def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watche
     changes = watched.service.changes
     engine("edge-a").unreachable = True
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
-    change = watched.service.compositions.apply(changed, Request()).body["change"]
+    change = watched.service.compositions.apply(changed, ApplyRequest()).body["change"]
     wait_for(lambda: changes.get(change)["state"] == "blocked")
     watched.service.runner.cancel(change)
     assert changes.await_end(change, 20)
@@ -517,7 +517,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
     deploy(watched, job_body("A"), job_body("B", "cloud"))
     engine("edge-a").unreachable = True
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
-    answer = watched.service.compositions.apply(changed, Request())
+    answer = watched.service.compositions.apply(changed, ApplyRequest())
     changes = watched.service.changes
     wait_for(lambda: changes.get(answer.body["change"])["state"] == "blocked")
     watched.look()
@@ -534,7 +534,7 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     deploy(watched, job_body("A"))
     engine("edge-a").fail(incarnation(watched, "A"), "bad")
     engine("edge-a").hold_starts = True
-    answer = watched.service.compositions.apply(composition(job_body("A")), Request())
+    answer = watched.service.compositions.apply(composition(job_body("A")), ApplyRequest())
     for _ in range(3):
         watched.look()
     assert watched.repairs == []

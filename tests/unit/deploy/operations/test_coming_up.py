@@ -13,7 +13,7 @@ from speck.deploy.operations.coming_up import count_equal
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.service_helpers import job_body as job
@@ -66,7 +66,9 @@ def test_the_former_version_comes_back(service: Service) -> None:
 
 def test_the_cause_is_shown_while_the_start_waits(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(job("A")), Request(wait_s=0.05)).body["change"]
+    change = service.compositions.apply(composition(job("A")), ApplyRequest(wait_s=0.05)).body[
+        "change"
+    ]
     wait_for(lambda: bool(engine("edge-a").jobs))
     (starting,) = engine("edge-a").jobs.values()
     engine("edge-a").crash(starting.id, GONE)

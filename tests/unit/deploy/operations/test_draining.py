@@ -29,7 +29,7 @@ from speck.model.plan import Clear, Drain, HandOver, Reserve
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.agents import Agents
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.job_contract import render_taken
 from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
@@ -793,7 +793,7 @@ def out() -> list[int]:
     return [int(payload) for payload in broker("edge-a").take("out")]
 
 
-def apply(service: Service, *jobs: JsonObject, request: Request = FORCED) -> JsonObject:
+def apply(service: Service, *jobs: JsonObject, request: ApplyRequest = FORCED) -> JsonObject:
     body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request).body
     return service.changes.get(body["change"])
 
@@ -1086,11 +1086,11 @@ def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_d
         operations = service.changes.get(change)["operations"]
         return any((o["kind"], o["state"]) == (kind, state) for o in operations)
 
-    change = service.compositions.apply(then, Request()).body["change"]
+    change = service.compositions.apply(then, ApplyRequest()).body["change"]
     wait_for(lambda: has(change, "drain", "running"))
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
-    again = service.compositions.apply(then, Request()).body["change"]
+    again = service.compositions.apply(then, ApplyRequest()).body["change"]
     wait_for(lambda: has(again, "drain", "running") or has(again, "stop", "done"))
     world.auto_pump = True
     wait_for(lambda: not service.changes.all_under_way())

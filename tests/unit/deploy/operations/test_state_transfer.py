@@ -17,13 +17,13 @@ from speck.deploy.operations import coming_up
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, look_anew
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
-SOON = Request(wait_s=0.05)
+SOON = ApplyRequest(wait_s=0.05)
 SITES = ("edge-a", "edge-b", "cloud")
 
 
@@ -411,7 +411,7 @@ def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service)
 
     apply(service, *chain("x"))
     desired = composition(*chain("y"))
-    plan = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
+    plan = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
     assert "return B" in plan
     assert "return A" not in plan
 
@@ -603,7 +603,7 @@ def test_the_plan_asks_each_site_once_whether_states_can_be_carried(
     apply(service, *(job(name, "edge-a") for name in names))
     keeper.calls.clear()
     moved = composition(*(job(name, "cloud") for name in names))
-    service.compositions.apply(moved, Request(dry_run=True))
+    service.compositions.apply(moved, ApplyRequest(dry_run=True))
     assert sorted(keeper.calls) == [("newest", "cloud"), ("newest", "edge-a")]
 
 

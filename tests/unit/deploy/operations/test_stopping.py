@@ -18,14 +18,14 @@ from speck.model.observation import EngineView, RunState
 from speck.model.plan import Stop
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
-SOON = Request(wait_s=0.05)
+SOON = ApplyRequest(wait_s=0.05)
 A = job("A")
 A2 = job("A", args=["--2"])
 

@@ -15,9 +15,11 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
-from speck.sites.pollers.messages import Failure, Inbox, Reply, Request, pack
+from speck.sites.pollers.messages import Failure, Inbox, PollRequest, Reply, pack
 
-REQUEST = Request(7, EnginePoll.MEASURE, "flink", Target("http://a:8081", timeout_s=3.0), ("1",))
+REQUEST = PollRequest(
+    7, EnginePoll.MEASURE, "flink", Target("http://a:8081", timeout_s=3.0), ("1",)
+)
 VIEW = EngineView("2.3", Slots(4, 3), {"1": EngineJob("1", "A", RunState.RUNNING, 1, 1)})
 
 
