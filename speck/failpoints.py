@@ -45,7 +45,7 @@ POINTS = (
 
 REQUESTS = frozenset(
     {
-        *("upload", "try_main", "submit", "fence", "stop", "savepoint", "cancel"),
+        *("upload", "try_main", "submit", "fence", "stop", "save", "cancel"),
         *("reserve", "release", "forget", "confirm_sessions"),
         *("carry", "drop"),
     }

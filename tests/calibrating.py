@@ -5,8 +5,9 @@ from __future__ import annotations
 import zipfile
 from typing import Any
 
+from binders.flink.artifacts import CALIBRATION
 from speck.service import Service
-from speck.service.calibration import JAR, PREFIX
+from speck.service.calibration import PREFIX
 
 DONE = {
     "calibrate.lightUnits": 100.0,
@@ -23,9 +24,9 @@ DONE = {
 
 def make_job_jar(service: Service) -> str:
     """A jar that holds the job's class, as far as an engine in memory is concerned."""
-    with zipfile.ZipFile(service.config.jar_folders[0] / JAR, "w") as archive:
+    with zipfile.ZipFile(service.config.jar_folders[0] / CALIBRATION.job_path, "w") as archive:
         archive.writestr("io/speck/jobs/Calibrate.class", b"1")
-    return JAR
+    return CALIBRATION.job_path
 
 
 def count_units(service: Service, unit_ms: dict[str, float]) -> None:

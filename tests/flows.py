@@ -35,7 +35,7 @@ from tests.waiting import wait_for
 HOME, SITES = "edge-a", ("edge-a", "cloud")
 IN = "in"
 MAKING = {"stop", "submit", "cancel"}
-CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
+CALLS = {"stop", "submit", "cancel", "save_progress", "reserve", "release", "forget", "status"}
 PATIENCE = replace(HASTY, connect_s=0.1, forgotten_s=0.1, drain_idle_s=0.5, drain_ask_s=0.1)
 AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from binders.memory import World
 from binders.memory.slots import SlotPool
-from speck.binding import CheckpointInfo, StateKeeper, Transfer, TransferProgress
+from speck.binding import SavedState, StateKeeper, Transfer, TransferProgress
 from speck.clock import Clock
 from speck.config import Config
 from speck.deploy.execution import Bounds
@@ -65,20 +65,18 @@ class MemoryKeeper:
     def shares_storage(self, one: str, other: str) -> bool:
         return self.folder(one) == self.folder(other)
 
-    def newest(
-        self, site: str, engine_job_id: str, folder: str | None = None
-    ) -> CheckpointInfo | None:
+    def newest(self, site: str, engine_job_id: str, folder: str | None = None) -> SavedState | None:
         self._ask("newest", site)
         world = World.current()
         with world.lock:
             states = [
-                CheckpointInfo(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
+                SavedState(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
                 for path, saved in world.saved.items()
                 if saved.storage == _engine(site).storage
                 and f"/{engine_job_id}/" in path
                 and path.startswith((f"{saved.storage}/", f"{folder or saved.storage}/"))
             ]
-        return max(states, key=lambda each: each.checkpoint_id, default=None)
+        return max(states, key=lambda each: each.number, default=None)
 
     def carry(self, transfer: Transfer) -> TransferProgress:
         for site in (transfer.source, transfer.target):

@@ -22,8 +22,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from binders.mqtt.records import read_records
 from speck.errors import PermanentError, TransientError, UnreachableError
-from speck.model.batches import Record, read_records
+from speck.model.batches import Record
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 10_000

@@ -12,7 +12,7 @@ from typing import Any
 
 from binders.flink.failures import may_pass, place_of, reason_of
 from binders.flink.numbers import count, unix_ms, whole
-from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
+from speck.binding import Checkpointing, JobException, SavedState, SaveProgress
 from speck.errors import EngineRefusedError
 from speck.model.measurement import PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
@@ -103,34 +103,34 @@ def end_ms(jobs: Json, engine_job_id: str) -> int | None:
     return ends[0] if ends and ends[0] >= 0 else None
 
 
-def savepoint_progress(answer: Json) -> SavepointProgress:
+def savepoint_progress(answer: Json) -> SaveProgress:
     """From `/jobs/:id/savepoints/:trigger`, for savepoints and stops alike."""
     if answer["status"]["id"] != "COMPLETED":
-        return SavepointProgress(done=False)
+        return SaveProgress(done=False)
     operation = answer.get("operation") or {}
     failure = operation.get("failure-cause")
     if failure is None:
-        return SavepointProgress(done=True, location=str(operation["location"]))
+        return SaveProgress(done=True, location=str(operation["location"]))
     trace = str(failure.get("stack-trace") or failure.get("class") or "")
     match = (
         _SAVEPOINT_PATH.search(trace[:LONGEST_TRACE]) if _FAILED_AFTER_SAVEPOINT in trace else None
     )
     location = match[1] if match else None
-    return SavepointProgress(done=True, location=location, failure=reason_of(trace))
+    return SaveProgress(done=True, location=location, failure=reason_of(trace))
 
 
-def checkpoint_progress(answer: Json) -> SavepointProgress:
+def checkpoint_progress(answer: Json) -> SaveProgress:
     """From `/jobs/:id/checkpoints/:trigger`."""
     if answer["status"]["id"] != "COMPLETED":
-        return SavepointProgress(done=False)
+        return SaveProgress(done=False)
     failure = (answer.get("operation") or {}).get("failure-cause")
     if failure is None:
-        return SavepointProgress(done=True)
+        return SaveProgress(done=True)
     trace = str(failure.get("stack-trace") or failure.get("class") or "")
-    return SavepointProgress(done=True, failure=reason_of(trace))
+    return SaveProgress(done=True, failure=reason_of(trace))
 
 
-def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgress:
+def with_subtasks(progress: SaveProgress, answer: Json) -> SaveProgress:
     """Add how many subtasks have completed their part of the current savepoint, from
     `/jobs/:id/checkpoints`; unchanged if no savepoint is listed (yet)."""
     under_way = [
@@ -148,7 +148,7 @@ def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgres
     )
 
 
-def newest_state(answer: Json) -> CheckpointInfo | None:
+def newest_state(answer: Json) -> SavedState | None:
     """The newest state that can be restored, from `/jobs/:id/checkpoints`.
 
     Ids rise with time, of savepoints and checkpoints alike. Discarded ones no longer exist (Flink
@@ -162,12 +162,12 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
     usable = [state for state in complete if state is not None and _usable(state)]
     if usable:
         newest = max(usable, key=lambda state: count(state["id"]))
-        return CheckpointInfo(
-            checkpoint_id=count(newest["id"]),
-            path=str(newest["external_path"]),
+        return SavedState(
+            number=count(newest["id"]),
+            location=str(newest["external_path"]),
             at_ms=unix_ms(newest["trigger_timestamp"]),
             bytes=count(newest["state_size"]),
-            is_savepoint=bool(newest["is_savepoint"]),
+            on_request=bool(newest["is_savepoint"]),
         )
     restored = latest.get("restored")
     # once a checkpoint was completed, its input was acknowledged: the restored state is too old
@@ -182,12 +182,12 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
             "cannot find its newest state: the engine does not report the path of the state that"
             " it was restored from"
         )
-    return CheckpointInfo(
-        checkpoint_id=count(restored["id"]),
-        path=str(restored["external_path"]),
+    return SavedState(
+        number=count(restored["id"]),
+        location=str(restored["external_path"]),
         at_ms=unix_ms(restored["restore_timestamp"]),
         bytes=0,
-        is_savepoint=bool(restored["is_savepoint"]),
+        on_request=bool(restored["is_savepoint"]),
     )
 
 

@@ -13,20 +13,27 @@ from typing import Any
 
 from binders.flink import answers
 from binders.flink import check as checks
+from binders.flink.artifacts import CALIBRATION, judge_jar
 from binders.flink.ends import read_last_end
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
 from binders.flink.jvm import Jvm, metaspace_finding
+from binders.flink.layout import LAYOUT
 from binders.flink.measuring import Measuring, metric_queries
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from binders.flink.settings import Settings
 from speck.binding import (
-    CheckpointInfo,
+    AddressRules,
+    Artifact,
+    ArtifactKind,
+    CalibrationProgram,
     Checkpointing,
     EngineCapability,
     EngineEnd,
     JobException,
-    SavepointProgress,
+    SavedState,
+    SaveProgress,
+    StateLayout,
     Submission,
     Target,
     Trial,
@@ -39,6 +46,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.model.addresses import HTTP
 from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
@@ -60,6 +68,11 @@ class FlinkEngine:
     """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
 
     capabilities = frozenset(EngineCapability)
+    addresses: AddressRules | None = AddressRules(HTTP, "http://host:8081", has_path=True)
+    artifact_kinds = frozenset({ArtifactKind.JAR})
+    calibration: CalibrationProgram | None = CALIBRATION
+    layout: StateLayout | None = LAYOUT
+    judge = staticmethod(judge_jar)
 
     def __init__(self, target: Target):
         self._rest = FlinkRest(
@@ -84,10 +97,10 @@ class FlinkEngine:
         with self._translate_errors("list the engine's jobs"):
             return answers.engine_jobs(self._rest.get("/jobs/overview"))
 
-    def upload(self, jar_file: Path, sha256: str) -> None:
+    def upload(self, artifact: Artifact) -> None:
         """Upload each content once, also for concurrent calls. Raises SpeckErrors."""
-        with self._translate_errors(f"upload {jar_file.name}"):
-            self._jars.put(jar_file, sha256)
+        with self._translate_errors(f"upload {artifact.file.name}"):
+            self._jars.put(artifact.file, artifact.sha256)
 
     def uploads(self) -> list[Upload]:
         """Return the jars named by a SHA-256; of several with one content the newest."""
@@ -123,9 +136,9 @@ class FlinkEngine:
         time, EngineRefusedError if it refuses otherwise.
         """
         body = _plan_body(submission) | {"allowNonRestoredState": False}
-        if submission.savepoint is not None:
+        if submission.state is not None:
             # NO_CLAIM: speck keeps the state, and may restore it again
-            body |= {"savepointPath": submission.savepoint, "claimMode": "NO_CLAIM"}
+            body |= {"savepointPath": submission.state, "claimMode": "NO_CLAIM"}
         try:
             with self._translate_errors(f"start {submission.job_name}"):
                 self._with_jar(submission, "run", body)
@@ -142,7 +155,7 @@ class FlinkEngine:
 
     def resend(self, submission: Submission) -> None:
         """Run the connector's own program, which is in the jar of every job that uses it."""
-        self.submit(replace(submission, entry_class=RESEND_CLASS))
+        self.submit(replace(submission, entry=RESEND_CLASS))
 
     def fence(self, engine_job_id: str) -> None:
         """Use the id up with a job of our own: Flink lists a job whose savepoint cannot be read as
@@ -155,7 +168,7 @@ class FlinkEngine:
             jar, sha256 = write_fence_jar(Path(folder))
             nowhere = f"file:///speck/fenced/{engine_job_id}"
             fence = Submission(
-                engine_job_id, "the fence", sha256, jar, FENCE_CLASS, (), savepoint=nowhere
+                engine_job_id, "the fence", Artifact(sha256, jar), FENCE_CLASS, (), state=nowhere
             )
             try:
                 self.submit(fence)
@@ -198,16 +211,16 @@ class FlinkEngine:
                 return True  # it takes no checkpoints, and so no savepoints either
             return not answers.was_stopped(checkpoints)
 
-    def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+    def stop(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
         """Begin a stop with savepoint. Never drains: that would end windows early."""
         with self._translate_errors(f"stop job {engine_job_id}"):
-            body = _savepoint_body(target_directory, trigger_id) | {"drain": False}
+            body = _savepoint_body(folder, trigger_id) | {"drain": False}
             self._rest.post(f"/jobs/{engine_job_id}/stop", body)
 
-    def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+    def save(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
         """Begin a savepoint of a job that keeps running."""
         with self._translate_errors(f"take a savepoint of job {engine_job_id}"):
-            body = _savepoint_body(target_directory, trigger_id, "target-directory")
+            body = _savepoint_body(folder, trigger_id, "target-directory")
             body |= {"cancel-job": False}
             self._rest.post(f"/jobs/{engine_job_id}/savepoints", body)
 
@@ -217,13 +230,13 @@ class FlinkEngine:
             body = {"checkpointType": "CONFIGURED", "triggerId": trigger_id}
             self._rest.post(f"/jobs/{engine_job_id}/checkpoints", body)
 
-    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
         """Return its progress, in contrast to `checkpointing` from no cache."""
         with self._translate_errors(f"read progress of a checkpoint of job {engine_job_id}"):
             path = f"/jobs/{engine_job_id}/checkpoints/{trigger_id}"
             return answers.checkpoint_progress(self._rest.get(path))
 
-    def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+    def save_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
         """Return its progress. Raises EngineRefusedError if the engine does not know the trigger
         (any more): it keeps results for `rest.async.store-duration`, and loses them when the
         JobManager restarts."""
@@ -247,7 +260,7 @@ class FlinkEngine:
                 if not ended_already and not answer.refusal.job_unknown:
                     raise
 
-    def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
+    def newest_state(self, engine_job_id: str) -> SavedState | None:
         """Return the newest complete checkpoint or savepoint of this incarnation that still exists.
 
         For an ended job the answer is exact: Flink answers from a cache, so just after the end
@@ -347,7 +360,7 @@ class FlinkEngine:
                 raise
             return Jvm()
 
-    def checkpoint_folder(self) -> str | None:
+    def state_folder(self) -> str | None:
         """Return `execution.checkpointing.dir`; None if it is not set."""
         with self._translate_errors("read the engine's settings"):
             return self._read_settings().get(*checks.CHECKPOINT_DIR)
@@ -358,13 +371,13 @@ class FlinkEngine:
 
     def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> Any:
         """Call a jar's `verb`; upload it again, once, if the engine has lost the jar."""
-        jar = self._jars.put(submission.jar_file, submission.jar)
+        jar = self._jars.put(submission.artifact.file, submission.artifact.sha256)
         try:
             return self._run_main(submission, f"/jars/{jar}/{verb}", body)
         except RefusedAnswer as answer:
             if not answer.refusal.jar_missing:
                 raise
-            jar = self._jars.put(submission.jar_file, submission.jar, missing=jar)
+            jar = self._jars.put(submission.artifact.file, submission.artifact.sha256, missing=jar)
             return self._run_main(submission, f"/jars/{jar}/{verb}", body)
 
     def _run_main(self, submission: Submission, path: str, body: Mapping[str, Any]) -> Any:
@@ -476,7 +489,7 @@ _NOT_FLINK = (KeyError, IndexError, TypeError, ValueError, AttributeError, Overf
 
 def _plan_body(submission: Submission) -> dict[str, Any]:
     return {
-        "entryClass": submission.entry_class,
+        "entryClass": submission.entry,
         "programArgsList": list(submission.args),
         "parallelism": submission.parallelism,
         "jobId": submission.engine_job_id,

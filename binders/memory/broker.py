@@ -10,7 +10,8 @@ from typing import TypeVar
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.world import World
-from speck.binding import BrokerCapability, Target
+from binders.mqtt.topics import ADDRESSES, topic_fault
+from speck.binding import AddressRules, BrokerCapability, LinkClient, Target
 from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
@@ -21,6 +22,9 @@ class MemoryBroker:
     """A broker in this process; tests control it by `World.current().broker(address)`."""
 
     simulated = True
+    addresses: AddressRules | None = ADDRESSES
+    topic_fault = staticmethod(topic_fault)
+    links: type[LinkClient] | None = None
     capabilities: frozenset[BrokerCapability]
 
     def __init__(self, target: Target) -> None:
@@ -45,54 +49,52 @@ class MemoryBroker:
             self._broker.identity = self._broker.identity or proposed
             return self._broker.identity
 
-    def reserve(
-        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
-    ) -> bool:
+    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
         """Create the session; a live holder is disconnected, which is recorded as a fault. If it
         should have existed, all sessions on the topic get what the jobs that write to it have
         published."""
-        with self._call("reserve", client_id):
-            existed = client_id in self._broker.sessions
+        with self._call("reserve", reader):
+            existed = reader in self._broker.sessions
             if fresh and existed:
-                if self._broker.sessions[client_id].holder is not None:
-                    self._broker.thrown_out.append(client_id)
-                del self._broker.sessions[client_id]
-            session = self._broker.subscribe(client_id, topic)
+                if self._broker.sessions[reader].holder is not None:
+                    self._broker.thrown_out.append(reader)
+                del self._broker.sessions[reader]
+            session = self._broker.subscribe(reader, topic)
             if session.holder is not None:
-                self._broker.thrown_out.append(client_id)
+                self._broker.thrown_out.append(reader)
             if lost or not (existed or fresh):
                 self._world.send_again(self._broker, topic)
             self._broker.readers[topic] = "some"
-            self._broker.announced.add((client_id, topic))
+            self._broker.announced.add((reader, topic))
             return existed
 
-    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+    def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; its messages go to `abandoned`."""
-        with self._call("release", client_id):
-            session = self._broker.sessions.pop(client_id, None)
-            self._broker.announced.discard((client_id, topic))
+        with self._call("release", reader):
+            session = self._broker.sessions.pop(reader, None)
+            self._broker.announced.discard((reader, topic))
             if session is not None and session.holder is not None:
-                self._broker.thrown_out.append(client_id)
+                self._broker.thrown_out.append(reader)
             if session is not None and session.waiting:
-                self._broker.abandoned[client_id].extend(session.waiting)
+                self._broker.abandoned[reader].extend(session.waiting)
             if last_reader:
                 self._broker.readers[topic] = "none"
-            self._broker.taken.pop(client_id, None)
+            self._broker.taken.pop(reader, None)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Store whether the link has readers."""
         with self._call("announce"):
             self._broker.readers[topic] = "some" if readers else "none"
 
-    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
         """Return whether all of them exist; the jobs of this binder wait for no session."""
         with self._call("confirm_sessions", topic):
-            return {(client_id, topic) for client_id in client_ids} <= self._broker.announced
+            return {(reader, topic) for reader in readers} <= self._broker.announced
 
-    def mark(self, client_id: str, mark: str) -> bool:
+    def mark(self, reader: str, mark: str) -> bool:
         """Put the mark into the session, if an incarnation has ever held the session."""
-        with self._call("mark", client_id):
-            return self._broker.mark(client_id, mark)
+        with self._call("mark", reader):
+            return self._broker.mark(reader, mark)
 
     def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
         """Publish messages without numbers."""
@@ -117,16 +119,16 @@ class MemoryBroker:
                 stamp = each.producer and f"{each.producer}/{each.epoch}/{each.number}"
                 on_record(Record(stamp, each.payload))
 
-    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
+    def view(self, clients: Collection[str] | None = None) -> BrokerView:
         """Let the jobs work (unless `World.auto_pump` is off), and return their numbers; with
-        `client_ids` nothing but what is asked for."""
+        `clients` nothing but what is asked for."""
         with self._call("view"):
             if self._world.auto_pump:
                 self._world.pump()
-            if client_ids is not None:
+            if clients is not None:
                 return BrokerView(
-                    taken=_of(self._broker.taken, client_ids),
-                    sent=_of(self._broker.sent, client_ids),
+                    taken=_of(self._broker.taken, clients),
+                    sent=_of(self._broker.sent, clients),
                     identity=self._broker.identity,
                     up_since=self._broker.up_since,
                 )

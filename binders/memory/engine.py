@@ -8,21 +8,29 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+from binders.flink.artifacts import CALIBRATION, judge_jar
+from binders.flink.layout import LAYOUT
 from binders.memory.slots import MemoryJob, SlotPool, parse_wiring
 from binders.memory.world import World
 from speck.binding import (
-    CheckpointInfo,
+    AddressRules,
+    Artifact,
+    ArtifactKind,
+    CalibrationProgram,
     Checkpointing,
     EngineCapability,
     EngineEnd,
     JobException,
-    SavepointProgress,
+    SavedState,
+    SaveProgress,
+    StateLayout,
     Submission,
     Target,
     Trial,
     Upload,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.model.addresses import HTTP
 from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, JobMeasure, PlanNode, TaskMeasure
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
@@ -37,6 +45,11 @@ class MemoryEngine:
 
     simulated = True
     capabilities: frozenset[EngineCapability]
+    addresses: AddressRules | None = AddressRules(HTTP, "http://host:8081", has_path=True)
+    artifact_kinds = frozenset({ArtifactKind.JAR})
+    calibration: CalibrationProgram | None = CALIBRATION
+    layout: StateLayout | None = LAYOUT
+    judge = staticmethod(judge_jar)
 
     def __init__(self, target: Target) -> None:
         self._world = World.current()
@@ -68,11 +81,12 @@ class MemoryEngine:
         """The jobs of `view`; its calls are counted as calls of `view`."""
         return dict(self.view().jobs)
 
-    def upload(self, jar_file: Path, sha256: str) -> None:
+    def upload(self, artifact: Artifact) -> None:
         """Store the hash; the file must exist."""
+        sha256, file = artifact.sha256, artifact.file
         with self._call("upload", sha256):
-            if sha256 not in self._engine.jars and not jar_file.is_file():
-                raise EngineRefusedError(f"cannot upload {jar_file}: no such file")
+            if sha256 not in self._engine.jars and not file.is_file():
+                raise EngineRefusedError(f"cannot upload {file}: no such file")
             self._engine.jars.setdefault(sha256, self._world.now_ms())
 
     def uploads(self) -> list[Upload]:
@@ -102,14 +116,14 @@ class MemoryEngine:
                 )
             self._require_jar(submission)
             job = MemoryJob(self._engine, submission, parse_wiring(submission.args))
-            if submission.savepoint is not None:
-                if not self._engine.readable(submission.savepoint):
+            if submission.state is not None:
+                if not self._engine.readable(submission.state):
                     raise EngineRefusedError(
-                        f"cannot start {submission.job_name}: no state at {submission.savepoint}"
+                        f"cannot start {submission.job_name}: no state at {submission.state}"
                     )
-                saved = self._world.saved[submission.savepoint]
+                saved = self._world.saved[submission.state]
                 job.ledger, job.epoch = deepcopy(saved.ledger), saved.epoch
-                job.newest = CheckpointInfo(0, submission.savepoint, 0, 0, True)
+                job.newest = SavedState(0, submission.state, 0, 0, True)
             self._engine.jobs[job_id] = job
             self._engine.schedule()
             return self._engine.late_failure
@@ -121,9 +135,9 @@ class MemoryEngine:
         with self._call("resend", job_id):
             if job_id in self._engine.jobs:
                 raise DuplicateJobError(f"cannot resend: duplicate job id {job_id}")
-            saved = self._world.saved.get(submission.savepoint or "")
+            saved = self._world.saved.get(submission.state or "")
             if saved is None:
-                raise EngineRefusedError(f"cannot resend: no state at {submission.savepoint}")
+                raise EngineRefusedError(f"cannot resend: no state at {submission.state}")
             job = MemoryJob(self._engine, submission, parse_wiring(submission.args))
             job.state, job.epoch, job.number = RunState.FINISHED, saved.epoch, saved.number
             self._engine.jobs[job_id] = job
@@ -134,7 +148,7 @@ class MemoryEngine:
         with self._call("fence", engine_job_id):
             if engine_job_id in self._engine.jobs:
                 raise DuplicateJobError(f"cannot fence {engine_job_id}: the id is in use")
-            nothing = Submission(engine_job_id, "fence", "", Path(), "", ())
+            nothing = Submission(engine_job_id, "fence", Artifact("", Path()), "", ())
             fenced = MemoryJob(self._engine, nothing, None, state=RunState.FAILED)
             self._engine.jobs[engine_job_id] = fenced
 
@@ -150,20 +164,20 @@ class MemoryEngine:
             job = self._find_job("read the end of", engine_job_id)
             return job.state is RunState.FINISHED and not job.stopped
 
-    def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+    def stop(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
         """Acknowledge the taken messages, save the state, and end as FINISHED."""
         with self._call("stop", engine_job_id):
             job = self._live("stop", engine_job_id, trigger_id)
             if trigger_id not in job.savepoints:
                 job.stopping = trigger_id
-                self._begin_savepoint(job, target_directory, trigger_id)
+                self._begin_savepoint(job, folder, trigger_id)
 
-    def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+    def save(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
         """Save the state; the job keeps running."""
-        with self._call("savepoint", engine_job_id):
+        with self._call("save", engine_job_id):
             job = self._live("take a savepoint of", engine_job_id, trigger_id)
             if trigger_id not in job.savepoints:
-                self._begin_savepoint(job, target_directory, trigger_id)
+                self._begin_savepoint(job, folder, trigger_id)
 
     def checkpoint(self, engine_job_id: str, trigger_id: str) -> None:
         """Note the request: checkpoints are taken by `World.pump`."""
@@ -172,7 +186,7 @@ class MemoryEngine:
             if job is not None:
                 job.checkpoint_requests[trigger_id] = job.checkpoint_id
 
-    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
         """Done once a checkpoint has completed since the request."""
         with self._call("checkpoint_progress", engine_job_id):
             job = self._find_job("read progress of a checkpoint of", engine_job_id)
@@ -180,11 +194,11 @@ class MemoryEngine:
                 raise EngineRefusedError(
                     f"cannot read progress of checkpoint {trigger_id} of {engine_job_id}: unknown"
                 )
-            return SavepointProgress(job.checkpoint_id > job.checkpoint_requests[trigger_id])
+            return SaveProgress(job.checkpoint_id > job.checkpoint_requests[trigger_id])
 
-    def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+    def save_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
         """Return the progress; done at once unless a test holds savepoints."""
-        with self._call("savepoint_progress", engine_job_id):
+        with self._call("save_progress", engine_job_id):
             job = self._find_job("read progress of a savepoint of", engine_job_id)
             if trigger_id not in job.savepoints:
                 raise EngineRefusedError(
@@ -200,13 +214,13 @@ class MemoryEngine:
                 job.end(RunState.CANCELED)
                 self._engine.schedule()
 
-    def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
+    def newest_state(self, engine_job_id: str) -> SavedState | None:
         """Return the newest checkpoint or savepoint of a job that the engine knows."""
         with self._call("newest_state", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             if job is None:
                 raise EngineRefusedError(f"cannot find the state of {engine_job_id}: no such job")
-            if job.newest is not None and job.newest.path not in self._world.saved:
+            if job.newest is not None and job.newest.location not in self._world.saved:
                 raise EngineRefusedError(
                     f"cannot find the state of {engine_job_id}: its checkpoints were discarded"
                 )
@@ -219,12 +233,10 @@ class MemoryEngine:
             if job is None:
                 return None
             newest = job.newest
-            if newest is None or not newest.checkpoint_id:
+            if newest is None or not newest.number:
                 return Checkpointing(self._engine.interval_s)
-            folder = None if newest.is_savepoint else newest.path.rpartition("/")[0]
-            return Checkpointing(
-                self._engine.interval_s, newest.checkpoint_id, newest.at_ms, folder
-            )
+            folder = None if newest.on_request else newest.location.rpartition("/")[0]
+            return Checkpointing(self._engine.interval_s, newest.number, newest.at_ms, folder)
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Return the failures that `SlotPool.fail` and `crash` have recorded."""
@@ -246,7 +258,7 @@ class MemoryEngine:
         """Return a plan with one node."""
         with self._call("job_plan", engine_job_id):
             job = self._find_job("show the plan of", engine_job_id)
-            return (PlanNode(job.id, job.submission.entry_class, job.slots),)
+            return (PlanNode(job.id, job.submission.entry, job.slots),)
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Return the messages taken and sent, under the connector's names."""
@@ -274,7 +286,7 @@ class MemoryEngine:
         with self._call("check"):
             return list(self._engine.findings)
 
-    def checkpoint_folder(self) -> str | None:
+    def state_folder(self) -> str | None:
         """Always None: states are in memory."""
         return None
 
@@ -286,13 +298,13 @@ class MemoryEngine:
 
     def _require_jar(self, submission: Submission) -> None:
         """Take the file again if the jar was lost, as every engine does."""
-        if submission.jar not in self._engine.jars:
-            if not submission.jar_file.is_file():
+        if submission.artifact.sha256 not in self._engine.jars:
+            if not submission.artifact.file.is_file():
                 raise EngineRefusedError(
-                    f"cannot start {submission.job_name}: no jar {submission.jar} and no file"
-                    f" {submission.jar_file}"
+                    f"cannot start {submission.job_name}: no jar {submission.artifact.sha256},"
+                    f" and no file {submission.artifact.file}"
                 )
-            self._engine.jars[submission.jar] = self._world.now_ms()
+            self._engine.jars[submission.artifact.sha256] = self._world.now_ms()
 
     def _find_job(self, what: str, engine_job_id: str) -> MemoryJob:
         job = self._engine.jobs.get(engine_job_id)
@@ -309,7 +321,7 @@ class MemoryEngine:
 
     def _begin_savepoint(self, job: MemoryJob, directory: str | None, trigger_id: str) -> None:
         path = f"{(directory or self._engine.storage).rstrip('/')}/{trigger_id}"
-        job.savepoints[trigger_id] = SavepointProgress(False)
+        job.savepoints[trigger_id] = SaveProgress(False)
         if self._engine.hold_savepoints:
             self._engine.held.append((job, trigger_id, path))
         else:
@@ -319,6 +331,6 @@ class MemoryEngine:
 def _measure(job: MemoryJob) -> JobMeasure:
     """One task that is source and sink, without the times of its thread."""
     counts = {"records_in": job.ledger.messages, "records_out": job.number}
-    task = TaskMeasure(job.id, job.submission.entry_class, 0, 1, True, True, **counts)
-    newest = job.newest.checkpoint_id if job.newest else None
+    task = TaskMeasure(job.id, job.submission.entry, 0, 1, True, True, **counts)
+    newest = job.newest.number if job.newest else None
     return JobMeasure(job.id, (task,), restarts=0, checkpoint_id=newest)

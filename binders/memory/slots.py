@@ -13,11 +13,11 @@ from binders.memory.faults import Faults
 from binders.memory.messages import Ledger, Message
 from binders.memory.queues import Queues, Session
 from speck.binding import (
-    CheckpointInfo,
     EngineCapability,
     EngineEnd,
     JobException,
-    SavepointProgress,
+    SavedState,
+    SaveProgress,
     Submission,
     Trial,
 )
@@ -104,8 +104,8 @@ class MemoryJob:
     left: list[Message] = field(default_factory=list)
     """Messages beyond the numbers that it reads until, in their order."""
     mark: str | None = None
-    newest: CheckpointInfo | None = None
-    savepoints: dict[str, SavepointProgress] = field(default_factory=dict)
+    newest: SavedState | None = None
+    savepoints: dict[str, SaveProgress] = field(default_factory=dict)
     checkpoint_requests: dict[str, int] = field(default_factory=dict)
     """The last checkpoint when each was asked for, by trigger."""
     stopping: str | None = None  # the trigger of a stop that has not finished
@@ -164,8 +164,8 @@ class MemoryJob:
         if path is None and idle and self.newest is not None:
             if not self._is_blocked():  # else the sink's flush would keep it from completing
                 self.checkpoint_id += 1
-                self.newest = replace(self.newest, checkpoint_id=self.checkpoint_id)
-            return self.newest.path
+                self.newest = replace(self.newest, number=self.checkpoint_id)
+            return self.newest.location
         self.checkpoint_id += 1
         self.unacked.clear()
         now = self.engine.world.now_ms()
@@ -176,7 +176,7 @@ class MemoryJob:
         self.engine.world.saved[where] = Saved(
             deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id, self.number
         )
-        self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
+        self.newest = SavedState(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)
         if self.wiring is not None:
             self._publish_numbers(self.wiring, now)
@@ -313,9 +313,9 @@ class SlotPool(Faults):
         if self.failing_savepoints or job.state is not RunState.RUNNING:
             self.failing_savepoints = max(0, self.failing_savepoints - 1)
             failure = f"not all tasks run: the job is {job.state}"
-            job.savepoints[trigger_id] = SavepointProgress(True, failure=failure)
+            job.savepoints[trigger_id] = SaveProgress(True, failure=failure)
         else:
-            job.savepoints[trigger_id] = SavepointProgress(True, location=job.checkpoint(path))
+            job.savepoints[trigger_id] = SaveProgress(True, location=job.checkpoint(path))
             if job.stopping == trigger_id:
                 job.stopped = True
                 job.end(RunState.FINISHED)

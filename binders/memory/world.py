@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.slots import MemoryJob, Saved, SlotPool
+from speck.binding import normalise_address
 from speck.model.observation import Sent
-from speck.model.site import normalise_address
 
 
 class World:

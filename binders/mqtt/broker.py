@@ -14,15 +14,16 @@ from binders.mqtt import bookkeeping, check
 from binders.mqtt.answers import LostError, TopicRefusedError, UnsupportedVersionError
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import V5, V311, Connection, read_topic
+from binders.mqtt.links import MqttLinks
 from binders.mqtt.poll import KeptConnection, Poll
-from speck.binding import BrokerCapability, Target
+from binders.mqtt.records import read_records
+from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault
+from speck.binding import AddressRules, BrokerCapability, LinkClient, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
-from speck.model.batches import Record, read_records
+from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView
-from speck.model.site import normalise_address
-from speck.model.topics import plain_topic_fault
 from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
 from speck.tls.contexts import ClientTls
@@ -58,10 +59,13 @@ class MqttBroker:
     """
 
     capabilities: frozenset[BrokerCapability]
+    addresses: AddressRules | None = ADDRESSES
+    topic_fault = staticmethod(topic_fault)
+    links: type[LinkClient] | None = MqttLinks
 
     def __init__(self, target: Target) -> None:
         try:
-            self._target = replace(target, address=normalise_address(target.address))
+            self._target = replace(target, address=ADDRESSES.normalise(target.address))
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
@@ -103,9 +107,7 @@ class MqttBroker:
             connection.wait(lambda: marker in found, "read the broker's identity")
         return bookkeeping.read_identity(found.get(bookkeeping.BROKER, b""))
 
-    def reserve(
-        self, client_id: str, topic: str, *, fresh: bool = False, lost: bool = False
-    ) -> bool:
+    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
         """Create the session and its subscription, and announce it and that the link has readers;
         returns whether the session existed. With `fresh` the messages of an existing one are
         dropped.
@@ -119,7 +121,7 @@ class MqttBroker:
         """
         _check_topic(topic)
         options = ConnectOptions(
-            client_id,
+            reader,
             clean=False,
             expiry_s=SESSION_EXPIRY_S,
             receive_maximum=1,
@@ -134,14 +136,14 @@ class MqttBroker:
                     if lost or not (existed or fresh):
                         # first: at the announcement sinks that miss this session send everything
                         connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
-                    made = bookkeeping.session_topic(topic, client_id)
+                    made = bookkeeping.session_topic(topic, reader)
                     messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
                     # on this connection only: the next one may be of another life of the broker
                     connection.publish_all(messages, retain=True)
                     return existed
-            self._end_session(client_id)
+            self._end_session(reader)
         raise TransientError(
-            f"cannot begin an empty session of {client_id} at {self._target.address}: its reader"
+            f"cannot begin an empty session of {reader} at {self._target.address}: its reader"
             " makes it again and again; end that client"
         )
 
@@ -152,7 +154,7 @@ class MqttBroker:
         with self._open(wiping, eager=False):
             pass
 
-    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+    def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; with `last_reader` announce that the link
         has no readers.
 
@@ -162,12 +164,12 @@ class MqttBroker:
         A topic that the broker does not take has no announcements, and prevents no release.
         """
         announcements = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
-        announcements |= {bookkeeping.session_topic(topic, client_id): b""}
+        announcements |= {bookkeeping.session_topic(topic, reader): b""}
         if plain_topic_fault(topic) is not None:
             announcements.clear()
-        numbers = {bookkeeping.TAKEN + client_id: b""}
+        numbers = {bookkeeping.TAKEN + reader: b""}
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
-        with self._open(ConnectOptions(client_id, lingers=self._version == V311)) as connection:
+        with self._open(ConnectOptions(reader, lingers=self._version == V311)) as connection:
             try:
                 connection.publish_all(announcements | numbers, retain=True)
                 return
@@ -203,14 +205,14 @@ class MqttBroker:
                     raise
                 log.info("%s; the link has no readers", error)
 
-    def confirm_sessions(self, topic: str, client_ids: Iterable[str]) -> bool:
+    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
         """Read which sessions are announced and tell the sinks on one connection, that is, of one
         life of the broker."""
         _check_topic(topic)
         found: set[str] = set()
         marker = bookkeeping.MARKER + secrets.token_hex(8)
 
-        expected = {bookkeeping.session_topic(topic, client_id) for client_id in client_ids}
+        expected = {bookkeeping.session_topic(topic, reader) for reader in readers}
 
         def collect(message: MQTTMessage) -> None:
             if (announced := read_topic(message)) in {*expected, marker}:
@@ -226,11 +228,11 @@ class MqttBroker:
             connection.publish(bookkeeping.READERS + topic, bookkeeping.COMPLETE)
             return True
 
-    def mark(self, client_id: str, mark: str) -> bool:
+    def mark(self, reader: str, mark: str) -> bool:
         """Publish the mark on a topic of the reader's own, to which its session subscribes. With
         MQTT 3.1.1, whose PUBACK does not report subscribers, this always returns True."""
         with self._open(_visitor()) as connection:
-            return connection.publish(bookkeeping.MARKS + client_id, mark.encode())
+            return connection.publish(bookkeeping.MARKS + reader, mark.encode())
 
     def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
         """Publish at QoS 1. With MQTT 3.1.1, whose PUBACK does not report subscribers, each record
@@ -258,13 +260,13 @@ class MqttBroker:
             while go_on():
                 connection.listen(_TAP_S)
 
-    def view(self, client_ids: Collection[str] | None = None) -> BrokerView:
+    def view(self, clients: Collection[str] | None = None) -> BrokerView:
         """Return all readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and values of $SYS where it may be read; unreadable messages are skipped. Of a few
-        `client_ids` only their topics are read."""
-        if client_ids is not None and len(client_ids) > _FEW_CLIENTS:
-            client_ids = None
-        return self._poll(client_ids=client_ids).view()
+        `clients` only their topics are read."""
+        if clients is not None and len(clients) > _FEW_CLIENTS:
+            clients = None
+        return self._poll(client_ids=clients).view()
 
     def forget(self, *sinks: str) -> None:
         """Clear the retained numbers of sinks, if there are any: on the connection between polls,
@@ -449,9 +451,8 @@ def _visitor() -> ConnectOptions:
 
 
 def _capabilities(version: int) -> frozenset[BrokerCapability]:
-    if version == V5:
-        return frozenset({BrokerCapability.SESSIONS, BrokerCapability.NUMBERS})
-    return frozenset({BrokerCapability.SESSIONS})
+    without = {BrokerCapability.NUMBERS} if version != V5 else set()
+    return frozenset(BrokerCapability) - without
 
 
 def _check_topic(topic: str) -> None:

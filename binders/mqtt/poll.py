@@ -17,9 +17,9 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from binders.mqtt import bookkeeping
 from binders.mqtt.answers import NoAnswerError
 from binders.mqtt.connection import KEEPALIVE_S, Connection
+from binders.mqtt.topics import plain_topic_fault
 from speck.errors import BrokerRefusedError
 from speck.model.observation import BrokerView
-from speck.model.topics import plain_topic_fault
 from speck.sites.credentials import Credentials
 from speck.spec.json_size import count_values
 

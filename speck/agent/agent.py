@@ -10,7 +10,6 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from speck.agent.folder import StateFolder
 from speck.agent.host import HostLoad, cores
@@ -33,8 +32,8 @@ class Settings:
     Other agents reach this one at `listen` (host, port), under the URL `advertise` if given. There
     it serves TLS with `tls_cert` and `tls_key`, and with `client_ca` only to agents with a
     certificate of that authority. `ca` is the authority that signed the certificates of the service
-    and of other agents; `cert` and `key` are presented to them. With `broker` and `engine`, the
-    agent registers the site if the service does not know it.
+    and of other agents; `cert` and `key` are presented to them. With `broker` and, if
+    its kind has an address, `engine` the agent registers the site if the service does not know it.
     """
 
     site: str
@@ -49,6 +48,7 @@ class Settings:
     engine_kind: str = "flink"
     broker_kind: str = "mqtt"
     credentials: str | None = None
+    engine_credentials: str | None = None
     beat_s: float = 5.0
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -225,26 +225,7 @@ class Agent:
             "versions": {"agent": _version(), "python": sys.version.split()[0]},
             "run": self._run_id,
         }
-        overview = self._overview()
-        if overview:
-            body["slots"] = {
-                "total": overview.get("slots-total"),
-                "free": overview.get("slots-available"),
-            }
-            body["versions"]["engine"] = overview.get("flink-version")
         return body
-
-    def _overview(self) -> Json:
-        if self._settings.engine is None or self._settings.engine_kind != "flink":
-            return {}
-        caller = Caller(self._settings.engine, lambda: None, self._tls)
-        try:
-            status, answer = caller.json("GET", "/overview", timeout_s=3.0)
-            return answer if status == 200 else {}
-        except UnreachableError:
-            return {}
-        finally:
-            caller.close()
 
     def _build_listen_url(self) -> str | None:
         if self.listener is None:
@@ -255,20 +236,27 @@ class Agent:
     def _register(self, caller: Caller) -> None:
         """Register the site if its addresses are configured; otherwise log how to register it."""
         settings = self._settings
-        if settings.engine is None or settings.broker is None:
+        if settings.broker is None:
             self._log(
                 f"cannot report for site {settings.site}: {settings.service} does not know it;"
                 " register it with `speck site add`, or start the agent with --engine and --broker"
             )
             self._stopping.wait(settings.beat_s)
             return
-        broker: dict[str, Any] = {"kind": settings.broker_kind, "address": settings.broker}
-        if settings.credentials is not None:
-            broker["credentials"] = settings.credentials
+        engine = {"kind": settings.engine_kind}
+        if settings.engine is not None:
+            engine["address"] = settings.engine
+        broker = {"kind": settings.broker_kind, "address": settings.broker}
+        for part, name in (
+            (engine, settings.engine_credentials),
+            (broker, settings.credentials),
+        ):
+            if name is not None:
+                part["credentials"] = name
         site = {
             "name": settings.site,
             "tier": settings.tier,
-            "spe": {"kind": settings.engine_kind, "address": settings.engine},
+            "spe": engine,
             "broker": broker,
         }
         status, answer = caller.json("POST", "/sites", site)

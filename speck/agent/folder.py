@@ -1,11 +1,10 @@
-"""A site's state folder: the checkpoints and savepoints in it, found without the engine's help.
+"""A site's state folder: the states of its engine in it, found without the engine's help.
 
-The layout is Flink's: `checkpoints/<engine job id>/chk-<n>`, and folders of any depth below
-`savepoints` and `carried`. A state is complete once it has its `_metadata`: Flink writes that file
-last, under another name, and renames it.
+Where they lie, and when one is complete, is said by the layout that comes with each command
+(`speck.agent.layout`). Carried states lie below `carried`.
 
-A job whose `main` sets a checkpoint folder of its own writes to `<folder>/<engine job id>/chk-<n>`
-there, as its engine reports. Such checkpoints are listed and sent, but never deleted.
+A job may write its states to a folder of its own, as its engine reports. Such states are listed and
+sent, but never deleted.
 """
 
 from __future__ import annotations
@@ -14,25 +13,17 @@ import os
 import re
 import secrets
 import shutil
-import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
+from speck.agent.layout import StateLayout
 from speck.errors import PermanentError
 
-METADATA = "_metadata"
 IDENTITY = ".speck-agent"
 _IDENTITY = re.compile("[0-9a-f]{32}")
 CARRIED = "carried"
-_STATE_FOLDERS = ("checkpoints", "savepoints", CARRIED)
-_SAVEPOINTS_DEEP = 4
-_MAGIC = 0x4960672D
-_HEAD = struct.Struct(">iiq")
-_FOREIGN_FILE = re.compile(rb"/[ -~]*/[0-9a-f]{32}/(?:shared|taskowned)/[0-9a-f-]{36}")
-"""How `_metadata` names a file outside its own folder; files inside it have relative names."""
 
 
 class StateMissingError(PermanentError):
@@ -41,14 +32,15 @@ class StateMissingError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One complete checkpoint or savepoint. `checkpoint_id` is the engine's number, which rises
-    over checkpoints and savepoints together; `at_ms` is in Unix milliseconds."""
+    """One complete state. `number` rises over all states of an incarnation; `at_ms` is in Unix
+    milliseconds; `proof` is the file that makes it complete."""
 
     folder: Path
-    checkpoint_id: int
+    number: int
     at_ms: int
     bytes: int
-    is_savepoint: bool
+    on_request: bool
+    proof: Path
 
 
 class StateFolder:
@@ -84,54 +76,67 @@ class StateFolder:
             )
         return identity
 
-    def locate(self, name: str, engine_job_id: str | None = None) -> Path:
+    def locate(self, name: str, layout: StateLayout, engine_job_id: str | None = None) -> Path:
         """The folder for a path or `file:` URI of the engine, with symbolic links resolved.
 
-        Raises PermanentError when it is not a state below this folder, nor a checkpoint of the job
+        Raises PermanentError when it is not a state below this folder, nor one of the job
         `engine_job_id` in a folder of its own.
         """
         candidate = self.root / _path_of(name)
         path = candidate.resolve()
         if not path.exists():
             path = (self.root / unquote(_path_of(name))).resolve()
-        if engine_job_id is not None and _is_checkpoint(path, engine_job_id):
+        if engine_job_id is not None and _is_own(path, layout, engine_job_id):
             return path
         parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
-        if len(parts) < 2 or parts[0] not in _STATE_FOLDERS or "\0" in name:
+        if len(parts) < 2 or parts[0] not in {*layout.roots, CARRIED} or "\0" in name:
             raise PermanentError(
                 f"cannot use {name!r}: it is not a state below {self.root}, the state folder of"
                 " this site's agent (--state-folder)"
             )
         return path
 
-    def state(self, name: str, engine_job_id: str | None = None) -> State:
+    def find_layout(self, name: str, layouts: list[StateLayout]) -> StateLayout:
+        """The layout of the engine that a state belongs to: one by which it is complete or, if
+        there is none, lies where that engine keeps states."""
+        for layout in layouts:
+            with suppress(PermanentError):
+                if layout.find_proofs(self.locate(name, layout)):
+                    return layout
+        for layout in layouts:
+            with suppress(PermanentError):
+                self.locate(name, layout)
+                return layout
+        return layouts[0]
+
+    def state(self, name: str, layout: StateLayout, engine_job_id: str | None = None) -> State:
         """The complete state at a path, see `locate`. Raises StateMissingError."""
-        folder = self.locate(name, engine_job_id)
-        state = _read_state(folder, is_savepoint=not folder.name.startswith("chk-"))
+        folder = self.locate(name, layout, engine_job_id)
+        inside = folder.is_relative_to(self.root)
+        relative = folder.relative_to(self.root).as_posix() if inside else ""
+        state = _read_state(folder, layout, inside and layout.is_on_request(relative))
         if state is None:
             raise StateMissingError(f"cannot find a complete state at {name}")
         return state
 
-    def states(self, engine_job_id: str, own: str | None = None) -> list[State]:
+    def states(
+        self, engine_job_id: str, layout: StateLayout, own: str | None = None
+    ) -> list[State]:
         """Every complete state of one incarnation, newest first; also in the folder `own` (a path
-        or URI) of its checkpoints. Raises PermanentError if that cannot be listed."""
-        states = []
-        checkpoints = _folders(self.root / "checkpoints" / engine_job_id)
+        or URI) of its own. Raises PermanentError if that cannot be listed."""
+        folders = list(layout.find(self.root, engine_job_id))
         if own is not None:
-            checkpoints += _list_own(own, engine_job_id)
-        for folder in checkpoints:
-            states.append(_read_state(folder, is_savepoint=False))
-        for savepoints in self._savepoint_folders(engine_job_id):
-            for folder in (savepoints, *_folders(savepoints)):
-                states.append(_read_state(folder, is_savepoint=True))
+            folders += [(each, False) for each in _list_own(own, layout, engine_job_id)]
+        states = [_read_state(folder, layout, on_request) for folder, on_request in folders]
         complete = [state for state in states if state is not None]
-        return sorted(complete, key=lambda s: (s.checkpoint_id, s.at_ms), reverse=True)
+        return sorted(complete, key=lambda s: (s.number, s.at_ms), reverse=True)
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, layout: StateLayout) -> None:
         """Delete a state; it is no error if the state does not exist."""
-        folder = self.locate(name)
-        # without _metadata the rest counts as incomplete, should this be interrupted
-        (folder / METADATA).unlink(missing_ok=True)
+        folder = self.locate(name, layout)
+        # without its proofs the rest counts as incomplete, should this be interrupted
+        for _, proof in layout.find_proofs(folder):
+            proof.unlink(missing_ok=True)
         if folder.exists():
             shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
@@ -146,22 +151,12 @@ class StateFolder:
             return None
         return disk.free if disk.total else None
 
-    def _savepoint_folders(self, engine_job_id: str) -> Iterator[Path]:
-        """The folders of that name below `savepoints`, without searching complete states."""
-        remaining = [(self.root / "savepoints", 0)]
-        while remaining:
-            folder, depth = remaining.pop()
-            if folder.name == engine_job_id:
-                yield folder
-            elif depth < _SAVEPOINTS_DEEP and not (folder / METADATA).exists():
-                remaining += [(inner, depth + 1) for inner in _folders(folder)]
 
-
-def files_of(state: State) -> list[tuple[str, Path, int]]:
+def files_of(state: State, layout: StateLayout) -> list[tuple[str, Path, int]]:
     """(name within the state, file, bytes) of all its files, in a fixed order.
 
     Raises PermanentError for a state that cannot be transferred: one with symbolic links, or one
-    that needs files outside its folder (`shared/`, `taskowned/` of incremental checkpoints).
+    that needs files outside its folder.
     """
     files = []
     for folder, inner, names in os.walk(state.folder):
@@ -172,41 +167,32 @@ def files_of(state: State) -> list[tuple[str, Path, int]]:
         for name in names:
             file = Path(folder, name)
             files.append((file.relative_to(state.folder).as_posix(), file, file.stat().st_size))
-    foreign = _FOREIGN_FILE.search((state.folder / METADATA).read_bytes())
+    foreign = (
+        re.search(layout.foreign.encode(), state.proof.read_bytes()) if layout.foreign else None
+    )
     if foreign is not None:
         raise PermanentError(
             f"cannot send {state.folder}: it needs {foreign[0].decode()[-200:]}, which lies outside"
-            " it, as with incremental checkpoints: turn execution.checkpointing.incremental off,"
-            " or move the job while its engine can take a savepoint"
+            f" it{layout.hint}"
         )
     return sorted(files)
 
 
-def _read_state(folder: Path, *, is_savepoint: bool) -> State | None:
+def _read_state(folder: Path, layout: StateLayout, on_request: bool) -> State | None:
     """The state in `folder`; None when it is incomplete."""
-    try:
-        with (folder / METADATA).open("rb") as file:
-            head = file.read(_HEAD.size)
-            at_ms = os.fstat(file.fileno()).st_mtime_ns // 1_000_000
-        if len(head) < _HEAD.size:
-            return None
-        magic, _, checkpoint_id = _HEAD.unpack(head)
-        if magic != _MAGIC:
-            return None
-        size = sum(f.lstat().st_size for f in folder.rglob("*") if f.is_file())
-    except OSError:  # missing, or deleted meanwhile
+    proofs = layout.find_proofs(folder)
+    if not proofs:
         return None
-    return State(folder, checkpoint_id, at_ms, size, is_savepoint)
-
-
-def _folders(folder: Path) -> list[Path]:
+    number, proof = proofs[-1]
     try:
-        return sorted(f for f in folder.iterdir() if f.is_dir() and not f.is_symlink())
-    except OSError:
-        return []
+        at_ms = proof.stat().st_mtime_ns // 1_000_000
+        size = sum(f.lstat().st_size for f in folder.rglob("*") if f.is_file())
+    except OSError:  # deleted meanwhile
+        return None
+    return State(folder, number, at_ms, size, on_request, proof)
 
 
-def _list_own(uri: str, engine_job_id: str) -> list[Path]:
+def _list_own(uri: str, layout: StateLayout, engine_job_id: str) -> list[Path]:
     """The checkpoints in a job's own folder. Raises PermanentError unless it can be listed: an
     empty list would mean that there is none."""
     folder = Path(_path_of(uri)).resolve()
@@ -218,12 +204,12 @@ def _list_own(uri: str, engine_job_id: str) -> list[Path]:
         inner = [each.resolve() for each in folder.iterdir()]
     except (OSError, ValueError) as error:
         raise PermanentError(f"cannot list the checkpoints in {uri}: {error}") from error
-    return sorted(each for each in inner if _is_checkpoint(each, engine_job_id))
+    return sorted(each for each in inner if _is_own(each, layout, engine_job_id))
 
 
-def _is_checkpoint(path: Path, engine_job_id: str) -> bool:
-    """Whether a resolved path is the folder of one of a job's checkpoints."""
-    return path.parent.name == engine_job_id and re.fullmatch(r"chk-\d+", path.name) is not None
+def _is_own(path: Path, layout: StateLayout, engine_job_id: str) -> bool:
+    """Whether a resolved path is a state in a job's own folder."""
+    return path.parent.name == engine_job_id and layout.is_own(path.name)
 
 
 def _path_of(name: str) -> str:

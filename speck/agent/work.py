@@ -3,7 +3,8 @@
 A command is `{"id", "kind", ...}`. `list` and `drop` are done at once. `receive`, `fetch` and
 `send` are the halves of a transfer: the target receives pieces (or fetches them from the control
 plane), and the source sends them to the target's listener or, if it cannot connect, to the control
-plane.
+plane. `watch`, `order` and `store` are for an engine that runs beside the agent
+(`speck.agent.programs`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 from speck.agent.folder import State, StateFolder, files_of
 from speck.agent.framing import CorruptError, Stream
 from speck.agent.inbox import Arrival, Inbox
+from speck.agent.layout import StateLayout
+from speck.agent.programs import Programs
 from speck.agent.web import Caller, Json
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError
 from speck.tls.contexts import TlsFiles
@@ -43,6 +46,7 @@ class Work:
         self._folder = folder
         self._service = service
         self._tls = tls
+        self._programs = Programs(folder.root)
         self.inbox = Inbox(folder)
 
     def do(self, command: Mapping[str, Any], report: Report, cancellation: threading.Event) -> Json:
@@ -54,6 +58,9 @@ class Work:
                 "receive": self._receive,
                 "fetch": self._fetch,
                 "send": self._send,
+                "watch": self._programs.watch,
+                "order": self._programs.order,
+                "store": self._programs.store,
             }.get(command["kind"])
             if kind is None:
                 raise PermanentError(
@@ -75,11 +82,17 @@ class Work:
         engine_job_id = command["engine_job_id"]
         if not engine_job_id.isalnum():
             raise PermanentError(f"cannot list {engine_job_id!r}: it is not an engine job id")
-        states = self._folder.states(engine_job_id, command.get("folder"))
+        states = [
+            state
+            for layout in _layouts(command)
+            for state in self._folder.states(engine_job_id, layout, command.get("folder"))
+        ]
+        states.sort(key=lambda state: (state.number, state.at_ms), reverse=True)
         return {"states": [_state_to_json(state) for state in states[:5]]}
 
     def _drop(self, command: Mapping[str, Any], _: Report, __: threading.Event) -> Json:
-        self._folder.drop(command["path"])
+        layout = self._folder.find_layout(command["path"], _layouts(command))
+        self._folder.drop(command["path"], layout)
         return {}
 
     def _receive(
@@ -134,8 +147,9 @@ class Work:
     def _send(
         self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
     ) -> Json:
-        state = self._folder.state(command["path"], command.get("engine_job_id"))
-        stream = Stream(files_of(state))
+        layout = self._folder.find_layout(command["path"], _layouts(command))
+        state = self._folder.state(command["path"], layout, command.get("engine_job_id"))
+        stream = Stream(files_of(state, layout))
         last_report = [0.0]
 
         def progress(sent: int, way: str) -> None:
@@ -223,6 +237,17 @@ def _send_pieces(
             size = min(_PIECE_MOST, size * 2)
 
 
+def _layouts(command: Mapping[str, Any]) -> list[StateLayout]:
+    """Those of the site's engines. Raises PermanentError."""
+    layouts = command.get("layouts")
+    if not isinstance(layouts, list) or not layouts:
+        raise PermanentError(
+            f"cannot {command['kind']}: it is not said how the engine lays out its states; update"
+            " the service"
+        )
+    return [StateLayout.from_json(layout) for layout in layouts]
+
+
 def _location_of(folder: Path) -> Json:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {"location": f"file://{folder}", "bytes": size}
@@ -230,9 +255,9 @@ def _location_of(folder: Path) -> Json:
 
 def _state_to_json(state: State) -> Json:
     return {
-        "path": f"file://{state.folder}",
-        "checkpoint_id": state.checkpoint_id,
+        "location": f"file://{state.folder}",
+        "number": state.number,
         "at_ms": state.at_ms,
         "bytes": state.bytes,
-        "is_savepoint": state.is_savepoint,
+        "on_request": state.on_request,
     }

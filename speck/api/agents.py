@@ -16,7 +16,8 @@ from speck.sites.relay import PIECE_MOST, OutOfOrderError
 routes = Routes("agents", "The API of sites' agents")
 
 _MOST_BYTES = 1 << 50
-_ANSWER_MOST = 64 * 1024
+_ANSWER_MOST = (1 << 20) + (64 << 10)
+"""Bytes: the status of an engine may have a mebibyte."""
 _PAUSE_S = 0.1
 _AGENTS_PER_SECOND = 20
 _WAIT_S = 30.0

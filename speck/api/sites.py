@@ -22,7 +22,6 @@ from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
 from speck.model.site import Site
 from speck.service.answer import Answer
-from speck.service.calibration import JAR
 from speck.service.tokens import Role
 from speck.spec.heartbeat import MAX_BYTES, HeartbeatSchema, heartbeat_from_data
 from speck.spec.schema import SiteSchema, SitesSchema, site_from_data, sites_from_data
@@ -31,7 +30,10 @@ CALIBRATION: dict[str, Any] = {
     "type": "object",
     "properties": {
         "busy": {"type": "boolean", "description": "calibrate even while jobs run at the site"},
-        "job_path": {"type": "string", "description": f"jar of the calibration job; default {JAR}"},
+        "job_path": {
+            "type": "string",
+            "description": "file of the calibration job, if not the usual one of its engine",
+        },
     },
 }
 
@@ -158,8 +160,8 @@ def calibrate_site(name: str) -> Response:
     """Measure the site's speed with a calibration job, which runs there for about 20 s."""
     options = optional_object("calibration")
     unknown = sorted(options.keys() - CALIBRATION["properties"].keys())
-    busy, job_path = options.get("busy", False), options.get("job_path", JAR)
-    if unknown or not isinstance(busy, bool) or not isinstance(job_path, str):
+    busy, job_path = options.get("busy", False), options.get("job_path")
+    if unknown or not isinstance(busy, bool) or not isinstance(job_path, str | None):
         raise InvalidError(
             f"cannot calibrate {name}: give busy (true or false) and job_path (text), or nothing"
         )

@@ -53,7 +53,7 @@ def sites(records: list[JsonObject], title: str | None = None) -> Grid:
             site["state"],
             site["slots"]["free"],
             site["slots"]["total"],
-            site["spe"]["address"],
+            site["spe"].get("address") or "",
             site["broker"]["address"],
             site["engine_version"],
             site["error"],

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
-from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
+from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions, warn_of_missing
 from speck.deploy.changes import Changes
 from speck.errors import (
     ConflictError,
@@ -239,7 +239,7 @@ class Admission:
             sites,
             find_jar,
             find_slots=lambda: _count_slots(*look()),
-            brokers_mqtt5=self._check_brokers_mqtt5(description, sites),
+            number_carriers=self._find_number_carriers(description, sites),
             others=self._iterate_jobs_outside(
                 {description.name, *map(composition_of_one, adopted_jobs)}, sees
             ),
@@ -256,7 +256,8 @@ class Admission:
         problems += self._find_missing_secrets(composition)
         refuse_problems(problems, description.name, line_of)
         self._refuse_readers_of_others(description.name, composition)
-        return result
+        missing = warn_of_missing(self._connections, composition.jobs)
+        return replace(result, warnings=[*result.warnings, *missing]) if missing else result
 
     def _iterate_jobs_outside(
         self, scopes: Collection[str], sees: Callable[[str], bool]
@@ -370,7 +371,7 @@ class Admission:
         site_names = self._records.sites()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names.keys()
         engines |= {job.site for job in composition.jobs}
-        forgetful = find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines)
+        forgetful = find_sites_lacking(self._connections, EngineCapability.STATE, engines)
         links = {site for job in composition.jobs for site in (job.source_site, job.sink_site)}
         forgetting = {site for site in links if keeps_no_sessions(self._connections, site)}
         problems = []
@@ -379,14 +380,15 @@ class Admission:
             homes = [job.site, *([incarnation.job.site] if incarnation else [])]
             at = next((site for site in homes if site in forgetful), None)
             if at is not None and job.upgrade is Upgrade.SAVEPOINT:
-                fault = f"the engine of site {at} cannot take savepoints"
+                fault = f"the engine of site {at} has no capability `state`"
                 problems.append(
                     Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
                 )
             at = next((s for s in (job.source_site, job.sink_site) if s in forgetting), None)
             if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
                 fault = (
-                    f"the broker of site {at} keeps no messages for a reader that is disconnected"
+                    f"the broker of site {at} has no capability `sessions`: it keeps no messages"
+                    " for a reader that is disconnected"
                 )
                 problems.append(
                     Problem(f"jobs[{index}].delivery", f"{fault}; set delivery: at_most_once")
@@ -402,11 +404,11 @@ class Admission:
                 problems.append(Problem(f"jobs[{index}].args", str(error)))
         return problems
 
-    def _check_brokers_mqtt5(
+    def _find_number_carriers(
         self, description: CompositionDescription, sites: Mapping[str, Site]
     ) -> dict[str, bool | None]:
-        """Whether each broker carries MQTT 5 properties, None for one that does not answer; empty
-        if no job needs them."""
+        """Whether each broker has the capability `numbers`, None for one that does not answer;
+        empty if no job needs them."""
         if not any(
             job.delivery is Delivery.EXACTLY_ONCE or job.link.in_batches for job in description.jobs
         ):

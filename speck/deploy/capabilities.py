@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from speck.binding import BrokerCapability, EngineCapability
 from speck.errors import NotFoundError, SpeckError
+from speck.model.job import Job
 from speck.sites.connections import Connections
 
 
@@ -29,3 +30,22 @@ def keeps_no_sessions(connections: Connections, site: str) -> bool:
     except SpeckError:  # no connection without its credentials: unknown yet
         return False
     return BrokerCapability.SESSIONS not in capabilities
+
+
+_DONE_WITHOUT = {
+    EngineCapability.TRIAL: "an update stops what runs there without having tried the new program",
+    EngineCapability.RESEND: "what a broker that is killed had not saved of a job that has left its"
+    " link is lost",
+    EngineCapability.METRICS: "nothing is measured there, and no placement knows its jobs",
+}
+"""What is done without a capability; what is refused without one is a problem, and no warning."""
+
+
+def warn_of_missing(connections: Connections, jobs: Iterable[Job]) -> list[str]:
+    """What the engines of these jobs cannot do that is done without, by site and capability."""
+    return [
+        f"the engine of site {site} has no capability `{capability}`: {consequence}"
+        for site in sorted({job.site for job in jobs})
+        for capability, consequence in _DONE_WITHOUT.items()
+        if find_sites_lacking(connections, capability, [site])
+    ]

@@ -29,6 +29,7 @@ from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
+from speck.spec.addresses import engine_address
 from speck.spec.jars import ARTIFACT, Jar
 from speck.spec.resolve import JarFinder, LineOf
 from speck.store.artifacts import Artifacts
@@ -279,8 +280,8 @@ class Deployer:
                 if self._is_stuck(_present_scope(n, scope, adopted_jobs), each)
             ),
             has_read=has_read,
-            cannot_try=find_sites_lacking(self._connections, EngineCapability.TRY_MAIN, engines),
-            cannot_save=find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
+            cannot_try=find_sites_lacking(self._connections, EngineCapability.TRIAL, engines),
+            cannot_save=find_sites_lacking(self._connections, EngineCapability.STATE, engines),
             apart=self._find_unshared_storage(composition, inventory),
         )
         return PreparedPlan(scope, composition, result, {}, tuple(warnings))
@@ -382,8 +383,8 @@ def _find_links(composition: Composition, inventory: Inventory) -> set[Link]:
 
 
 def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:
-    by_engine = {site.spe.address: name for name, site in sites.items()}
-    names = {job.site or by_engine.get(job.engine_address or "") for job in description.jobs}
+    by_engine = {site.spe.address: name for name, site in sites.items() if site.spe.address}
+    names = {job.site or by_engine.get(engine_address(job) or "") for job in description.jobs}
     return {name for name in names if name is not None}
 
 

@@ -83,7 +83,7 @@ class Flows:
             for client in view.sent
             if any(_is_of(client.removesuffix("-out"), w) for w in reading.writers)
         ]
-        lag = view.lag(mine[0][0], sinks) if mine and sinks else None
+        lag = view.lag(mine[0][0], reading.topic, sinks) if mine and sinks else None
         return Flow(reading, messages, rate, lag)
 
 

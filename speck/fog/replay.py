@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speck.errors import InvalidError
-from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions, parse_broker
+from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions, find_broker
 from speck.fog.reference import Row, site_of
 from speck.model.values import is_name
 
@@ -33,8 +33,8 @@ class StreamProgress:
 class Summary:
     """Counts of what was acknowledged: valid detections, malformed or impossible rows, end markers.
 
-    refused counts PUBACKs that reported no reader, and resent the messages sent again after a lost
-    connection; seconds is the time from the first message to the last acknowledgement.
+    refused counts acknowledgements that reported no reader, and resent the messages sent again
+    after a lost connection; seconds is the time from the first message to the last acknowledgement.
     """
 
     published: int
@@ -181,7 +181,7 @@ class Replay:
 
     @property
     def refused(self) -> int:
-        """PUBACKs so far that reported no reader; may be read from any thread."""
+        """Acknowledgements so far that reported no reader; may be read from any thread."""
         return sum(publisher.refused for publisher in self._connections)
 
     def run(self) -> Summary:
@@ -221,9 +221,9 @@ class Replay:
     def _connect(self) -> None:
         options = self._options
         epoch = options.epoch if options.epoch is not None else int(time.time())
-        by_address: dict[tuple[str, int, bool], list[str]] = {}
+        by_address: dict[tuple[str, str], list[str]] = {}
         for site in sorted({site_of(stream) for stream in self._totals}):
-            by_address.setdefault(parse_broker(options.brokers[site]), []).append(site)
+            by_address.setdefault(find_broker(options.brokers[site]), []).append(site)
         for sites in by_address.values():
             publisher = Publisher(options, epoch, sites, self._count)
             publisher.connect()

@@ -43,16 +43,18 @@ class Fog(SiteProcesses):
         """The body of `POST /sites` for each site."""
         state = self._file.load()
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
+        encrypted = any(site.encrypted for site in self.sites())
+        secrets = {"credentials": CREDENTIALS} if encrypted else {}
         return [
             describe_site(
                 {
                     "name": site.name,
                     "tier": site.tier,
-                    "spe": {"kind": "flink", "address": site.engine_address},
+                    "spe": {"kind": "flink", "address": site.engine_address, **secrets},
                     "broker": {
                         "kind": "mqtt",
                         "address": site.broker_address,
-                        **({"credentials": CREDENTIALS} if site.encrypted else {}),
+                        **secrets,
                     },
                     "labels": shared if state is not None and state.shared else {},
                 },

@@ -331,7 +331,7 @@ def _read_position(
     reporting_sinks = view.sinks_of(link.topic, sinks.get(link, ()))
     return {
         "messages": taken.messages if taken else None,
-        "lag": view.lag(client_id, reporting_sinks) if taken else None,
+        "lag": view.lag(client_id, link.topic, reporting_sinks) if taken else None,
     }
 
 

@@ -13,13 +13,12 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from speck.errors import PermanentError
 from speck.model.values import JsonObject
 
 STAMP = "speck"
-"""The MQTT user property that holds the stamp."""
+"""The name of the property of a message that holds the stamp."""
 
 FRAMED, ZSTD = "speck/batch", "speck/batch+zstd"
 """Content types."""
@@ -52,16 +51,8 @@ def render_record(record: Record) -> JsonObject:
     return {**payload, "stamp": record.stamp}
 
 
-def read_records(message: Any) -> list[Record]:
-    """Return the records of a paho message, in order. Raises PermanentError for a damaged batch."""
-    properties = message.properties
-    stamps = dict(getattr(properties, "UserProperty", ()))
-    content_type = getattr(properties, "ContentType", None)
-    return list(unpack(stamps.get(STAMP), content_type, bytes(message.payload)))
-
-
 def unpack(stamp: str | None, content_type: str | None, payload: bytes) -> Iterator[Record]:
-    """Like `read_records`, for the parts of a message. Raises PermanentError."""
+    """The records of a message, in order. Raises PermanentError for a damaged batch."""
     if content_type not in (FRAMED, ZSTD):
         yield Record(stamp, payload)
         return

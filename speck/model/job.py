@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from speck.model.link import Link
-from speck.model.site import Site, normalise_address
+from speck.model.site import Site
 
 
 class Delivery(StrEnum):
@@ -112,19 +112,14 @@ class JobDescription(JobOptions):
     job_name: str
     source_topic: str
     sink_topic: str
-    entry_class: str
     job_path: str
+    entry_class: str = ""
     spe_address: str | None = None
     site: str | None = None
     source_broker: str | None = None
     source_site: str | None = None
     sink_broker: str | None = None
     sink_site: str | None = None
-
-    @property
-    def engine_address(self) -> str | None:
-        """`spe_address` in the form in which addresses are compared."""
-        return normalise_address(self.spe_address) if self.spe_address else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ them to 0); rates are computed from their differences. None means "not reported"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 """Counters of a task's thread whose sum is the time that it has run."""
@@ -100,7 +100,7 @@ class EngineMeasures:
     unknown to the engine, or its metrics could not be read.
     """
 
-    jobs: Mapping[str, JobMeasure]
+    jobs: Mapping[str, JobMeasure] = field(default_factory=dict)
     slots_total: int | None = None
     slots_free: int | None = None
     cores: float | None = None

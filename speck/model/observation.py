@@ -159,6 +159,12 @@ class BrokerView:
     was killed has lost those that are missing. `identity` is the one that speck gave it
     (`MessageBroker.identify`). `bridges` are the names of its bridges to other brokers, as both
     ends publish them.
+
+    A place on a link is a position: numbers by (series, epoch), which nobody but the broker's
+    binder and the link's readers and writers interpret. In most cases a series is a producer. A
+    broker that keeps a log knows more: `ends` holds by topic where each of its series ends now,
+    whoever wrote there, and its readers' `taken` are places in the same series; then no sink
+    reports anything. What such a broker has deleted before a reader took it is `missing` there.
     """
 
     taken: Mapping[str, Taken]
@@ -170,6 +176,23 @@ class BrokerView:
     identity: str | None = None
     bridges: frozenset[str] = frozenset()
     up_since: float | None = None
+    ends: Mapping[str, Mapping[tuple[str, int], int]] = field(default_factory=dict)
+
+    def knows(self, topic: str, sink: str) -> bool:
+        """Whether it is known what `sink` delivered to `topic`."""
+        return topic in self.ends or self.find_sent(topic, sink) is not None
+
+    def find_last(self, topic: str, sinks: Iterable[str]) -> dict[tuple[str, int], int]:
+        """The last position on a link, (series, epoch) -> number: what `sinks` report or, at a
+        broker that keeps a log, its end."""
+        if topic in self.ends:
+            return dict(self.ends[topic])
+        last: dict[tuple[str, int], int] = {}
+        for sink in sinks:
+            if (sent := self.find_sent(topic, sink)) is not None:
+                key = (sent.producer, sent.epoch)
+                last[key] = max(sent.number, last.get(key, 0))
+        return last
 
     def find_sent(self, topic: str, sink: str) -> Sent | None:
         """The last number that `sink` delivered to `topic`; None unless it reports one."""
@@ -181,19 +204,19 @@ class BrokerView:
         return [sink for sink in sinks if self.find_sent(topic, sink) is not None]
 
     def lag(
-        self, reader: str, sinks: list[str], owed: Iterable[tuple[str, int, int]] = ()
+        self, reader: str, topic: str, sinks: list[str], owed: Iterable[tuple[str, int, int]] = ()
     ) -> int | None:
-        """Count the messages sent by `sinks` that `reader` has not taken; None: not known.
+        """Count the messages sent by `sinks` to `topic` that `reader` has not taken; None: not
+        known.
 
         This is an upper bound: see `untaken`. `owed` are last numbers (producer, epoch, number)
         that no sink reports any more.
         """
-        if not sinks or any(sink not in self.sent for sink in sinks):
+        if topic not in self.ends and (not sinks or any(sink not in self.sent for sink in sinks)):
             return None
         last = {(producer, epoch): number for producer, epoch, number in owed}
-        for sent in (self.sent[sink] for sink in sinks):
-            key = (sent.producer, sent.epoch)
-            last[key] = max(sent.number, last.get(key, 0))
+        for key, number in self.find_last(topic, sinks).items():
+            last[key] = max(number, last.get(key, 0))
         return self.untaken(reader, last)
 
     def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:

@@ -21,11 +21,8 @@ def count_unread(view: BrokerView, session: Session, sinks: Iterable[str]) -> in
     What an earlier reader has taken and handed over (`skip`) does not wait for this one.
     """
     last = {(producer, epoch): number for producer, epoch, number in session.owed}
-    for sink in sinks:
-        sent = view.find_sent(session.link.topic, sink)
-        if sent is not None:
-            key = (sent.producer, sent.epoch)
-            last[key] = max(sent.number, last.get(key, 0))
+    for key, number in view.find_last(session.link.topic, sinks).items():
+        last[key] = max(number, last.get(key, 0))
     before = {(producer, epoch): number for producer, epoch, number in session.since}
     for each in session.skip:
         key = (each.producer, each.epoch)

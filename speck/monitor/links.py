@@ -145,7 +145,7 @@ class _BrokerPoll:
     def is_filling(self, reader: ReaderOf, limit: int, *, before: bool) -> bool:
         """Whether the messages that wait for a reader come near the limit of its queue."""
         sinks = self.view.sinks_of(reader.topic, reader.sinks)
-        lag = self.view.lag(reader.client_id, sinks) or 0
+        lag = self.view.lag(reader.client_id, reader.topic, sinks) or 0
         if not before and lag > FULL * limit:
             self.news.append(News("filling", self.site, lag, reader))
             return True

@@ -108,13 +108,14 @@ class ProgressPolls:
             )
         reader = source_client_id(self._records.installation, job.job_name, job.source)
         reporting = view.sinks_of(job.source.topic, sinks)
+        last = view.find_last(job.source.topic, reporting)
         taken = view.taken.get(reader)
         return Progress(
             checkpointing.interval_s,
             checkpointing.completed_id,
             taken.messages if taken else None,
-            sum(view.sent[sink].number for sink in reporting) if reporting else None,
-            view.lag(reader, reporting),
+            sum(last.values()) if last else None,
+            view.lag(reader, job.source.topic, reporting),
             checkpointing.folder,
         )
 

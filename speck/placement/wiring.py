@@ -13,8 +13,9 @@ from functools import cached_property
 from speck.errors import InvalidError
 from speck.model.composition import CompositionDescription, Port
 from speck.model.job import DesiredState, JobDescription
-from speck.model.site import Site, normalise_address
+from speck.model.site import Site
 from speck.model.values import cut
+from speck.spec.addresses import engine_address, normalise_address
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,7 +127,7 @@ class _SiteIndex:
 
     def __init__(self, sites: Mapping[str, Site]):
         self._sites = sites
-        self._engines = {site.spe.address: name for name, site in sites.items()}
+        self._engines = {site.spe.address: name for name, site in sites.items() if site.spe.address}
         self._brokers = {site.broker.address: name for name, site in sites.items()}
 
     def wire_job(self, job: JobDescription, index: int) -> WiredJob:
@@ -161,7 +162,7 @@ class _SiteIndex:
         return name
 
     def _find_engine_site(self, job: JobDescription) -> str:
-        address = job.engine_address or ""
+        address = engine_address(job) or ""
         if address not in self._engines:
             raise InvalidError(f"cannot place jobs: no registered site has the engine {address}")
         return self._engines[address]

@@ -21,19 +21,19 @@ MISSING = Finding(
 
 
 def findings(
-    body: Mapping[str, Any], silent_since: str | None, engine_folder: str | None
+    body: Mapping[str, Any], silent_since: str | None, engine_folder: str | None, root: str
 ) -> list[Finding]:
     """What is wrong with an agent that reported `body` last, and with nothing else since
     `silent_since` (None: it is not silent). `engine_folder`: where the engine keeps its
-    checkpoints, if it says so."""
+    checkpoints, if it says so; `root`: the folder, below the agent's, where they should be."""
     silence = [] if silent_since is None else [_silence(silent_since)]
-    return [*silence, *_folder_findings(body, engine_folder), *_listen_findings(body)]
+    return [*silence, *_folder_findings(body, engine_folder, root), *_listen_findings(body)]
 
 
-def is_below(uri: str, folder: str) -> bool:
-    """Whether `uri` is `<folder>/checkpoints`."""
+def is_root(uri: str, folder: str, root: str) -> bool:
+    """Whether `uri` is `<folder>/<root>`."""
     path = "/" + uri.removeprefix("file:").lstrip("/")
-    return PurePosixPath(path) == PurePosixPath(folder) / "checkpoints"
+    return PurePosixPath(path) == PurePosixPath(folder) / root
 
 
 def _silence(since: str) -> Finding:
@@ -46,17 +46,19 @@ def _silence(since: str) -> Finding:
     )
 
 
-def _folder_findings(body: Mapping[str, Any], engine_folder: str | None) -> list[Finding]:
+def _folder_findings(
+    body: Mapping[str, Any], engine_folder: str | None, root: str
+) -> list[Finding]:
     findings = []
     reported = str(body.get("state_folder"))
-    if engine_folder is not None and not is_below(engine_folder, reported):
+    if engine_folder is not None and not is_root(engine_folder, reported, root):
         findings.append(
             Finding(
                 "error",
                 "state-folder",
                 reported,
                 f"the engine keeps its checkpoints in {engine_folder}: the agent finds none",
-                "start the agent with --state-folder set to the folder that holds checkpoints/",
+                f"start the agent with --state-folder set to the folder that holds {root}/",
             )
         )
     free = body.get("free_bytes")

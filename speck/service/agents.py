@@ -11,13 +11,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from speck.binding import CheckpointInfo, Transfer, TransferProgress
+from speck.binding import SavedState, Transfer, TransferProgress, state_layout
 from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service import agent_check
-from speck.service.agent_check import is_below
+from speck.service.agent_check import is_root
+from speck.sites.agent_channel import SiteChannel
 from speck.sites.agent_commands import SILENT_S, AgentCommands
 from speck.sites.state_transfer import Transfers, shorten
 from speck.store.records import Records
@@ -54,7 +55,10 @@ class Agents:
         self._beats: dict[str, JsonObject] = {}
         self._stored: dict[str, float] = {}
         self._agreed: dict[str, str] = {}
-        self.transfers = Transfers(records, clock, self.commands, self._listen, self._refuse_silent)
+        self._channels: dict[str, SiteChannel] = {}
+        self.transfers = Transfers(
+            records, clock, self.commands, self._listen, self._refuse_silent, self._layouts
+        )
 
     # --- what agents report ------------------------------------------------------------------
 
@@ -107,7 +111,17 @@ class Agents:
             self._beats.pop(site, None)
             self._stored.pop(site, None)
             self._agreed.pop(site, None)
+            channel = self._channels.pop(site, None)
+        if channel is not None:
+            channel.close()
         self.commands.forget(site)
+
+    def channel(self, site: str) -> SiteChannel:
+        """The way to an engine beside the site's agent."""
+        with self._lock:
+            if site not in self._channels:
+                self._channels[site] = SiteChannel(site, self.commands, self._clock, _ANSWER_S)
+            return self._channels[site]
 
     # --- StateKeeper -----------------------------------------------------------------------
 
@@ -129,16 +143,15 @@ class Agents:
         uris = [sites[name].state_uri if name in sites else None for name in (one, other)]
         return uris[0] is not None and uris[0] == uris[1]
 
-    def newest(
-        self, site: str, engine_job_id: str, folder: str | None = None
-    ) -> CheckpointInfo | None:
+    def newest(self, site: str, engine_job_id: str, folder: str | None = None) -> SavedState | None:
         """The newest checkpoint, by listing the folder, and the job's own `folder`. Raises
         UnreachableError; PermanentError without an agent, or with one whose folder is not the
         engine's: it would find none."""
         lister = self._lister(site)
         self._refuse_silent(lister)
         self._refuse_elsewhere(site, lister)
-        body = {"engine_job_id": engine_job_id, **({"folder": folder} if folder else {})}
+        body = {"engine_job_id": engine_job_id, "layouts": self._layouts(site)}
+        body |= {"folder": folder} if folder else {}
         answer = self._ask(lister, "list", body)
         try:
             states = answer["states"]
@@ -151,7 +164,8 @@ class Agents:
 
     def drop(self, site: str, path: str) -> None:
         """Delete a state that is no longer needed."""
-        self._ask(self._lister(site), "drop", {"path": path})
+        body = {"path": path, "layouts": self._layouts(site)}
+        self._ask(self._lister(site), "drop", body)
         self.transfers.forget_copy(site, path)
 
     def carry(self, transfer: Transfer) -> TransferProgress:
@@ -215,7 +229,7 @@ class Agents:
                 f"cannot tell whether the agent of {lister} searches where the engine of {site}"
                 f" keeps its checkpoints: {error}"
             ) from error
-        if folder is not None and not is_below(folder, reported):
+        if folder is not None and not is_root(folder, reported, self._automatic_root(site)):
             raise PermanentError(
                 f"cannot list states of {site}: its agent searches below {reported}, but the engine"
                 f" keeps its checkpoints in {folder}; start the agent with the right --state-folder"
@@ -225,6 +239,22 @@ class Agents:
     def doubt(self, site: str) -> None:
         """Forget that a site's agent and engine use the same folder: the site has changed."""
         self._agreed.pop(site, None)
+
+    def _automatic_root(self, site: str) -> str:
+        """The folder of the states that a site's engine takes by itself, in the state folder."""
+        layout = state_layout(self._site(site).spe.kind)
+        return layout.automatic_root if layout is not None else ""
+
+    def _layouts(self, site: str) -> list[JsonObject]:
+        """Where the engines of a site keep states. Raises PermanentError if none keeps any."""
+        engines = self._site(site).spe.all
+        layouts = [layout for each in engines if (layout := state_layout(each.kind)) is not None]
+        if not layouts:
+            raise PermanentError(
+                f"cannot find states at {site}: its engine, of kind {engines[0].kind}, keeps none"
+                " in files"
+            )
+        return [layout.to_json() for layout in layouts]
 
     def _site(self, name: str) -> Site:
         site = self._sites().get(name)
@@ -257,16 +287,19 @@ class Agents:
             silent = self.commands.silent_s(name)
             is_silent = silent is None or silent > self.silent_s
             findings = agent_check.findings(
-                beat["body"], beat["at"] if is_silent else None, engine_folder
+                beat["body"],
+                beat["at"] if is_silent else None,
+                engine_folder,
+                self._automatic_root(name),
             )
         return [{"part": "agent", **asdict(finding)} for finding in findings]
 
 
-def _checkpoint(state: Mapping[str, Any]) -> CheckpointInfo:
-    return CheckpointInfo(
-        int(state["checkpoint_id"]),
-        str(state["path"]),
+def _checkpoint(state: Mapping[str, Any]) -> SavedState:
+    return SavedState(
+        int(state["number"]),
+        str(state["location"]),
         int(state["at_ms"]),
         int(state["bytes"]),
-        bool(state["is_savepoint"]),
+        bool(state["on_request"]),
     )

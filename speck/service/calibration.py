@@ -1,7 +1,7 @@
 """How fast sites are, measured by a calibration job that runs there alone.
 
-`io.speck.jobs.Calibrate` is posted alone under a reserved name, measures itself, and is removed
-whatever happens; one that a killed service left behind is removed at the next start.
+The program that the engine's binder names is posted alone under a reserved name, measures itself,
+and is removed whatever happens; one that a killed service left behind is removed at the next start.
 
 `calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
 itself, are off), `pace` (speed of one core against that of the reference, the first cloud site;
@@ -15,8 +15,15 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from speck.binding import (
+    ENGINES,
+    CalibrationProgram,
+    EngineCapability,
+    calibration_program,
+    kinds,
+)
 from speck.clock import Clock, rfc3339
 from speck.errors import (
     ConflictError,
@@ -38,8 +45,6 @@ from speck.store.records import Records
 from speck.store.tables import Batch
 
 PREFIX = "speck-calibration-"
-JAR = "speck-jobs.jar"
-_ENTRY = "io.speck.jobs.Calibrate"
 _MOST_TASKS = 64
 """The most cores that a calibration can find."""
 _LONGEST = 63
@@ -130,7 +135,7 @@ class Calibrations:
         site: str,
         *,
         busy: bool = False,
-        job_path: str = JAR,
+        job_path: str | None = None,
         by: str | None = None,
         shows: Callable[[str], bool] = lambda job_name: True,
         shows_site: Callable[[str], bool] = lambda site: True,
@@ -142,7 +147,7 @@ class Calibrations:
         site (unless `busy`), when no slot is free, or when the reference is not calibrated yet;
         whatever hinders the job.
         """
-        self._connections.site(site)
+        program = self._find_program(site, job_path)
         if not self._busy.acquire(blocking=False):
             raise ConflictError(f"cannot calibrate {site}: another calibration runs; wait for it")
         try:
@@ -150,7 +155,7 @@ class Calibrations:
             if not busy:
                 self._refuse_disturbing(site, shows)
             tasks = self._tasks(site)
-            reading = self._measure(site, tasks, job_path, by)
+            reading = self._measure(site, tasks, program, by)
             self._keep(site, reading, by)
         finally:
             self._busy.release()
@@ -232,7 +237,19 @@ class Calibrations:
             )
         return min(_MOST_TASKS, slots.free) if slots is not None else 1
 
-    def _measure(self, site: str, tasks: int, job_path: str, by: str | None) -> Reading:
+    def _find_program(self, site: str, job_path: str | None) -> CalibrationProgram:
+        """What measures the site's engine, in the file `job_path` if one is given."""
+        kind = self._connections.site(site).spe.kind
+        program = calibration_program(kind)
+        lacks = EngineCapability.METRICS not in self._connections.engine(site).capabilities
+        if program is None or lacks:
+            why = "has no capability `metrics`" if lacks else "brings no program for it"
+            raise ConflictError(f"cannot calibrate {site}: its engine, of kind {kind}, {why}")
+        return replace(program, job_path=job_path) if job_path is not None else program
+
+    def _measure(
+        self, site: str, tasks: int, program: CalibrationProgram, by: str | None
+    ) -> Reading:
         name = job_name(site)
         self._remove(name, by)
         job = JobDescription(
@@ -240,8 +257,8 @@ class Calibrations:
             site=site,
             source_topic=f"speck-calibration/{site}",
             sink_topic=f"speck-calibration/{site}/none",
-            entry_class=_ENTRY,
-            job_path=job_path,
+            entry_class=program.entry,
+            job_path=program.job_path,
             parallelism=tasks,
             upgrade=Upgrade.STATELESS,
             pinned=True,
@@ -254,7 +271,7 @@ class Calibrations:
                 )
             return self._await(site, name, tasks)
         except InvalidError as error:
-            raise _without_jar(error, site, job_path) from error
+            raise _without_program(error, site, program) from error
         finally:
             with suppress(SpeckError):  # then the next calibration or start removes it
                 self._remove(name, by)
@@ -293,7 +310,8 @@ class Calibrations:
         if revision is None or head.get("deleted"):
             return False
         (job,) = revision["description"]["jobs"]
-        return bool(job["entry_class"] == _ENTRY)
+        programs = (calibration_program(kind) for kind in kinds(ENGINES))
+        return any(each is not None and job.get("entry_class") == each.entry for each in programs)
 
     def _remove(self, name: str, by: str | None) -> None:
         if name in self._own_jobs():
@@ -327,13 +345,14 @@ def job_name(site: str) -> str:
     return f"{PREFIX}{site[: _LONGEST - len(PREFIX) - 9]}-{digest}"
 
 
-def _without_jar(error: InvalidError, site: str, job_path: str) -> InvalidError:
-    """The error with a hint where the jar is found, when that is what is missing."""
+def _without_program(error: InvalidError, site: str, program: CalibrationProgram) -> InvalidError:
+    """The error with a hint where the program is found, when that is what is missing."""
     paths = {problem.path.rpartition(".")[2] for problem in error.problems}
     if not paths & {"job_path", "entry_class"}:
         return error
-    hint = f"it is in the jar {JAR}: put that into a folder of SPECK_JARS, or name it (--jar)"
+    hint = "put the file that holds it into a folder of SPECK_JARS, or name it (--jar)"
     return InvalidError(
-        f"cannot calibrate {site}: the service has no job {_ENTRY} in {job_path}; {hint}",
+        f"cannot calibrate {site}: the service has no job {program.entry} in {program.job_path};"
+        f" {hint}",
         [*error.problems, Problem("job_path", hint)],
     )

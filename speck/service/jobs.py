@@ -104,7 +104,8 @@ class Jobs:
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
             is_listed = engine.status(incarnation.engine_job_id) is not None
-            metrics = dict(engine.metrics(incarnation.engine_job_id)) if is_listed else {}
+            has_metrics = is_listed and EngineCapability.METRICS in engine.capabilities
+            metrics = dict(engine.metrics(incarnation.engine_job_id)) if has_metrics else {}
         rates = self._measured(incarnation)
         owner = self._list.owner(name)
         composition = visible_name(owner) if owner else None
@@ -121,15 +122,15 @@ class Jobs:
         )
         with _naming(site.name):
             engine = self._connections.engine(site.name)
-            if EngineCapability.SAVEPOINTS not in engine.capabilities:
+            if EngineCapability.STATE not in engine.capabilities:
                 raise ConflictError(
-                    f"cannot take a savepoint of {name}: the engine of site {site.name} keeps no"
-                    " state on request"
+                    f"cannot take a savepoint of {name}: the engine of site {site.name} has no"
+                    " capability `state`"
                 )
-            engine.savepoint(incarnation.engine_job_id, target, trigger)
+            engine.save(incarnation.engine_job_id, target, trigger)
             until = self._clock.monotonic() + wait_s
             while True:
-                progress = engine.savepoint_progress(incarnation.engine_job_id, trigger)
+                progress = engine.save_progress(incarnation.engine_job_id, trigger)
                 body = {"job_name": name, "id": trigger, "location": progress.location}
                 if progress.location is not None:
                     return Answer(201, {**body, "state": "done"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from speck.binding import is_encrypted
 from speck.clock import Clock
 from speck.config import Config
 from speck.errors import SpeckError
@@ -34,7 +35,8 @@ class Legs:
         except SpeckError:  # the check of the broker reports it
             files = ClientTls()
         findings: list[tuple[str, Finding]] = []
-        for leg in legs_of(site, files, self._agents.beat(name).get("listen"), self._service):
+        listen = self._agents.beat(name).get("listen")
+        for leg in legs_of(site, files, listen, self._service, is_encrypted):
             if plain := plain_finding(leg, name):
                 findings.append((leg.part, plain))
             expiring = expiry_findings(leg, files, self._clock.now())

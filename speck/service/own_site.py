@@ -23,8 +23,7 @@ class OwnSite:
 
     def find_allowed(self, site: Site) -> frozenset[str]:
         """The addresses of `site` that lie in allowed networks. Resolves names: hold no lock."""
-        addresses = (site.spe.address, site.broker.address)
-        return frozenset(filter(self._networks.allows, addresses))
+        return frozenset(filter(self._networks.allows, site.addresses))
 
     def check(
         self, site: Site, known: Site | None, others: Iterable[Site], allowed: frozenset[str]
@@ -36,6 +35,8 @@ class OwnSite:
         _refuse_others_secrets(site, known)
         for part in ("spe", "broker"):
             address = getattr(site, part).address
+            if not address:  # it is reached through the site's agent
+                continue
             if known is not None and getattr(known, part).address == address:
                 continue
             if address not in allowed:
@@ -49,7 +50,7 @@ class OwnSite:
     def may_listen(self, site: Site, url: str) -> bool:
         """Whether other sites' agents may be sent to `url`, which the agent of `site` reports: the
         host of its own engine or broker, or an address in an allowed network."""
-        own = {_host(site.spe.address), _host(site.broker.address)}
+        own = {_host(site.spe.address), _host(site.broker.address)} - {""}
         plain = url.count("/") == 2
         return plain and (_host(url) in own or self._networks.allows(url))
 
@@ -77,9 +78,10 @@ def _host(address: str) -> str:
 
 
 def _refuse_other_kinds(site: Site, known: Site | None) -> None:
-    if known is not None and (known.spe.kind, known.broker.kind) != (
-        site.spe.kind,
-        site.broker.kind,
+    beside = known.spe.beside if known is not None else None
+    if site.spe.beside != beside or (
+        known is not None
+        and (known.spe.kind, known.broker.kind) != (site.spe.kind, site.broker.kind)
     ):
         raise ForbiddenError(
             f"cannot change the kind of site {site.name!r} with its own token; ask an admin"
@@ -107,13 +109,14 @@ def _refuse_others_secrets(site: Site, known: Site | None) -> None:
     """A site that registers itself may name only its own credentials, or keep those that it was
     given together with their address: otherwise speck would send another site's secret to a host
     that this site chooses."""
-    named = site.broker.credentials
-    kept = known.broker.credentials if known else None
-    if named == site.name or (named is None and kept is None):
-        return
-    if known is not None and named is not None and known.broker == site.broker:
-        return
-    raise ForbiddenError(
-        f"cannot give site {site.name!r} the credentials {named!r}: its token may name only"
-        f" {site.name!r}; an admin may name others"
-    )
+    for part in ("spe", "broker"):
+        own, before = getattr(site, part), getattr(known, part) if known else None
+        named, kept = own.credentials, before.credentials if before else None
+        if named == site.name or (named is None and kept is None):
+            continue
+        if named is not None and before == own:
+            continue
+        raise ForbiddenError(
+            f"cannot give site {site.name!r} the credentials {named!r}: its token may name only"
+            f" {site.name!r}; an admin may name others"
+        )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from speck.binding import normalise_address
 from speck.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, Problem
 from speck.model.composition import (
     CompositionDescription,
@@ -24,7 +25,6 @@ from speck.model.composition import (
 )
 from speck.model.job import Job
 from speck.model.scopes import Scopes
-from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 from speck.spec.schema import dump_composition
 from speck.store.records import Records

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from speck.binding import normalise_address
 from speck.errors import ConflictError
-from speck.model.site import Site, normalise_address
+from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.identities import BrokerFound, Identities
 from speck.store.records import Records

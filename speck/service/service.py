@@ -91,13 +91,17 @@ class Service:
         self.storage = open_storage(place_of_metrics, config.metrics)
         self.records = Records.at(config.store, self.clock, place=place)
         self.connections = Connections(
-            self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
+            self.records.sites,
+            config.credentials,
+            config.timeout_s,
+            config.main_timeout_s,
+            lambda site: self.agents.channel(site),
         )
         self.agents = Agents(
             self.records,
             self.records.sites,
             self.clock,
-            lambda site: self.connections.engine(site).checkpoint_folder(),
+            lambda site: self.connections.engine(site).state_folder(),
         )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
@@ -198,7 +202,7 @@ class Service:
             self.connections,
             self.records,
             self.clock,
-            self.artifacts.file,
+            self.artifacts.artifact,
             bounds,
             patience,
             self.keeper,

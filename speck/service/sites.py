@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, is_simulated, kinds
+from speck.binding import BROKERS, ENGINES, EngineCapability, is_simulated, kinds
 from speck.deploy.changes import Changes
 from speck.errors import (
     ConflictError,
@@ -186,7 +186,7 @@ class Sites:
     def _refuse_other_kinds(self, site: Site, known: Site | None) -> None:
         if known is None:
             return
-        if (known.spe.kind, known.broker.kind) != (site.spe.kind, site.broker.kind):
+        if known.kinds != site.kinds:
             self._refuse_busy(site.name, "change the kinds of")
 
     def get(self, name: str) -> JsonObject:
@@ -241,9 +241,9 @@ class Sites:
             try:
                 binder = getattr(self._connections, part)(name)
                 findings += [{"part": part, **asdict(finding)} for finding in binder.check()]
-                if part == "engine":
-                    folder = self._connections.engine(name).checkpoint_folder()
-                elif self._identities.finds_stranger(site):
+                if part == "engine" and EngineCapability.STATE in binder.capabilities:
+                    folder = self._connections.engine(name).state_folder()
+                elif part == "broker" and self._identities.finds_stranger(site):
                     findings.append({"part": part, **asdict(_describe_stranger(site))})
             except SpeckError as error:
                 findings.append({"part": part, **asdict(_explain_failure(part, name, error))})
@@ -276,8 +276,10 @@ class Sites:
 
     def _check(self, site: Site) -> None:
         problems = []
+        beside = site.spe.beside
         for path, kind, group in (
             ("spe.kind", site.spe.kind, ENGINES),
+            *([("spe.beside.kind", beside.kind, ENGINES)] if beside is not None else ()),
             ("broker.kind", site.broker.kind, BROKERS),
         ):
             if kind not in kinds(group):
@@ -296,10 +298,10 @@ class Sites:
         wanted = {**self._records.sites(), **{site.name: site for site in sites}}
         owners: dict[str, list[str]] = {}
         for each in wanted.values():
-            for address in {each.spe.address, each.broker.address}:
+            for address in set(each.addresses):
                 owners.setdefault(address, []).append(each.name)
         for site in sites:
-            for address in (site.spe.address, site.broker.address):
+            for address in set(site.addresses):
                 others = [name for name in owners[address] if name != site.name]
                 if others:
                     raise ConflictError(

@@ -21,6 +21,7 @@ from speck.monitor.health import Health
 from speck.monitor.health_board import HealthBoard, JobHealth
 from speck.sites.poll_cache import PATIENCE_S, Poll, fresh_for
 from speck.sites.site_polls import SitePolls
+from speck.spec.addresses import engine_address
 from speck.spec.jars import ARTIFACT
 from speck.spec.schema import dump_job, dump_site
 from speck.store.records import Records
@@ -145,7 +146,7 @@ class StatusViews:
             fresh_s = max(fresh_s, _WATCHED_S)  # the watch polls all sites anyway
         left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
         polls = self._polls.engines.poll(sites & known_sites.keys(), fresh_s, left_s)
-        engine_sites = {s.spe.address: s.name for s in known_sites.values()}
+        engine_sites = {s.spe.address: s.name for s in known_sites.values() if s.spe.address}
         removed = _jobs_removed_by(running)
         leftover = {
             name: _describe(incarnation.job)
@@ -159,7 +160,7 @@ class StatusViews:
             health = (
                 self._board.job(composition, incarnation) if incarnation and not running else None
             )
-            site = description.site or engine_sites.get(description.engine_address or "")
+            site = description.site or engine_sites.get(engine_address(description) or "")
             yield (
                 description,
                 incarnation,

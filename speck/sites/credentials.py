@@ -11,8 +11,8 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from speck.binding import normalise_address
 from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
-from speck.model.site import normalise_address
 from speck.tls.contexts import ClientTls, shared_context
 
 _KEYS = ("user", "password", "ca", "cert", "key", "address")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
+from speck.binding import normalise_address
 from speck.model.hosts import IPAddress, find_reached, read_ip
-from speck.model.site import normalise_address
 
 Network = IPv4Network | IPv6Network
 Lookup = Callable[[str], Sequence[str]]

@@ -57,14 +57,17 @@ class Transfers:
         commands: AgentCommands,
         listen: Callable[[str], str | None],
         refuse_silent: Callable[[str], None],
+        layouts: Callable[[str], list[JsonObject]],
     ):
         """`listen` returns where other agents reach that of a site, `refuse_silent` raises
-        UnreachableError if a site's agent is silent."""
+        UnreachableError if a site's agent is silent, `layouts` returns how a site's engines lay out
+        their states."""
         self._records = records
         self._clock = clock
         self._commands = commands
         self._listen = listen
         self._refuse_silent = refuse_silent
+        self._layouts = layouts
         self._lock = threading.RLock()
         self._transfers: OrderedDict[str, _UnderWay] = OrderedDict()
 
@@ -161,6 +164,7 @@ class Transfers:
             "transfer": moving.transfer.id,
             "path": moving.transfer.path,
             "engine_job_id": moving.transfer.engine_job_id,
+            "layouts": self._layouts(moving.transfer.source),
             "secret": moving.secret,
             "to": listen,
         }

@@ -1,13 +1,21 @@
-"""Replaces site names by broker addresses in descriptions."""
+"""Addresses in descriptions: engines and brokers by their address, or by their site."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from speck.binding import normalise_address
 from speck.model.composition import CompositionDescription, Port
 from speck.model.job import JobDescription
 from speck.model.site import Site
+
+__all__ = ["engine_address", "normalise_address", "with_addresses"]
+
+
+def engine_address(job: JobDescription) -> str | None:
+    """`spe_address` in the form in which addresses are compared."""
+    return normalise_address(job.spe_address) if job.spe_address else None
 
 
 def with_addresses(
@@ -15,10 +23,10 @@ def with_addresses(
 ) -> CompositionDescription:
     """Return the description with every broker given by its address, so that equal links compare
     equal."""
-    engines = {site.spe.address: site for site in sites.values()}
+    engines = {site.spe.address: site for site in sites.values() if site.spe.address}
 
     def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
-        of_site = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
+        of_site = sites.get(site or job.site or "") or engines.get(engine_address(job) or "")
         return broker or (of_site.broker.address if of_site else None)
 
     def port(end: Port) -> Port:

@@ -8,8 +8,10 @@ import sys
 import tarfile
 import threading
 import zlib
+from functools import lru_cache
 from pathlib import Path
 
+from speck.binding import ArtifactKind
 from speck.spec import program_check
 from speck.spec.zip_directory import read_names
 
@@ -24,8 +26,43 @@ _NOTHING = (
 )
 
 
+@lru_cache(4096)
+def find_kind(_sha256: str, file: Path) -> ArtifactKind | None:
+    """What the file with that SHA-256 is; None if it is nothing that an engine could run."""
+    with file.open("rb") as stream:
+        head = stream.read(512)
+    if head.startswith(b"PK"):
+        return ArtifactKind.JAR if _holds_classes(file) else ArtifactKind.ARCHIVE
+    if artifact_fault(file) is None:
+        return ArtifactKind.ARCHIVE if _is_archive(head) else ArtifactKind.PYFILE
+    return ArtifactKind.TEXT if is_text(file) else None
+
+
+def is_text(file: Path) -> bool:
+    """Whether a file is a text of one character or more that an engine could interpret."""
+    if not 0 < file.stat().st_size <= _PROGRAM_MOST:
+        return False
+    content = file.read_bytes()
+    try:
+        return "\0" not in content.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _holds_classes(file: Path) -> bool:
+    """Also of an archive that cannot be read: its engine's binder then says why."""
+    try:
+        return any(name.endswith((b".class", b"/MANIFEST.MF")) for name in read_names(file))
+    except (OSError, ValueError):
+        return True
+
+
+def _is_archive(head: bytes) -> bool:
+    return head.startswith(b"\x1f\x8b") or head[257:262] == b"ustar"
+
+
 def artifact_fault(file: Path) -> str | None:
-    """Why a file cannot be an artifact; None if it can."""
+    """Why a file cannot be a jar, an archive or a Python program; None if it can."""
     with file.open("rb") as stream:
         head = stream.read(512)
     if head.startswith(b"PK"):

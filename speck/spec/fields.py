@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
+from speck.binding import BROKERS, ENGINES, any_topic_fault, merged_rules
 from speck.errors import MOST_PROBLEMS, suggest
-from speck.model.site import AddressError, SecretsInAddressError, normalise_address
-from speck.model.topics import MAX_TOPIC_BYTES, topic_fault
+from speck.model.addresses import AddressError, SecretsInAddressError
+from speck.model.topics import MAX_TOPIC_BYTES
 from speck.model.values import is_name, show
 from speck.spec.expansion import text_bytes
 
@@ -29,7 +30,6 @@ MAX_LABEL_BYTES = 1_024
 _NO_SECRETS = "must hold no user, password, query or fragment; credentials belong to the site"
 NULL = "must not be null; leave the field out"
 
-_CLASS = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 _ARTIFACT = re.compile(r"artifact:[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -95,56 +95,42 @@ class Topic(Text):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
-        if (fault := topic_fault(text)) is not None:
+        if (fault := any_topic_fault(text)) is not None:
             raise ValidationError(fault)
         return text
 
 
 class EngineAddress(Text):
-    """The address of an engine's REST API."""
+    """The address of an engine of any installed kind."""
 
     most_bytes = MAX_ADDRESS_BYTES
-    schemes: ClassVar[tuple[str, ...]] = ("http", "https")
-    example: ClassVar[str] = "http://host:8081"
+    group: ClassVar[str] = ENGINES
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
-            normalised = normalise_address(text)
+            merged_rules(self.group).normalise(text)
         except SecretsInAddressError as error:  # the message must not repeat a password
             raise ValidationError(_NO_SECRETS) from error
         except AddressError as error:
             raise ValidationError(self._fault(text, error.reason)) from error
-        if not normalised.startswith(tuple(f"{scheme}://" for scheme in self.schemes)):
-            raise ValidationError(self._fault(text))
         return text
 
     def _fault(self, text: str, reason: str | None = None) -> str:
         why = f": {reason}" if reason else ""
-        return f"{show(text)} is not an address like {self.example}{why}"
+        return f"{show(text)} is not an address like {merged_rules(self.group).example}{why}"
 
 
 class BrokerAddress(EngineAddress):
-    """The address of a message broker."""
+    """The address of a broker of any installed kind."""
 
-    schemes = ("tcp", "ssl")
-    example = "tcp://host:1883"
-
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
-        text = super()._deserialize(value, attr, data, **kwargs)
-        if normalise_address(text).count("/") > 2:
-            raise ValidationError(self._fault(text, "the address of a broker has no path"))
-        return text
+    group = BROKERS
 
 
-class ClassName(Text):
-    """A Java class by its full name, `package.Class` or `package.Outer$Inner`."""
+class Entry(Text):
+    """Where a program begins, in the terms of its engine, whose binder judges it: a class, say."""
 
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
-        text = super()._deserialize(value, attr, data, **kwargs)
-        if not _CLASS.fullmatch(text):
-            raise ValidationError(f"{show(text)} is no class name like package.ExampleJob")
-        return text
+    most_bytes = 1024
 
 
 class JobPath(Text):

@@ -9,7 +9,7 @@ from marshmallow import ValidationError, fields
 from marshmallow.validate import Length, Range, Regexp
 
 from speck.errors import InvalidError
-from speck.model.site import normalise_address
+from speck.model.addresses import HTTP, normalise
 from speck.model.values import JsonObject
 from speck.spec.fields import EngineAddress, Text
 from speck.spec.schema import problems_of
@@ -38,11 +38,6 @@ class _Number(fields.Float):
         return value  # an int stays one
 
 
-class _SlotsSchema(StrictSchema):
-    total = _Number(1e6)
-    free = _Number(1e6)
-
-
 class HeartbeatSchema(StrictSchema):
     """What an agent reports; each field may be absent, or null where the agent does not know."""
 
@@ -59,7 +54,6 @@ class HeartbeatSchema(StrictSchema):
         validate=Length(max=20, error="must have at most 20 entries"),
     )
     run = Text(validate=_WORD)
-    slots = fields.Nested(_SlotsSchema)
 
 
 _HEARTBEAT = HeartbeatSchema()
@@ -74,5 +68,5 @@ def heartbeat_from_data(data: Any) -> JsonObject:
         problems = problems_of(error.messages)
         raise InvalidError(f"cannot read the heartbeat: {problems[0]}", problems) from error
     if beat.get("listen") is not None:
-        beat["listen"] = normalise_address(beat["listen"])
+        beat["listen"] = normalise(beat["listen"], HTTP, "http://host:8090")
     return beat

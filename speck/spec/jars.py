@@ -1,7 +1,4 @@
-"""Finds a job's jar, computes its SHA-256, and checks that it holds the entry class.
-
-A jar is never unpacked: only its central directory is read.
-"""
+"""Finds the file of a job and computes its SHA-256."""
 
 from __future__ import annotations
 
@@ -15,15 +12,11 @@ from io import BufferedReader
 from pathlib import Path
 
 from speck.clock import Clock, SystemClock
-from speck.errors import InvalidError, NotFoundError, find_similar
-from speck.model.bounded_cache import BoundedCache
+from speck.errors import InvalidError, NotFoundError
 from speck.model.values import cut
-from speck.spec.zip_directory import read_names
 
 ARTIFACT = "artifact:"
 _MTIME_RESOLUTION_NS = 2_000_000_000
-_LONGEST_CLASS_NAME = 255
-"""Longer ones are no names of a program's classes, and not suggested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +26,6 @@ class Jar:
     sha256: str
     file: Path
 
-
-CONNECTOR_CLASS = "io.speck.mqtt.SpeckJob"
-"""A class of speck's connector that every version of it has."""
 
 _Key = tuple[int, int, int, int]
 
@@ -131,54 +121,3 @@ def _open_regular(file: Path) -> BufferedReader:
 def _key(stream: BufferedReader) -> _Key:
     status = os.fstat(stream.fileno())
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
-
-
-def class_fault(jar: Jar, entry_class: str, *, hint: bool = True) -> str | None:
-    """Return why `entry_class` cannot be started from `jar`, or None if the jar holds it; with
-    `hint`, also the classes that are like it."""
-    try:
-        classes = _CLASSES.get(jar.sha256, lambda: _read_classes(jar.file), _READING)
-    except (OSError, ValueError) as exc:
-        return f"the file is no jar: {exc}"
-    if entry_class in classes:
-        return None
-    fault = f"the jar holds no class {cut(entry_class)}"
-    if not classes:
-        return f"{fault}; it holds no classes"
-    near = _nearest(entry_class, classes) if hint else []
-    return f"{fault}; the nearest are {', '.join(near)}" if near else fault
-
-
-def holds_connector(jar: Jar) -> bool:
-    """Whether a jar in which `class_fault` has found its entry class brings speck's connector."""
-    return CONNECTOR_CLASS in _CLASSES.get(jar.sha256, lambda: _read_classes(jar.file), _READING)
-
-
-def _read_classes(file: Path) -> frozenset[str]:
-    return frozenset(
-        name.removesuffix(b".class").decode(errors="replace").replace("/", ".")
-        for name in read_names(file)
-        if name.endswith(b".class") and not name.startswith(b"META-INF/")
-    )
-
-
-_CLASSES: BoundedCache[str, frozenset[str]] = BoundedCache(
-    32 << 20, lambda sha256, classes: 500 + sum(110 + len(name) for name in classes)
-)
-_READING = threading.Lock()
-"""One directory is read at a time: it may take 30 MB."""
-
-
-def _nearest(entry_class: str, classes: frozenset[str]) -> list[str]:
-    """Up to 5 similar classes: those of the same simple name first, then by the simple name."""
-    by_simple_name: dict[str, list[str]] = {}
-    for name in sorted(name for name in classes if "$" not in name):
-        if len(name) <= _LONGEST_CLASS_NAME:
-            by_simple_name.setdefault(name.rpartition(".")[2].lower(), []).append(name)
-    simple = entry_class.rpartition(".")[2].lower()
-    same = by_simple_name.pop(simple, [])
-    near = find_similar(simple, by_simple_name, _FEW, 0.0)
-    return [*same, *(name for each in near for name in by_simple_name[each])][:_FEW]
-
-
-_FEW = 5

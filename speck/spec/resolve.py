@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from speck.binding import Artifact, find_taker, judge_artifact, normalise_address, topic_fault
 from speck.errors import MOST_PROBLEMS, InvalidError, NotFoundError, Problem, suggest
 from speck.model.composition import (
     Composition,
@@ -22,9 +23,10 @@ from speck.model.composition import (
 )
 from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
-from speck.model.site import Site, normalise_address
+from speck.model.site import Site
 from speck.model.values import cut
-from speck.spec.jars import Jar, JarFinder, class_fault, holds_connector
+from speck.spec.artifacts import find_kind
+from speck.spec.jars import Jar, JarFinder
 from speck.spec.job_contract import args_faults, link_fault, rendered_fault, reports_numbers
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
@@ -60,20 +62,20 @@ def resolve(
     find_jar: FindJar,
     *,
     find_slots: Callable[[], Slots] | None = None,
-    brokers_mqtt5: Mapping[str, bool | None] | None = None,
+    number_carriers: Mapping[str, bool | None] | None = None,
     others: Iterable[Job] = (),
     links: LinksElsewhere = NO_LINKS,
     line_of: LineOf | None = None,
 ) -> Resolved:
     """Resolve a composition against the registered `sites`.
 
-    `find_slots` is called last, since it may wait for the engines. `brokers_mqtt5` holds by
-    normalised broker address whether it speaks MQTT 5 (None: not known). What is not given at all
-    is not checked. `others` are jobs of other compositions, which may share links with these;
-    `links` tells which links jobs of others read and write. `line_of` returns the lines of problems
-    (see `schema.load_document`). Raises InvalidError with every problem.
+    `find_slots` is called last, since it may wait for the engines. `number_carriers` holds by
+    normalised broker address whether it has the capability `numbers` (None: not known). What is not
+    given at all is not checked. `others` are jobs of other compositions, which may share links with
+    these; `links` tells which links jobs of others read and write. `line_of` returns the lines of
+    problems (see `schema.load_document`). Raises InvalidError with every problem.
     """
-    resolver = _Resolver(sites, find_jar, brokers_mqtt5)
+    resolver = _Resolver(sites, find_jar, number_carriers)
     jobs = []
     for index, job in enumerate(description.jobs):
         jobs.append(resolver.job(job, index))
@@ -85,7 +87,7 @@ def resolve(
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends))
     resolver.problems += graph.problems()
     resolver.check_batches([job for job in jobs if job is not None], others)
-    resolver.warn_of_fat_jars()
+    resolver.warn_of_artifacts()
     if find_slots is not None:
         resolver.check_slots(jobs, find_slots())
     refuse_problems(resolver.problems, description.name, line_of)
@@ -120,8 +122,8 @@ def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | No
         raise InvalidError(f"cannot accept {noun}: {located[0]}{more}", located)
 
 
-_CLASS_HINTS = 3
-"""In so many faults of a document classes are suggested: jars may hold many, with long names."""
+_ENTRY_HINTS = 3
+"""In so many faults of a document entries are suggested: jars may hold many, with long names."""
 
 _OF_ONE = re.compile(r"^jobs\[0\]\.?")
 
@@ -133,7 +135,7 @@ class _Resolver:
         self,
         sites: Mapping[str, Site],
         find_jar: FindJar,
-        brokers_mqtt5: Mapping[str, bool | None] | None,
+        number_carriers: Mapping[str, bool | None] | None,
     ) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
@@ -141,13 +143,13 @@ class _Resolver:
         self.ends: list[End] = []
         self.jars: dict[str, Path] = {}
         self._sites = sites
-        self._engines = {site.spe.address: site for site in sites.values()}
+        self._engines = {site.spe.address: site for site in sites.values() if site.spe.address}
         self._brokers = {site.broker.address: site for site in sites.values()}
         self._find_jar = find_jar
         self._jars_by_path: dict[str, Jar | str] = {}
-        self._brokers_mqtt5 = brokers_mqtt5
-        self._class_faults = 0
-        self._fat: dict[str, list[str]] = {}
+        self._number_carriers = number_carriers
+        self._entry_faults = 0
+        self._judged: dict[tuple[str, str], list[str]] = {}
 
     def job(self, job: JobDescription, index: int) -> Job | None:
         """Resolve a job; None if it has a problem."""
@@ -156,16 +158,16 @@ class _Resolver:
         site = self._site(path, job)
         source = self._broker_site(path, "source", job.source_broker, job.source_site, site)
         sink = self._broker_site(path, "sink", job.sink_broker, job.sink_site, site)
-        jar = self._jar(path, job)
+        jar = self._jar(path, job, site)
         self._check_args(path, job)
+        self._check_topic(f"{path}.source_topic", source, job.source_topic)
+        self._check_topic(f"{path}.sink_topic", sink, job.sink_topic)
         self._check_delivery(path, job, source, sink)
         self._check_link(job, sink)
         self._add_node(job, index, site, source, sink)
         if len(self.problems) > before or not (site and source and sink and jar):
             return None
         self.jars[jar.sha256] = jar.file
-        if holds_connector(jar):
-            self._fat.setdefault(job.job_path, []).append(job.job_name)
         resolved = Job(
             job_name=job.job_name,
             site=site.name,
@@ -198,6 +200,7 @@ class _Resolver:
         end = end_of(kind, port, index)
         if site is not None:
             end = replace(end, link=Link(site.name, port.topic))
+        self._check_topic(f"{path}.topic", site, port.topic)
         self.ends.append(end)
 
     def readers(self) -> Iterable[Reader]:
@@ -267,8 +270,8 @@ class _Resolver:
             self._problem(path, f"no registered site has the broker {address}; {_REGISTER}")
         return site
 
-    def _jar(self, path: str, job: JobDescription) -> Jar | None:
-        """Find the jar, once for each job_path; None unless it holds the entry class."""
+    def _jar(self, path: str, job: JobDescription, site: Site | None) -> Jar | None:
+        """Find the file, once for each job_path; None unless its engine can start a job from it."""
         if job.job_path not in self._jars_by_path:
             try:
                 self._jars_by_path[job.job_path] = self._find_jar(job.job_path)
@@ -278,12 +281,32 @@ class _Resolver:
         if isinstance(jar, str):
             self._problem(f"{path}.job_path", jar)
             return None
-        hint = self._class_faults < _CLASS_HINTS
-        if (fault := class_fault(jar, job.entry_class, hint=hint)) is not None:
-            self._class_faults += 1
-            self._problem(f"{path}.entry_class", fault)
-            return None
-        return jar
+        return jar if site is None or self._can_start(path, job, site, jar) else None
+
+    def _can_start(self, path: str, job: JobDescription, site: Site, jar: Jar) -> bool:
+        """Have the engine's binder judge the file."""
+        kind = find_kind(jar.sha256, jar.file)
+        if kind is None:
+            self._problem(f"{path}.job_path", "the file is nothing that an engine could run")
+            return False
+        artifact = Artifact(jar.sha256, jar.file, kind)
+        hint = self._entry_faults < _ENTRY_HINTS
+        engine = find_taker(site.spe, kind)
+        judgement = judge_artifact(engine.kind, artifact, job.entry_class, hint=hint)
+        if judgement.fault is not None:
+            self._entry_faults += judgement.at_entry
+            where = "entry_class" if judgement.at_entry else "job_path"
+            self._problem(f"{path}.{where}", judgement.fault)
+            return False
+        if judgement.warning is not None:
+            key = job.job_path, judgement.warning
+            self._judged.setdefault(key, []).append(job.job_name)
+        return True
+
+    def _check_topic(self, path: str, site: Site | None, topic: str) -> None:
+        """Whether the broker of a site takes a topic; its kind decides."""
+        if site is not None and (fault := topic_fault(site.broker.kind, topic)) is not None:
+            self._problem(path, fault)
 
     def _check_args(self, path: str, job: JobDescription) -> None:
         for index, fault in args_faults(job.args).items():
@@ -294,18 +317,21 @@ class _Resolver:
     def _check_delivery(
         self, path: str, job: JobDescription, source: Site | None, sink: Site | None
     ) -> None:
-        if job.delivery is not Delivery.EXACTLY_ONCE or self._brokers_mqtt5 is None:
+        if job.delivery is not Delivery.EXACTLY_ONCE or self._number_carriers is None:
             return
         addresses = dict.fromkeys(site.broker.address for site in (source, sink) if site)
         for address in addresses:
-            speaks_mqtt5 = self._brokers_mqtt5.get(address)
-            if speaks_mqtt5 is None:
+            carries_numbers = self._number_carriers.get(address)
+            if carries_numbers is None:
                 self.warnings.append(
-                    f"whether the broker {address} speaks MQTT 5 is not known; "
+                    f"whether the broker {address} has the capability `numbers` is not known; "
                     f"job {job.job_name} needs it for exactly_once"
                 )
-            elif not speaks_mqtt5:
-                message = f"exactly_once needs MQTT 5, which the broker {address} does not speak"
+            elif not carries_numbers:
+                message = (
+                    f"exactly_once needs the capability `numbers`, which the broker {address} does"
+                    " not have"
+                )
                 self._problem(f"{path}.delivery", message)
 
     def _check_link(self, job: JobDescription, sink: Site | None) -> None:
@@ -316,21 +342,17 @@ class _Resolver:
             )
         if not job.link.in_batches or sink is None:
             return
-        if (self._brokers_mqtt5 or {}).get(sink.broker.address) is False:
+        if (self._number_carriers or {}).get(sink.broker.address) is False:
             self.warnings.append(
-                f"job {job.job_name} sends its records one by one: batches need MQTT 5, which"
-                f" the broker {sink.broker.address} does not speak"
+                f"job {job.job_name} sends its records one by one: batches need the capability"
+                f" `numbers`, which the broker {sink.broker.address} does not have"
             )
 
-    def warn_of_fat_jars(self) -> None:
-        """Warn about jars that bring the connector: each start of a job loads it anew."""
-        for job_path, names in islice(self._fat.items(), MOST_PROBLEMS):
+    def warn_of_artifacts(self) -> None:
+        """Say once for each file what the engines' binders say of it."""
+        for (job_path, warning), names in islice(self._judged.items(), MOST_PROBLEMS):
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            self.warnings.append(
-                f"the jar of job {names[0]}{others} ({cut(job_path)}) holds speck's connector: each"
-                " start of a job then takes some 7 MB of the engine's metaspace; use a jar without"
-                " it where the engine has speck-mqtt-connector.jar, as speck's images do"
-            )
+            self.warnings.append(f"the file of job {names[0]}{others} ({cut(job_path)}) {warning}")
 
     def check_batches(self, own: Sequence[Job], others: Iterable[Job]) -> None:
         """Warn about readers of batched links that may be unable to split batches."""

@@ -25,12 +25,14 @@ from marshmallow import (
 )
 from marshmallow.validate import Length
 
+from speck.binding import BROKERS, ENGINES, address_rules, kinds, merged_rules
 from speck.errors import MOST_PROBLEMS, InvalidError, Problem
+from speck.model.addresses import AddressError
 from speck.model.bounded_cache import BoundedCache
 from speck.model.composition import CompositionDescription, Drift, Port
 from speck.model.ids import OUTSIDE_READER
 from speck.model.job import JobDescription, JobOptions
-from speck.model.site import Broker, Engine, Site, Tier, normalise_address
+from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import JsonObject, show
 from speck.spec import yaml_loader
 from speck.spec.expansion import expansion_problem, text_bytes
@@ -38,8 +40,8 @@ from speck.spec.fields import (
     Amount,
     BrokerAddress,
     Choice,
-    ClassName,
     EngineAddress,
+    Entry,
     JobPath,
     Labels,
     ListOf,
@@ -103,7 +105,7 @@ _EITHER = (("spe_address", "site"), ("source_broker", "source_site"), ("sink_bro
 class JobDefaultsSchema(_Placing):
     """`defaults` of a composition: they apply to every job that does not set the field itself."""
 
-    entry_class = ClassName()
+    entry_class = Entry()
     job_path = JobPath()
 
 
@@ -113,7 +115,7 @@ class JobSchema(_Placing):
     job_name = Name(required=True)
     source_topic = Topic(required=True)
     sink_topic = Topic(required=True)
-    entry_class = ClassName(required=True)
+    entry_class = Entry()
     job_path = JobPath(required=True)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
@@ -132,7 +134,7 @@ class JobSchema(_Placing):
         return {
             key: data[key]
             for key in _JOB_KEYS
-            if data.get(key) is not None and data[key] != _NESTED_DEFAULTS.get(key)
+            if data.get(key) not in (None, "") and data[key] != _NESTED_DEFAULTS.get(key)
         }
 
 
@@ -273,15 +275,47 @@ def _with_defaults(defaults: Mapping[str, Any], job: Any) -> Any:
     return {**applicable, **job}
 
 
-class EngineSchema(StrictSchema):
-    """`spe` of a site."""
+def _read_address(group: str, kind: str, address: str | None) -> str:
+    """An address in its normal form, as the binder of its kind describes it; empty for one that has
+    none. An unknown kind is refused later, together with those that are installed."""
+    rules = address_rules(group, kind) if kind in kinds(group) else merged_rules(group)
+    if rules is None:
+        if address is not None:
+            fault = f"kind {kind} has no address: it is reached through the site's agent"
+            raise ValidationError({"address": [fault]})
+        return ""
+    try:
+        return rules.normalise(address or "")
+    except AddressError as error:
+        raise ValidationError({"address": [str(error)]}) from error
 
+
+class _EngineSchema(StrictSchema):
     kind = Name(load_default="flink")
-    address = EngineAddress(required=True)
+    address = EngineAddress(allow_none=True)
+    credentials = Name(allow_none=True)
+
+    @validates_schema(pass_original=True, skip_on_field_errors=False)
+    def _check_address(self, data: Any, original: Any, **kwargs: Any) -> None:
+        if isinstance(original, Mapping) and original.get("address") is None:
+            kind = data.get("kind") or "flink"
+            if kind not in kinds(ENGINES) or address_rules(ENGINES, kind) is not None:
+                raise ValidationError({"address": ["missing"]})
 
     @post_load
     def _make(self, data: dict[str, Any], **kwargs: Any) -> Engine:
-        return Engine(data["kind"], normalise_address(data["address"]))
+        address = _read_address(ENGINES, data["kind"], data.get("address"))
+        return Engine(data["kind"], address, data.get("credentials"), data.get("beside"))
+
+    @post_dump
+    def _omit_absent(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {key: value for key, value in data.items() if value}
+
+
+class EngineSchema(_EngineSchema):
+    """`spe` of a site; with another engine `beside` it."""
+
+    beside = fields.Nested(_EngineSchema, allow_none=True)
 
 
 class BrokerSchema(StrictSchema):
@@ -293,7 +327,7 @@ class BrokerSchema(StrictSchema):
 
     @post_load
     def _make(self, data: dict[str, Any], **kwargs: Any) -> Broker:
-        address = normalise_address(data["address"])
+        address = _read_address(BROKERS, data["kind"], data["address"])
         return Broker(data["kind"], address, data.get("credentials"))
 
 

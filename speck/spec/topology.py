@@ -14,11 +14,11 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from speck.binding import normalise_address
 from speck.errors import MOST_PROBLEMS, InvalidError, Problem
 from speck.model.composition import Composition, CompositionDescription, Port
 from speck.model.job import JobDescription
 from speck.model.link import Link
-from speck.model.site import normalise_address
 from speck.model.topics import difference_between, look_of
 from speck.model.values import show
 from speck.spec.expansion import text_bytes

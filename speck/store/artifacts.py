@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from speck.binding import ENGINES, Artifact, ArtifactKind, artifact_kinds, kinds
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import (
@@ -26,7 +27,7 @@ from speck.errors import (
     StoreFullError,
 )
 from speck.model.values import LOCAL, SPECK, JsonObject
-from speck.spec.artifacts import artifact_fault
+from speck.spec.artifacts import artifact_fault, find_kind, is_text
 from speck.store.artifact_uses import describe_use, find_in_changes, find_uses, is_used
 from speck.store.leveldb import measure_room
 from speck.store.records import Records
@@ -70,6 +71,11 @@ class Artifacts:
                 f"cannot find artifact {sha256!r}; send it with `speck artifacts push FILE`"
             )
         return path
+
+    def artifact(self, sha256: str) -> Artifact:
+        """The artifact with that SHA-256, as an engine gets it. Raises NotFoundError."""
+        file = self.file(sha256)
+        return Artifact(sha256, file, find_kind(sha256, file) or ArtifactKind.TEXT)
 
     def find(self, sha256: str) -> Path | None:
         """Return the artifact with that SHA-256, or None."""
@@ -320,7 +326,7 @@ class Artifacts:
             if actual_sha256 != sha256:
                 fault = f"the content's SHA-256 is {actual_sha256}; send it under that"
                 raise InvalidError(f"cannot take artifact {sha256}", [Problem("sha256", fault)])
-            if (no_artifact := artifact_fault(Path(name))) is not None:
+            if (no_artifact := _find_fault(Path(name))) is not None:
                 raise InvalidError(
                     f"cannot take artifact {sha256}: {no_artifact}", [Problem("", no_artifact)]
                 )
@@ -343,6 +349,15 @@ class Artifacts:
             digest.update(chunk)
             out.write(chunk)
         return digest.hexdigest(), size
+
+
+def _find_fault(file: Path) -> str | None:
+    """Why no engine of an installed kind could run a file; None: one could."""
+    fault = artifact_fault(file)
+    if fault is None or not is_text(file):
+        return fault
+    taken = (artifact_kinds(kind) for kind in kinds(ENGINES))
+    return None if any(ArtifactKind.TEXT in each for each in taken) else fault
 
 
 def _age_s(record: JsonObject, now: datetime) -> float:

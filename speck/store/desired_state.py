@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from speck.binding import normalise_address
 from speck.model.change import Cause
 from speck.model.composition import Drift
 from speck.model.job import DesiredState
 from speck.model.link import Link
-from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 from speck.store.records import Records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,16 +43,23 @@ class Leg:
     encrypted: bool
 
 
-def legs_of(site: Site, files: ClientTls, agent: str | None, service: str) -> list[Leg]:
+def legs_of(
+    site: Site,
+    files: ClientTls,
+    agent: str | None,
+    service: str,
+    is_encrypted: Callable[[str], bool],
+) -> list[Leg]:
     """All legs of a site. `files` are those of its credentials, `agent` is the URL at which other
-    agents reach its own, if any; `service` is the URL of the service."""
+    agents reach its own, if any; `service` is the URL of the service. `is_encrypted` tells an
+    address of an engine or a broker to which connections use TLS."""
     legs = [
-        Leg("engine", site.spe.address, site.spe.address.startswith("https:")),
+        *(Leg("engine", each, is_encrypted(each)) for each in filter(None, [site.spe.address])),
         # with a CA the connector and the binder use TLS in any case
         Leg(
             "broker",
             site.broker.address,
-            site.broker.address.startswith("ssl:") or files.ca is not None,
+            is_encrypted(site.broker.address) or files.ca is not None,
         ),
     ]
     if agent is not None:

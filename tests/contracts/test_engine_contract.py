@@ -4,26 +4,35 @@ simulated one that experiments use."""
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from threading import Event
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 import pytest
 
 from bench.simulated_flink import NONE, listen
 from binders.memory import World
+from speck.agent.programs import Programs
 from speck.binding import (
-    CheckpointInfo,
+    Artifact,
+    ArtifactKind,
     Checkpointing,
     EngineCapability,
-    SavepointProgress,
+    EnginesBeside,
+    SavedState,
+    SaveProgress,
     StreamEngine,
     Submission,
     Target,
     Trial,
+    artifact_kinds,
     open_engine,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
@@ -37,6 +46,7 @@ from tests.flink_server import (
     flink_cluster,
     sha256_of,
 )
+from tests.third_party_kinds import third_party
 from tests.waiting import wait_for
 
 
@@ -135,6 +145,85 @@ class SimulatedBench:
         pytest.xfail("a simulated Flink runs its jobs until they are stopped")
 
 
+class LocalChannel:
+    """What an agent does, without one: the commands are carried out at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._programs = Programs(folder)
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads((self._folder / "engine/status.json").read_text())
+        return status
+
+    def order(self, order: dict[str, Any]) -> dict[str, Any]:
+        command = {"id": uuid4().hex, "order": order}
+        answer: dict[str, Any] = self._programs.order(command, lambda _: None, Event())["answer"]
+        return answer
+
+    def store(self, artifact: Artifact) -> None:
+        content = artifact.file.read_bytes()
+        piece = {"offset": 0, "total": len(content), "piece": b64encode(content).decode()}
+        self._programs.store({"sha256": artifact.sha256, **piece}, lambda _: None, Event())
+
+
+class SilentChannel:
+    def status(self) -> dict[str, Any]:
+        raise UnreachableError("cannot reach the agent of absent: it is silent")
+
+    def order(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self.status()
+
+    def store(self, artifact: Artifact) -> None:
+        self.status()
+
+
+class LoomBench:
+    """A third party's engine behind the agent of its site."""
+
+    slots = 8
+
+    def __init__(self, folder: Path) -> None:
+        from loomcanal.runner import LoomRunner
+
+        self.runner = LoomRunner(folder / "state", self.slots)
+        self._channel = LocalChannel(folder / "state")
+        self.jar = folder / "pattern.txt"
+        self.jar.write_text("weave count")
+
+    def open(self) -> StreamEngine:
+        return open_engine("loom", Target("", agent=self._channel))
+
+    def open_absent(self) -> StreamEngine:
+        return open_engine("loom", Target("", timeout_s=2.0, agent=SilentChannel()))
+
+    def work(self) -> None:
+        """It takes steps by itself."""
+
+    def folder(self) -> str:
+        return "its states stay where they are"
+
+    def bounded(self) -> tuple[str, ...]:
+        return ("--records", "5")
+
+
+class BesideBench(MemoryBench):
+    """The memory engine, with a loom beside it: for all of these jobs nothing is different."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "trial.jar")
+        self.loom = LoomBench(folder)
+        self.runner = self.loom.runner
+
+    def open(self) -> StreamEngine:
+        main, takes = super().open(), artifact_kinds("memory")
+        return cast(StreamEngine, EnginesBeside(main, self.loom.open(), takes))
+
+    def open_absent(self) -> StreamEngine:
+        main, takes = super().open_absent(), artifact_kinds("memory")
+        return cast(StreamEngine, EnginesBeside(main, self.loom.open_absent(), takes))
+
+
 @pytest.fixture(scope="session")
 def simulated_flink() -> Iterator[str]:
     """The URL of a simulated Flink without any latency."""
@@ -170,13 +259,25 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(
     params=[
         "memory",
+        "loom",
+        "memory with a loom beside it",
         "flink",
         "simulated flink",
         pytest.param("flink in two JVMs", marks=pytest.mark.long),
         pytest.param("flink 1.20", marks=pytest.mark.long),
     ]
 )
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if "loom" in request.param:
+        with third_party():
+            loom = LoomBench(tmp_path) if request.param == "loom" else BesideBench(tmp_path)
+            yield loom
+            loom.runner.stop()
+    else:
+        yield _find_bench(request, tmp_path)
+
+
+def _find_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param == "memory":
         return MemoryBench(tmp_path / "trial.jar")
     if request.param == "simulated flink":
@@ -211,13 +312,17 @@ def submission(
     return Submission(
         engine_job_id=job or uuid4().hex,
         job_name="trial",
-        jar=sha256_of(bench.jar),
-        jar_file=bench.jar,
-        entry_class=JOB_CLASS,
+        artifact=Artifact(sha256_of(bench.jar), bench.jar),
+        entry=JOB_CLASS,
         args=("--job-name", "trial", *args),
         parallelism=parallelism,
-        savepoint=savepoint,
+        state=savepoint,
     )
+
+
+def needs(engine: StreamEngine, capability: EngineCapability) -> None:
+    if capability not in engine.capabilities:
+        pytest.xfail(f"it has no capability `{capability}`")
 
 
 def _free(engine: StreamEngine) -> int:
@@ -236,16 +341,16 @@ def run(engine: StreamEngine, desired: Submission) -> str:
     return desired.engine_job_id
 
 
-def await_finish(engine: StreamEngine, job: str, trigger: str) -> SavepointProgress:
-    def look() -> SavepointProgress | None:
-        progress = engine.savepoint_progress(job, trigger)
+def await_finish(engine: StreamEngine, job: str, trigger: str) -> SaveProgress:
+    def look() -> SaveProgress | None:
+        progress = engine.save_progress(job, trigger)
         return progress if progress.done else None
 
     return wait_for(look, "the savepoint")
 
 
-def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> CheckpointInfo:
-    def look() -> CheckpointInfo | None:
+def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> SavedState:
+    def look() -> SavedState | None:
         bench.work()
         return engine.newest_state(job)
 
@@ -272,13 +377,13 @@ def test_an_idle_engine_tells_version_and_slots(bench: Bench, engine: StreamEngi
 
 def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) -> None:
     with pytest.raises(EngineRefusedError, match=r"^cannot upload"):
-        engine.upload(bench.jar.with_name("absent.jar"), "1" * 64)
+        engine.upload(Artifact("1" * 64, bench.jar.with_name("absent.jar")))
 
 
 def test_an_upload_is_listed_once_until_it_is_deleted(bench: Bench, engine: StreamEngine) -> None:
     sha256 = sha256_of(bench.jar)
     for _ in range(2):
-        engine.upload(bench.jar, sha256)
+        engine.upload(Artifact(sha256, bench.jar))
     (upload,) = [each for each in engine.uploads() if each.sha256 == sha256]
     assert upload.at_ms > 0
     for _ in range(2):
@@ -299,6 +404,7 @@ def test_a_job_goes_on_without_its_upload_and_another_starts(
 
 
 def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
+    needs(engine, EngineCapability.TRIAL)
     desired = submission(bench)
     engine.try_main(desired)
     assert engine.status(desired.engine_job_id) is None
@@ -306,6 +412,7 @@ def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
 
 
 def test_a_trial_shows_the_parallelism(bench: Bench, engine: StreamEngine) -> None:
+    needs(engine, EngineCapability.TRIAL)
     assert engine.try_main(submission(bench, parallelism=2)) == Trial(parallelism=2)
 
 
@@ -339,7 +446,10 @@ def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: Stream
     nobody = uuid4().hex
     assert engine.status(nobody) is None
     assert engine.exceptions(nobody) == []
-    for ask in (engine.newest_state, engine.job_plan, engine.metrics, engine.has_finished):
+    asks = [engine.newest_state, engine.has_finished]
+    if EngineCapability.METRICS in engine.capabilities:
+        asks += [engine.job_plan, engine.metrics]
+    for ask in asks:
         with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
             ask(nobody)
 
@@ -404,10 +514,10 @@ def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
     assert progress.location is not None
     becomes(engine, job, RunState.FINISHED)
     engine.stop(job, folder, trigger)
-    assert engine.savepoint_progress(job, trigger) == progress
+    assert engine.save_progress(job, trigger) == progress
     newest = engine.newest_state(job)
     assert newest is not None
-    assert (newest.path, newest.is_savepoint) == (progress.location, True)
+    assert (newest.location, newest.on_request) == (progress.location, True)
 
 
 def test_a_job_whose_sources_end_has_finished_and_one_that_is_stopped_has_not(
@@ -427,14 +537,14 @@ def test_a_job_whose_sources_end_has_finished_and_one_that_is_stopped_has_not(
 def test_a_job_goes_on_from_a_savepoint(bench: Bench, engine: StreamEngine) -> None:
     location = stop(bench, engine, run(engine, submission(bench)))
     job = run(engine, submission(bench, savepoint=location))
-    assert checkpointed(bench, engine, job).path
+    assert checkpointed(bench, engine, job).location
     assert run(engine, submission(bench, savepoint=location)), "the state stays ours"
 
 
 def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     trigger = uuid4().hex
-    engine.savepoint(job, bench.folder(), trigger)
+    engine.save(job, bench.folder(), trigger)
     progress = await_finish(engine, job, trigger)
     assert progress.location is not None
     assert progress.failure is None
@@ -459,7 +569,7 @@ def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) 
     wide = submission(bench, parallelism=bench.slots + 1)
     engine.submit(wide)
     trigger = uuid4().hex
-    engine.savepoint(wide.engine_job_id, bench.folder(), trigger)
+    engine.save(wide.engine_job_id, bench.folder(), trigger)
     progress = await_finish(engine, wide.engine_job_id, trigger)
     assert progress.location is None
     assert progress.failure is not None
@@ -467,8 +577,8 @@ def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) 
 
 def test_an_unknown_trigger_is_refused(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
-    with pytest.raises(EngineRefusedError, match=r"^cannot read progress of savepoint"):
-        engine.savepoint_progress(job, uuid4().hex)
+    with pytest.raises(EngineRefusedError, match=r"^cannot read progress of "):
+        engine.save_progress(job, uuid4().hex)
 
 
 def test_a_job_cannot_start_from_state_that_is_nowhere(bench: Bench, engine: StreamEngine) -> None:
@@ -481,16 +591,17 @@ def test_a_job_cannot_start_from_state_that_is_nowhere(bench: Bench, engine: Str
 def test_checkpoints_are_found_and_outlive_a_cancel(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     before = checkpointed(bench, engine, job)
-    assert not before.is_savepoint
+    assert not before.on_request
     engine.cancel(job)
     becomes(engine, job, RunState.CANCELED)
     after = engine.newest_state(job)
     assert after is not None
-    assert after.checkpoint_id >= before.checkpoint_id
-    assert run(engine, submission(bench, savepoint=after.path))
+    assert after.number >= before.number
+    assert run(engine, submission(bench, savepoint=after.location))
 
 
 def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -> None:
+    needs(engine, EngineCapability.METRICS)
     job = run(engine, submission(bench))
     nodes = engine.job_plan(job)
     assert nodes
@@ -502,6 +613,7 @@ def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -
 
 
 def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngine) -> None:
+    needs(engine, EngineCapability.METRICS)
     job, ended, nobody = run(engine, submission(bench)), run(engine, submission(bench)), uuid4().hex
     engine.cancel(ended)
     becomes(engine, ended, RunState.CANCELED)
@@ -578,22 +690,26 @@ def test_several_threads_may_submit_at_once(bench: Bench, engine: StreamEngine) 
 def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
     absent = bench.open_absent()
     job, trigger, desired = uuid4().hex, uuid4().hex, submission(bench)
+    has = absent.capabilities
+    measuring = [
+        lambda: absent.job_plan(job),
+        lambda: absent.metrics(job),
+        lambda: absent.measure([job]),
+    ]
     calls = [
+        *(measuring if EngineCapability.METRICS in has else ()),
+        *([lambda: absent.try_main(desired)] if EngineCapability.TRIAL in has else ()),
         lambda: absent.view(),
-        lambda: absent.upload(bench.jar, desired.jar),
-        lambda: absent.try_main(desired),
+        lambda: absent.upload(desired.artifact),
         lambda: absent.submit(desired),
         lambda: absent.fence(job),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
-        lambda: absent.savepoint(job, None, trigger),
-        lambda: absent.savepoint_progress(job, trigger),
+        lambda: absent.save(job, None, trigger),
+        lambda: absent.save_progress(job, trigger),
         lambda: absent.cancel(job),
         lambda: absent.newest_state(job),
         lambda: absent.exceptions(job),
-        lambda: absent.job_plan(job),
-        lambda: absent.metrics(job),
-        lambda: absent.measure([job]),
         lambda: absent.check(),
     ]
     for call in calls:
@@ -624,3 +740,29 @@ def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) 
 
 def test_checkpoints_of_an_unknown_job_are_unknown(engine: StreamEngine) -> None:
     assert engine.checkpointing(uuid4().hex) is None
+
+
+def test_a_job_runs_on_the_engine_that_takes_its_artifact(tmp_path: Path) -> None:
+    with third_party():
+        bench = BesideBench(tmp_path)
+        engine = bench.open()
+        text = Artifact("7" * 64, bench.loom.jar, ArtifactKind.TEXT)
+        text = replace(text, sha256=sha256_of(bench.loom.jar))
+        woven = replace(submission(bench), artifact=text)
+        here, there = run(engine, submission(bench)), run(engine, woven)
+        assert bench.loom.open().status(there) is RunState.RUNNING
+        assert bench.loom.open().status(here) is None
+        assert set(engine.jobs()) == {here, there} == set(engine.view().jobs)
+        assert engine.try_main(woven) == Trial()
+        assert engine.metrics(there) == {}
+        assert set(engine.measure([here, there]).jobs) == {here}
+        assert stop(bench, engine, there).endswith(f"/runs/{there}")
+        again = bench.open()  # after a restart of the service it is found by asking both
+        assert again.has_finished(there) is False
+        burnt = uuid4().hex
+        again.fence(burnt)
+        for each in (submission(bench, job=burnt), replace(woven, engine_job_id=burnt)):
+            with pytest.raises(DuplicateJobError):
+                engine.submit(each)
+        engine.cancel(here)
+        bench.runner.stop()

@@ -19,13 +19,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from binders.mqtt.broker import MqttBroker
-from speck.binding import Target
+from speck.binding import Target, normalise_address
 from speck.cli.main import root
 from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
 from speck.model.ids import source_client_id
 from speck.model.link import Link
-from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 from tests.waiting import wait_for
 

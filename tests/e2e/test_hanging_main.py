@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from binders.flink.engine import FlinkEngine
-from speck.binding import Submission, Target
+from speck.binding import Artifact, Submission, Target
 from speck.errors import DuplicateJobError
 from speck.fog.service import serving
 from speck.fog.sites import Fog
@@ -52,7 +52,9 @@ def test_it_is_reported_and_removed_and_its_id_never_starts(
             call("DELETE", "/compositions/h?wait=30&drop_queues=true&drain_limit=0", 204)
             assert hold.exists(), "removing it did not wait for main"
             hold.unlink()
-            late = Submission(first, name, sha256_of(jar), jar, JOB_CLASS, ("--job-name", name))
+            late = Submission(
+                first, name, Artifact(sha256_of(jar), jar), JOB_CLASS, ("--job-name", name)
+            )
             with pytest.raises(DuplicateJobError):
                 engine.submit(late)
             states = [it.state for it in engine.jobs().values() if it.name == name]

@@ -34,7 +34,7 @@ OUTPUTS = ("o1", "o2", "o3")
 FEEDS = ("job", "outside")
 SEEDS = 6  # in one test
 REFUSED = EngineRefusedError("cannot start it: no")
-CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "view"}
+CALLS = {"stop", "submit", "cancel", "save_progress", "reserve", "release", "forget", "view"}
 PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 CASES = {

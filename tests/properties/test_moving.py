@@ -150,7 +150,7 @@ class DuplicateMonitor:
                 if not job.state.terminal
             )
         self.twice += [name for name, count in live.items() if count > 1]
-        if kind in ("stop", "submit", "cancel", "savepoint_progress"):
+        if kind in ("stop", "submit", "cancel", "save_progress"):
             self.send(1)
         if self.cancel_at is not None and self.calls >= self.cancel_at:
             self.cancel_at = None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from binders.memory import MemoryEngine, Message, World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
-from speck.binding import Submission, Target
+from speck.binding import Artifact, Submission, Target
 from speck.errors import QueuesError
 from speck.model.composition import CompositionDescription
 from speck.model.ids import source_client_id
@@ -204,7 +204,7 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
 def _let_others_in(jar: Path) -> None:
     """At each site a job and a session that are not of speck, under names that it uses too."""
     for site in SITES:
-        theirs = Submission("f" * 32, "A", "f" * 64, jar, "x.Job", ("--in", "T-0"))
+        theirs = Submission("f" * 32, "A", Artifact("f" * 64, jar), "x.Job", ("--in", "T-0"))
         MemoryEngine(Target(f"http://{site}.test:8081")).submit(theirs)
         for topic in TOPICS:
             _broker(site).subscribe("theirs", topic)
@@ -298,4 +298,4 @@ class Sensor:
             self.send(1)
 
 
-_STEPS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget"}
+_STEPS = {"stop", "submit", "cancel", "save_progress", "reserve", "release", "forget"}

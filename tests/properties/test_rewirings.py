@@ -28,7 +28,7 @@ from tests.unit.deploy.execution.test_executor import broker, engine
 SITES = ("edge-a", "edge-b", "cloud")
 PLACES = [(site, topic) for site in SITES for topic in "xy"]
 IN, OUT, OUT2 = ("edge-a", "in"), ("cloud", "o1"), ("cloud", "o2")
-CALLS = {"stop", "submit", "cancel", "savepoint_progress", "reserve", "release", "forget", "status"}
+CALLS = {"stop", "submit", "cancel", "save_progress", "reserve", "release", "forget", "status"}
 FIRST_SEEDS = 6  # of each kind of trouble in one test
 REPAIRED = [
     ("cancel", 65, True),

@@ -260,12 +260,12 @@ def test_an_incomplete_state_is_none(sites: Field) -> None:
     (root / "checkpoints" / job / "chk-14/_metadata").write_bytes(b"\x49\x60")
     newest = sites.service.agents.newest("edge-a", job)
     assert newest is not None
-    assert (newest.checkpoint_id, newest.is_savepoint) == (12, True)
+    assert (newest.number, newest.on_request) == (12, True)
     assert sites.service.agents.newest("edge-a", "ef" * 16) is None
-    sites.service.agents.drop("edge-a", newest.path)
+    sites.service.agents.drop("edge-a", newest.location)
     newest = sites.service.agents.newest("edge-a", job)
     assert newest is not None
-    assert newest.checkpoint_id == 11
+    assert newest.number == 11
 
 
 @pytest.mark.parametrize(

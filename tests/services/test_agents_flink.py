@@ -12,8 +12,9 @@ import pytest
 import requests
 
 from binders.flink.engine import FlinkEngine
+from binders.flink.layout import LAYOUT
 from speck.agent.folder import StateFolder
-from speck.binding import Submission, Target, Transfer
+from speck.binding import Artifact, Submission, Target, Transfer
 from speck.fog import flink as fog_flink
 from speck.fog.flink import Flink
 from speck.fog.flink_conf import FlinkSettings
@@ -47,11 +48,10 @@ class Place:
         desired = Submission(
             engine_job_id=uuid4().hex,
             job_name="trial",
-            jar=sha256_of(self.jar),
-            jar_file=self.jar,
-            entry_class=JOB_CLASS,
+            artifact=Artifact(sha256_of(self.jar), self.jar),
+            entry=JOB_CLASS,
             args=("--job-name", "trial"),
-            savepoint=savepoint,
+            state=savepoint,
         )
         self.engine.submit(desired)
         job = desired.engine_job_id
@@ -67,7 +67,7 @@ class Place:
     def checkpointed(self, job: str, more: int = 1) -> int:
         def look() -> int | None:
             newest = self.engine.newest_state(job)
-            return newest.checkpoint_id if newest and newest.checkpoint_id >= more else None
+            return newest.number if newest and newest.number >= more else None
 
         return wait_for(look, "a checkpoint")
 
@@ -130,17 +130,17 @@ def test_a_retained_checkpoint_is_restored_at_another_site(two: Two) -> None:
     state_file = two.service.agents.newest("edge-a", job)
     assert state is not None
     assert state_file is not None
-    assert not state_file.is_savepoint
-    assert state_file.checkpoint_id == state.checkpoint_id
-    assert state_file.path.removeprefix("file://") == state.path.removeprefix("file:")
-    files = [f.name for f in Path(state_file.path.removeprefix("file://")).iterdir()]
+    assert not state_file.on_request
+    assert state_file.number == state.number
+    assert state_file.location.removeprefix("file://") == state.location.removeprefix("file:")
+    files = [f.name for f in Path(state_file.location.removeprefix("file://")).iterdir()]
     assert len(files) > 1, "the state is not in files of its own: the test shows nothing"
     assert sees(two.there.server.processes["engine"], two.here.server.state) == []
 
-    location = two.carry(job, state_file.path)
+    location = two.carry(job, state_file.location)
     again = two.there.run(location)
-    assert two.there.counted(again) == state_file.checkpoint_id
-    two.there.checkpointed(again, state_file.checkpoint_id + 2)
+    assert two.there.counted(again) == state_file.number
+    two.there.checkpointed(again, state_file.number + 2)
     two.there.engine.cancel(again)
 
 
@@ -150,18 +150,18 @@ def test_a_stops_savepoint_is_newer_than_the_checkpoints_before(two: Two) -> Non
     target = f"file://{two.here.server.state}/savepoints/trial/{job}"
     two.here.engine.stop(job, target, trigger)
     progress = wait_for(
-        lambda: p if (p := two.here.engine.savepoint_progress(job, trigger)).done else None,
+        lambda: p if (p := two.here.engine.save_progress(job, trigger)).done else None,
         "the savepoint",
     )
     assert progress.location is not None
     state_file = two.service.agents.newest("edge-a", job)
     assert state_file is not None
-    assert state_file.is_savepoint
-    assert state_file.checkpoint_id > before
-    assert state_file.path.removeprefix("file://") == progress.location.removeprefix("file:")
+    assert state_file.on_request
+    assert state_file.number > before
+    assert state_file.location.removeprefix("file://") == progress.location.removeprefix("file:")
 
-    again = two.there.run(two.carry(job, state_file.path))
-    two.there.checkpointed(again, state_file.checkpoint_id + 1)
+    again = two.there.run(two.carry(job, state_file.location))
+    two.there.checkpointed(again, state_file.number + 1)
     two.there.engine.cancel(again)
 
 
@@ -171,9 +171,11 @@ def test_after_kill_9_of_the_jobmanager_the_site_still_knows_the_newest_state(tw
     two.here.server.processes["engine"].kill()
     state_file = two.service.agents.newest("edge-a", job)
     assert state_file is not None
-    assert state_file.checkpoint_id >= number
-    again = two.there.run(two.carry(job, state_file.path))
-    assert two.there.counted(again) == state_file.checkpoint_id
-    assert re.fullmatch(r"file:///.*/carried/trial/[0-9a-f]{32}", two.carry(job, state_file.path))
-    states = StateFolder(two.here.server.state).states(job)
-    assert states[0].checkpoint_id == state_file.checkpoint_id
+    assert state_file.number >= number
+    again = two.there.run(two.carry(job, state_file.location))
+    assert two.there.counted(again) == state_file.number
+    assert re.fullmatch(
+        r"file:///.*/carried/trial/[0-9a-f]{32}", two.carry(job, state_file.location)
+    )
+    states = StateFolder(two.here.server.state).states(job, LAYOUT)
+    assert states[0].number == state_file.number

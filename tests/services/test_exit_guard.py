@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from binders.flink.engine import FlinkEngine
-from speck.binding import Submission, Target
+from speck.binding import Artifact, Submission, Target
 from speck.errors import EngineRefusedError
 from speck.fog.flink import Runtime
 from speck.model.observation import RunState
@@ -43,9 +43,8 @@ def submission(jar: Path, *args: str) -> Submission:
     return Submission(
         engine_job_id=uuid4().hex,
         job_name="trial",
-        jar=sha256_of(jar),
-        jar_file=jar,
-        entry_class=JOB_CLASS,
+        artifact=Artifact(sha256_of(jar), jar),
+        entry=JOB_CLASS,
         args=("--job-name", "trial", *args),
     )
 

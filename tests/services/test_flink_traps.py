@@ -15,8 +15,9 @@ import pytest
 import requests
 
 from binders.flink.engine import FlinkEngine
+from binders.flink.layout import LAYOUT
 from speck.agent.folder import StateFolder
-from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
+from speck.binding import Artifact, SavedState, SaveProgress, Submission, Target
 from speck.errors import (
     DuplicateJobError,
     EngineRefusedError,
@@ -44,12 +45,11 @@ class Site:
         return Submission(
             engine_job_id=job or uuid4().hex,
             job_name="trial",
-            jar=sha256_of(self.jar),
-            jar_file=self.jar,
-            entry_class=JOB_CLASS,
+            artifact=Artifact(sha256_of(self.jar), self.jar),
+            entry=JOB_CLASS,
             args=("--job-name", "trial", *args),
             parallelism=width,
-            savepoint=savepoint,
+            state=savepoint,
         )
 
     def start(self, *args: str, **options: Any) -> str:
@@ -68,21 +68,21 @@ class Site:
     def folder(self) -> Path:
         return self.server.state_dir / uuid4().hex
 
-    def finished(self, job: str, trigger: str) -> SavepointProgress:
-        def look() -> SavepointProgress | None:
-            progress = self.engine.savepoint_progress(job, trigger)
+    def finished(self, job: str, trigger: str) -> SaveProgress:
+        def look() -> SaveProgress | None:
+            progress = self.engine.save_progress(job, trigger)
             return progress if progress.done else None
 
         return wait_for(look, "the savepoint")
 
-    def stop(self, job: str) -> SavepointProgress:
+    def stop(self, job: str) -> SaveProgress:
         trigger = uuid4().hex
         self.engine.stop(job, f"file://{self.folder()}", trigger)
         return self.finished(job, trigger)
 
     def jar_id(self) -> str:
         """The trial jar's id, uploading it when it is not there."""
-        self.engine.upload(self.jar, sha256_of(self.jar))
+        self.engine.upload(Artifact(sha256_of(self.jar), self.jar))
         return self.jar_ids()[0]
 
     def jar_ids(self) -> list[str]:
@@ -170,7 +170,7 @@ def test_upload_passes_the_limit_on_requests_and_memory_stays_flat(
         file.truncate(64 * 1024 * 1024)
     tracemalloc.start()
     try:
-        slow_views.engine.upload(big, "b" * 64)
+        slow_views.engine.upload(Artifact("b" * 64, big))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -185,11 +185,13 @@ def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
     site.jar = tmp_path / "copy.jar"
     site.jar.write_bytes(uuid4().bytes)
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(lambda _: site.engine.upload(site.jar, sha256_of(site.jar)), range(32)):
+        for _ in pool.map(
+            lambda _: site.engine.upload(Artifact(sha256_of(site.jar), site.jar)), range(32)
+        ):
             pass
     assert len(site.jar_ids()) == 1
     again = FlinkEngine(Target(site.server.url))
-    again.upload(site.jar, sha256_of(site.jar))
+    again.upload(Artifact(sha256_of(site.jar), site.jar))
     assert len(site.jar_ids()) == 1, "another binder finds it by its name"
 
 
@@ -236,7 +238,7 @@ def test_a_failing_main_is_told_in_one_line_and_burns_nothing(site: Site) -> Non
 
 def test_a_missing_entry_class_is_named(site: Site) -> None:
     desired = site.submission()
-    nowhere = Submission(desired.engine_job_id, "trial", desired.jar, desired.jar_file, "a.B", ())
+    nowhere = Submission(desired.engine_job_id, "trial", desired.artifact, "a.B", ())
     with pytest.raises(EngineRefusedError, match=r"entry point class 'a\.B' was not found"):
         site.engine.try_main(nowhere)
 
@@ -286,7 +288,7 @@ def test_a_main_that_does_not_return_is_reported_and_its_late_start_is_refused(
     hold.touch()
     impatient = FlinkEngine(Target(site.server.url, main_timeout_s=1.0))
     wanted = site.submission("--hold-main", str(hold))
-    site.engine.upload(site.jar, wanted.jar)
+    site.engine.upload(wanted.artifact)
     with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
         impatient.try_main(wanted)
     with ThreadPoolExecutor(1) as pool:
@@ -376,7 +378,7 @@ def test_a_good_savepoint_of_a_job_that_failed_while_stopping(site: Site) -> Non
     site.becomes(job, RunState.FAILED)
     newest = site.engine.newest_state(job)
     assert newest is not None
-    assert newest.path == progress.location
+    assert newest.location == progress.location
     assert site.run(savepoint=progress.location)
 
 
@@ -403,7 +405,7 @@ def test_a_slow_savepoint_is_not_a_failed_one(site: Site, tmp_path: Path) -> Non
     job, trigger = site.run("--hold-snapshot", str(hold)), uuid4().hex
     hold.touch()
     site.engine.stop(job, f"file://{site.folder()}", trigger)
-    progress = site.engine.savepoint_progress(job, trigger)
+    progress = site.engine.save_progress(job, trigger)
     assert (progress.done, progress.location, progress.failure) == (False, None, None)
     assert site.engine.status(job) is RunState.RUNNING
     hold.unlink()
@@ -441,7 +443,7 @@ def test_what_it_was_restored_from_counts_until_a_checkpoint_completes(site: Sit
     location = site.stop(site.run()).location
     job = site.start(width=9, savepoint=location)
     newest = wait_for(lambda: site.engine.newest_state(job), "the restored state")
-    assert newest.path == location
+    assert newest.location == location
 
 
 def test_cancel_answers_409_or_404_once_the_job_is_gone(site: Site) -> None:
@@ -459,21 +461,21 @@ def test_cancel_answers_409_or_404_once_the_job_is_gone(site: Site) -> None:
 def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> None:
     job = slow_views.run()
 
-    def newest_known() -> CheckpointInfo | None:
+    def newest_known() -> SavedState | None:
         with suppress(TransientError):  # all that the cache lists may be gone by now
             return slow_views.engine.newest_state(job)
         return None
 
     checkpoint = wait_for(newest_known, "a checkpoint")
     wait_for(
-        lambda: slow_views.newest_folder(job) > checkpoint.checkpoint_id,
+        lambda: slow_views.newest_folder(job) > checkpoint.number,
         "a checkpoint that the engine's cache does not hold",
     )
     slow_views.engine.cancel(job)
     wait_for(lambda: slow_views.engine.view().jobs[job].state.terminal, "its end")
     newest = slow_views.engine.newest_state(job)
     assert newest is not None
-    assert newest.checkpoint_id == slow_views.newest_folder(job)
+    assert newest.number == slow_views.newest_folder(job)
 
 
 # Death of the JobManager
@@ -656,8 +658,8 @@ def test_a_job_s_own_checkpoint_folder_is_reported_and_listed(site: Site, tmp_pa
     site.becomes(job, RunState.CANCELED)
     newest = site.engine.newest_state(job)
     assert newest is not None
-    states = StateFolder(site.server.state_dir).states(job, own)
-    assert f"file:{states[0].folder}" == newest.path
-    new = site.run("--checkpoints", f"file://{tmp_path}/own", savepoint=newest.path)
+    states = StateFolder(site.server.state_dir).states(job, LAYOUT, own)
+    assert f"file:{states[0].folder}" == newest.location
+    new = site.run("--checkpoints", f"file://{tmp_path}/own", savepoint=newest.location)
     restored = site.server.get(f"/jobs/{new}/checkpoints").json()["latest"]["restored"]
-    assert restored["external_path"] == newest.path
+    assert restored["external_path"] == newest.location

@@ -10,7 +10,7 @@ import pytest
 
 from binders.flink.engine import FlinkEngine
 from binders.mqtt import MqttBroker
-from speck.binding import Submission, Target
+from speck.binding import Artifact, Submission, Target
 from speck.model.measurement import LinkMeasure
 from tests.flink_server import FlinkServer, sha256_of
 from tests.mosquitto_server import mosquitto
@@ -45,7 +45,9 @@ def start(engine: FlinkEngine, source: str, sink: str, *args: str) -> str:
     arguments = (*(part for pair in links.items() for part in pair), *args)
     sha = sha256_of(JAR)
     engine.submit(
-        Submission(job_id, "links", sha, JAR, "io.speck.jobs.PassThrough", arguments, 1, None)
+        Submission(
+            job_id, "links", Artifact(sha, JAR), "io.speck.jobs.PassThrough", arguments, 1, None
+        )
     )
     return job_id
 

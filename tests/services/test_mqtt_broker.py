@@ -25,12 +25,12 @@ from binders.mqtt import MqttBroker, check
 from binders.mqtt.answers import TopicRefusedError
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
+from binders.mqtt.topics import MAX_TOPIC_LEVELS, topic_fault
 from speck.binding import BrokerCapability, Target
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model import topics
 from speck.model.finding import Finding
-from speck.model.topics import MAX_TOPIC_LEVELS, topic_fault
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 from tests.old_protocol import only_3_1_1

@@ -22,17 +22,25 @@ from speck.tls.legs import PARTS
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
 
 
-class SpeShape(Shape):
+class EngineShape(Shape):
     kind = text()
-    address = text()
+    address = optional_text("absent if its kind is reached through the site's agent")
+    credentials = optional_text("name of the file with what the engine requires of its clients")
+
+
+class SpeShape(EngineShape):
+    beside = fields.Nested(
+        EngineShape,
+        allow_none=True,
+        metadata={"description": "another engine, for artifacts that this one does not take"},
+    )
 
 
 class BrokerShape(Shape):
     kind = text()
     address = text()
     credentials = optional_text(
-        "name of the file with the site's user, password and certificates, if its broker, or its"
-        " engine at an https address, requires them"
+        "name of the file with the user, password and certificates that the broker requires"
     )
 
 

@@ -45,12 +45,13 @@ _folder = click.Path(file_okay=False, path_type=Path)
     "--cert", envvar="SPECK_CERT", type=_file, help="Certificate to present to them (PEM)."
 )
 @click.option("--key", envvar="SPECK_KEY", type=_file, help="Its private key (PEM).")
-@click.option("--engine", metavar="URL", help="The engine's REST API, to report its slots.")
-@click.option("--broker", metavar="URL", help="The broker; with --engine, to register the site.")
+@click.option("--engine", metavar="URL", help="The engine; with --broker, to register the site.")
+@click.option("--broker", metavar="URL", help="The broker, to register the site.")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
 @click.option("--engine-kind", default="flink", show_default=True)
 @click.option("--broker-kind", default="mqtt", show_default=True)
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+@click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 def agent(listen: str | None, **options: Any) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C.
 

@@ -261,7 +261,7 @@ def _describe_deployments(local_fog: Fog) -> str:
         names = {
             site["name"]
             for site in service.sites()
-            if site["spe"]["address"].rstrip("/") in engines
+            if (site["spe"].get("address") or "").rstrip("/") in engines
         }
         jobs = [job for job in service.jobs() if job["site"] in names]
     except NoServerError:

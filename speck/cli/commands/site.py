@@ -38,6 +38,7 @@ def site() -> None:
 @click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
 @click.option("--broker-kind", default="mqtt", show_default=True)
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+@click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 @click.option(
     "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
 )
@@ -77,6 +78,7 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
 @click.option("--engine", metavar="URL", help="The engine's new address.")
 @click.option("--broker", metavar="URL", help="The broker's new address.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+@click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 @click.option(
     "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
 )
@@ -137,14 +139,18 @@ def _change_body(
     engine: str | None,
     broker: str | None,
     credentials: str | None,
+    engine_credentials: str | None,
     uplink_mbps: float | None,
     labels: tuple[str, ...],
 ) -> JsonObject:
     """The body of a site as it is, with what the options change."""
     kept = ("name", "tier", "spe", "broker", "uplink_mbps", "labels")
     body: JsonObject = {field: record[field] for field in kept if record.get(field) is not None}
-    changes = {"address": broker, "credentials": credentials}
-    for part, new in (("spe", {"address": engine}), ("broker", changes)):
+    parts = (
+        ("spe", {"address": engine, "credentials": engine_credentials}),
+        ("broker", {"address": broker, "credentials": credentials}),
+    )
+    for part, new in parts:
         merged = {**body[part], **{key: value for key, value in new.items() if value is not None}}
         body[part] = {key: value for key, value in merged.items() if value is not None}
     if uplink_mbps is not None:
@@ -160,6 +166,7 @@ _OPTIONS = {
     "broker.address": "--broker",
     "broker.kind": "--broker-kind",
     "broker.credentials": "--credentials",
+    "spe.credentials": "--engine-credentials",
     "uplink_mbps": "--uplink-mbps",
 }
 """The fields of a body, with the options that set them."""
@@ -194,20 +201,22 @@ def _build_body(
     broker: str | None,
     broker_kind: str,
     credentials: str | None,
+    engine_credentials: str | None,
     uplink_mbps: float | None,
     labels: tuple[str, ...],
 ) -> JsonObject:
-    if engine is None or broker is None:
+    if broker is None:
         raise click.UsageError("give --engine and --broker")
     body: JsonObject = {
         "name": name,
         "tier": tier,
-        "spe": {"kind": engine_kind, "address": engine},
+        "spe": {"kind": engine_kind, **({"address": engine} if engine is not None else {})},
         "broker": {"kind": broker_kind, "address": broker},
         "labels": _parse_labels(labels),
     }
-    if credentials is not None:
-        body["broker"]["credentials"] = credentials
+    for part, secrets in (("spe", engine_credentials), ("broker", credentials)):
+        if secrets is not None:
+            body[part]["credentials"] = secrets
     if uplink_mbps is not None:
         body["uplink_mbps"] = uplink_mbps
     return body
@@ -267,7 +276,8 @@ def show(name: str) -> None:
                 ("name", record["name"]),
                 ("tier", record["tier"]),
                 ("state", record["state"]),
-                ("engine", f"{record['spe']['kind']} {record['spe']['address']}"),
+                ("engine", f"{record['spe']['kind']} {record['spe'].get('address') or ''}".strip()),
+                ("engine credentials", record["spe"].get("credentials")),
                 ("engine version", record["engine_version"]),
                 ("broker", f"{record['broker']['kind']} {record['broker']['address']}"),
                 ("credentials", record["broker"].get("credentials")),
@@ -296,7 +306,7 @@ def show(name: str) -> None:
     "--jar",
     "job_path",
     metavar="JOB_PATH",
-    help="Jar of the calibration job (default: speck-jobs.jar in the service's jar folders).",
+    help="File of the calibration job, if not the usual one of the site's engine.",
 )
 @add_connection_options
 @add_output_option

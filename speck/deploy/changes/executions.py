@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from speck import failpoints
-from speck.binding import StateKeeper
+from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
 from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
@@ -25,7 +24,7 @@ class Executions:
     connections: Connections
     records: Records
     clock: Clock
-    jar_file: Callable[[str], Path]
+    artifact: Callable[[str], Artifact]
     bounds: Bounds
     patience: Patience
     keeper: StateKeeper
@@ -36,7 +35,7 @@ class Executions:
 
     def __post_init__(self) -> None:
         self.refills = Refills(self.connections, self.clock, self.patience.refill_s)
-        run = ResendRun(self.connections, self.records, self.clock, self.jar_file, self.keeper)
+        run = ResendRun(self.connections, self.records, self.clock, self.artifact, self.keeper)
         self.resends = Resends(self.connections, self.records, self.clock, run)
         self.limiter = Limiter(self.bounds.per_site)
 
@@ -47,7 +46,7 @@ class Executions:
             self.records,
             self.clock,
             scope,
-            self.jar_file,
+            self.artifact,
             self.patience,
             failpoints.wrap(self.keeper, hits_after_request=False),
             self.refills,

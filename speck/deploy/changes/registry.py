@@ -363,9 +363,9 @@ class Changes:
                 )
 
 
-def _list_kinds(site: Site) -> tuple[str, str]:
+def _list_kinds(site: Site) -> tuple[str, ...]:
     """Its addresses do not count: they are looked up when a step needs them."""
-    return site.spe.kind, site.broker.kind
+    return site.kinds
 
 
 def _show_under_way(change: JsonObject) -> JsonObject:

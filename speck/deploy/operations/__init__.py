@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 from types import MappingProxyType
 
-from speck.binding import StateKeeper
+from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.beginnings import note_forms
@@ -81,7 +80,7 @@ class Operations:
         records: Records,
         clock: Clock,
         scope: str,
-        jar_file: Callable[[str], Path],
+        artifact: Callable[[str], Artifact],
         patience: Patience,
         keeper: StateKeeper,
         refills: Refills,
@@ -97,7 +96,7 @@ class Operations:
             records,
             clock,
             scope,
-            jar_file,
+            artifact,
             patience,
             keeper,
             refills,
@@ -201,7 +200,7 @@ class Operations:
 
     def _upload(self, operation: Upload) -> Outcome:
         engine = self._context.connections.engine(operation.site)
-        engine.upload(self._context.jar_file(operation.jar), operation.jar)
+        engine.upload(self._context.artifact(operation.jar))
         return Done()
 
     def _try(self, operation: TryMain) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.binding import CheckpointInfo
+from speck.binding import SavedState
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
 from speck.model.incarnation import Incarnation, StartState
@@ -25,7 +25,7 @@ def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
     return context.records.put_session(context.scope, result) if result != session else {}
 
 
-def find_forgotten_run(context: Context, incarnation: Incarnation) -> CheckpointInfo | None:
+def find_forgotten_run(context: Context, incarnation: Incarnation) -> SavedState | None:
     """The newest checkpoint of a start whose answer was lost and that its engine does not know.
 
     None if it has not arrived. If it has, and the engine has lost its jobs since, its checkpoints

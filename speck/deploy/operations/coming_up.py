@@ -12,8 +12,8 @@ from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.comparing import explain_too_wide, report_differences
 from speck.deploy.operations.connecting import (
     explain_disconnection,
+    is_connected,
     is_refused_for_good,
-    source_connected,
 )
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait
@@ -165,7 +165,7 @@ class ComingUp:
         except SpeckError:
             return True
         try:
-            return source_connected(self._engine.metrics(job_id))
+            return is_connected(self._engine, job_id)
         except SpeckError:
             return self._engine.status(job_id) is not None
 
@@ -203,7 +203,7 @@ def note_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
             return incarnation
         if state is not None:
             state_found = engine.newest_state(incarnation.engine_job_id)
-            if state_found is not None and state_found.path != incarnation.restored:
+            if state_found is not None and state_found.location != incarnation.restored:
                 return incarnation
         incarnation = replace(incarnation, start=StartState.VOID)
         context.records.write(context.records.put_incarnation(context.scope, incarnation))

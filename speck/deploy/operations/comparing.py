@@ -73,7 +73,7 @@ def _find_parallelism(context: Context, incarnation: Incarnation) -> int | None:
 
 def _takes_no_checkpoints(context: Context, incarnation: Incarnation) -> bool:
     engine = context.connections.engine(incarnation.job.site)
-    if EngineCapability.SAVEPOINTS not in engine.capabilities:
+    if EngineCapability.STATE not in engine.capabilities:
         return False
     with suppress(SpeckError):
         checkpointing = engine.checkpointing(incarnation.engine_job_id)

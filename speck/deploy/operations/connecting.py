@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from speck.binding import StreamEngine
+from speck.binding import EngineCapability, StreamEngine
 from speck.errors import SpeckError
 
 _SOURCE = "source"
@@ -16,6 +16,14 @@ _LASTING_REFUSAL = re.compile(
 )
 """How the connector reports a refusal that does not pass by itself, as that of a busy broker does.
 It names the reasons of CONNACK and SUBACK as its MQTT library does."""
+
+
+def is_connected(engine: StreamEngine, engine_job_id: str) -> bool:
+    """Whether an incarnation's source is connected, as far as its engine reports it. Raises
+    SpeckError."""
+    if EngineCapability.METRICS not in engine.capabilities:
+        return True
+    return source_connected(engine.metrics(engine_job_id))
 
 
 def source_connected(figures: Mapping[str, float]) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from speck.binding import StateKeeper, Submission
+from speck.binding import Artifact, StateKeeper, Submission
 from speck.clock import Clock
 from speck.deploy.locks import NamedLocks
 from speck.deploy.operations.gathering import Gathering
@@ -33,7 +32,7 @@ class Context:
     records: Records
     clock: Clock
     scope: str
-    jar_file: Callable[[str], Path]
+    artifact: Callable[[str], Artifact]
     patience: Patience
     keeper: StateKeeper
     refills: Refills
@@ -60,7 +59,7 @@ class Context:
         self,
         operation: Start | TryMain,
         sink_has_readers: bool,
-        savepoint: str | None,
+        state: str | None,
         secrets: Mapping[str, str] | None = None,
     ) -> Submission:
         """The submission of a job to its engine; without `secrets` for one that is never run."""
@@ -72,9 +71,8 @@ class Context:
         return Submission(
             engine_job_id=operation.engine_job_id,
             job_name=job.job_name,
-            jar=job.jar,
-            jar_file=self.jar_file(job.jar),
-            entry_class=job.entry_class,
+            artifact=self.artifact(job.jar),
+            entry=job.entry_class,
             args=render_args(
                 job,
                 self.records.installation,
@@ -85,7 +83,7 @@ class Context:
                 until,
             ),
             parallelism=job.parallelism,
-            savepoint=savepoint,
+            state=state,
         )
 
     def read_secrets(self, job: Job) -> dict[str, str]:

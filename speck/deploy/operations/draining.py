@@ -6,7 +6,8 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from speck.deploy.operations.connecting import source_connected
+from speck.binding import BrokerCapability
+from speck.deploy.operations.connecting import is_connected
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError, UnreachableError
@@ -102,8 +103,10 @@ class Draining:
             return self._wait("its producers' last messages are sent again")
         lag = view.untaken(operation.client_id, self._update_owed(view))
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
-        is_known = all(view.find_sent(operation.link.topic, sink) for sink in operation.silent)
-        has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
+        topic = operation.link.topic
+        is_known = all(view.knows(topic, sink) for sink in operation.silent)
+        is_uncounted = operation.fed_outside and topic not in view.ends
+        has_taken = lag == 0 and is_known and not (self.stale or is_uncounted)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
             self._note_followers()
@@ -182,6 +185,8 @@ class Draining:
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
+        if operation.link.topic in view.ends:
+            return self._update_owed_of_log(view, first)
         for sink in operation.sinks:
             self._owe(view.find_sent(operation.link.topic, sink))
         for sink in operation.going_on if first else tuple(self.stale):
@@ -193,6 +198,18 @@ class Draining:
             else:
                 self.stale.pop(sink, None)
             self._owe(sent)
+        if first and view.untaken(self.operation.client_id, self.owed):
+            self.context.records.write(self._note(self.owed))
+        return self.owed
+
+    def _update_owed_of_log(self, view: BrokerView, first: bool) -> dict[tuple[str, int], int]:
+        """The same at a broker that tells the ends of its log: those of one moment, after the
+        follower's session was reserved, are all that is to be taken; without a follower the ends
+        are final once the producers have stopped."""
+        assert self.owed is not None
+        if first or not self.operation.followed:
+            for key, number in view.ends[self.operation.link.topic].items():
+                self.owed[key] = max(number, self.owed.get(key, 0))
         if first and view.untaken(self.operation.client_id, self.owed):
             self.context.records.write(self._note(self.owed))
         return self.owed
@@ -216,7 +233,8 @@ class Draining:
         mark = secrets.token_hex(8)
         self.marks.add(mark)  # before it is sent: the answer may be lost though the mark arrives
         broker = self.context.connections.broker(self.operation.site)
-        self.is_mark_refused = not broker.mark(self.operation.client_id, mark)
+        takes_marks = BrokerCapability.MARKS in broker.capabilities
+        self.is_mark_refused = not (takes_marks and broker.mark(self.operation.client_id, mark))
         self.mark_at = self.polled_at
 
     def _note(
@@ -291,10 +309,10 @@ class Draining:
             state = engine.newest_state(job_id)
             if state is None:
                 return None
-            is_new = state.checkpoint_id != self.checkpoint
-            if is_new and not source_connected(engine.metrics(job_id)):
+            is_new = state.number != self.checkpoint
+            if is_new and not is_connected(engine, job_id):
                 return None
-            return state.checkpoint_id
+            return state.number
         except UnreachableError:
             if self.operation.followed:  # it cannot be stopped either: wait for its site
                 raise

@@ -31,6 +31,6 @@ def fence(context: Context, operation: Fence) -> Outcome:
             engine.fence(operation.engine_job_id)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.put_incarnation(context.scope, void))
-    if EngineCapability.SAVEPOINTS not in engine.capabilities:
+    if EngineCapability.STATE not in engine.capabilities:
         return cancel(context, operation)
     return Stopping(context, operation).begin()

@@ -50,9 +50,8 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     fresh = is_new and not is_kept and may_drop
     existed = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh)
     if view is not None and not existed:
-        reports = (view.find_sent(operation.link.topic, sink) for sink in operation.sinks)
-        since = ((sent.producer, sent.epoch, sent.number) for sent in reports if sent is not None)
-        session = replace(session, since=tuple(sorted(since)))
+        last = view.find_last(operation.link.topic, operation.sinks)
+        session = replace(session, since=tuple(sorted((*key, n) for key, n in last.items())))
     return Done(
         {
             **context.records.put_session(context.scope, replace(session, reserved=True)),

@@ -6,9 +6,8 @@ import hashlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from speck.binding import StateKeeper, Submission
+from speck.binding import Artifact, StateKeeper, Submission
 from speck.clock import Clock
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import producer_epoch
@@ -31,13 +30,13 @@ class ResendRun:
         connections: Connections,
         records: Records,
         clock: Clock,
-        jar_file: Callable[[str], Path],
+        artifact: Callable[[str], Artifact],
         keeper: StateKeeper,
     ):
         self._connections = connections
         self._records = records
         self._clock = clock
-        self._jar_file = jar_file
+        self._artifact = artifact
         self._keeper = keeper
 
     def is_under_way(self, sink: EndedSink) -> bool:
@@ -60,7 +59,7 @@ class ResendRun:
             newest = self._connections.engine(site).newest_state(job_id)
         except EngineRefusedError:
             newest = self._keeper.newest(site, job_id, incarnation.checkpoints)
-        return newest.path if newest is not None else None
+        return newest.location if newest is not None else None
 
     def begin(self, sink: EndedSink, state: str) -> None:
         """Submit the sink with the state. Raises what `StreamEngine.resend` raises."""
@@ -69,11 +68,10 @@ class ResendRun:
         submission = Submission(
             engine_job_id=self._id_of(sink),
             job_name=job.job_name,
-            jar=job.jar,
-            jar_file=self._jar_file(job.jar),
-            entry_class=job.entry_class,
+            artifact=self._artifact(job.jar),
+            entry=job.entry_class,
             args=render_args(job, self._records.installation, epoch, True),
-            savepoint=state,
+            state=state,
         )
         with suppress(DuplicateJobError):
             self._connections.engine(job.site).resend(submission)

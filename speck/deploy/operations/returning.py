@@ -74,7 +74,7 @@ def _fence(context: Context, newest: Incarnation) -> None:
         state = context.keeper.newest(site, newest.engine_job_id, newest.checkpoints)
     else:
         state = find_forgotten_run(context, newest)
-    incarnation = replace(newest, savepoint=state.path) if state else newest
+    incarnation = replace(newest, savepoint=state.location) if state else newest
     if state is not None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))
     with suppress(DuplicateJobError):

@@ -37,7 +37,7 @@ def newest_state(
     except EngineRefusedError as error:
         return _find_in_folders(context, incarnation, error)
     if state is not None:
-        return replace(incarnation, base=None), state.path
+        return replace(incarnation, base=None), state.location
     if incarnation.confirmed or incarnation.base is None:
         return incarnation, None
     return newest_state(context, incarnation.base)
@@ -66,7 +66,7 @@ def _find_in_folders(
             f" or {STATELESS}"
         ) from refusal
     if state is not None:
-        return replace(incarnation, base=None), state.path
+        return replace(incarnation, base=None), state.location
     # No checkpoint of it exists: the state that it was restored from is its newest state, unless
     # it has acknowledged messages since, whose state is then lost.
     if incarnation.base is not None and not incarnation.confirmed:

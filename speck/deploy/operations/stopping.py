@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from speck.binding import SavepointProgress
+from speck.binding import SaveProgress
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait, put_ended
@@ -83,7 +83,7 @@ class Stopping:
         incarnation = self._find_incarnation()
         if incarnation.stopping:
             try:
-                engine.savepoint_progress(job_id, self._trigger)
+                engine.save_progress(job_id, self._trigger)
                 return self._wait(None)
             except EngineRefusedError:  # the request never arrived, or has expired
                 if engine.exceptions(job_id):
@@ -117,7 +117,7 @@ class Stopping:
         own = f"savepoints/{self.operation.job_name}/{self.operation.engine_job_id}"
         return f"{folder.rstrip('/')}/{own}" if folder else None
 
-    def _wait(self, progress: SavepointProgress | None) -> Waiting:
+    def _wait(self, progress: SaveProgress | None) -> Waiting:
         def ready(jobs: Mapping[str, EngineJob]) -> bool:
             job = jobs.get(self.operation.engine_job_id)
             if job is not None and job.state.terminal:
@@ -145,7 +145,7 @@ class Stopping:
         if state is None or state.terminal:
             return self._finish(state)
         try:
-            progress = engine.savepoint_progress(job_id, self._trigger)
+            progress = engine.save_progress(job_id, self._trigger)
         except EngineRefusedError as error:
             return self._give_up(str(error))
         if progress.done and progress.failure is not None:
@@ -233,13 +233,13 @@ class Stopping:
             return None
         engine = self.context.connections.engine(self.operation.site)
         try:
-            stop = engine.savepoint_progress(self.operation.engine_job_id, self._trigger)
+            stop = engine.save_progress(self.operation.engine_job_id, self._trigger)
         except EngineRefusedError:
             return None
         return None if state is None and stop.failure is not None else stop.location
 
 
-def _describe_progress(progress: SavepointProgress | None) -> str:
+def _describe_progress(progress: SaveProgress | None) -> str:
     if progress is None or progress.total is None:
         return "savepoint requested"
     return f"savepoint: {progress.acknowledged or 0} of {progress.total} subtasks"

@@ -271,12 +271,12 @@ def count_untaken(draft: Draft, session: Session) -> int | None:
     topic = session.link.topic
     for incarnation in draft.producers.get(session.link, ()):
         own = sink_of(draft, incarnation)
-        if view.find_sent(topic, own) is None:
+        if not view.knows(topic, own):
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
     if not sinks and session.owed:  # its producers have left, and their numbers are stored
         return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
-    return view.lag(session.client_id, sinks, session.owed)
+    return view.lag(session.client_id, topic, sinks, session.owed)
 
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:

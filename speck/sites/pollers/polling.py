@@ -65,7 +65,9 @@ class Polling:
         this returns. Raises SpeckError."""
         if self._are_many():
             kind, target = self._connections.engine_target(site)
-            if not is_simulated(ENGINES, kind):  # it is in the memory of this process
+            # what is in the memory of this process, or pushed to it, is not read by another
+            is_here = target.agent is not None or is_simulated(ENGINES, kind)
+            if not is_here and self._connections.site(site).spe.beside is None:
                 pollers = self._find_pollers()
                 return pollers.ask(what, kind, target, tuple(job_ids), urgent=urgent)
         return partial(poll_engine, self._connections.engine(site), what, tuple(job_ids))

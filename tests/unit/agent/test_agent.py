@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 
 import speck
+from binders.flink.layout import LAYOUT as FLINK
 from speck.agent.agent import Agent, Settings
 from speck.errors import PermanentError
 from tests.agents import write_state
 
 LIMIT_S = 120.0
 JOB = "ab" * 16
+LAYOUT = FLINK.to_json()
 
 
 class Service:
@@ -102,10 +104,10 @@ def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path)
     assert "cpu" in beat
     assert beat["listen"].startswith("http://127.0.0.1:")
     assert "known" not in service.next_poll()
-    service.commands.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB}])
+    service.commands.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB, "layouts": [LAYOUT]}])
     answer = service.next_post("/sites/edge-a/commands/b-1")
     assert answer["state"] == "done"
-    assert [state["checkpoint_id"] for state in answer["states"]] == [4]
+    assert [state["number"] for state in answer["states"]] == [4]
     agent.stop()
 
 
@@ -144,9 +146,17 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
         ({"kind": "dance"}, "this agent does not support it; update the agent", False),
         ({"kind": "list"}, "cannot list: KeyError", True),
         ({"kind": "list", "engine_job_id": "../x"}, "is not an engine job id", False),
-        ({"kind": "list", "engine_job_id": 7}, "cannot list: AttributeError", True),
-        ({"kind": "drop", "path": "/etc"}, "not a state below", False),
-        ({"kind": "send", "path": "savepoints/s/1"}, "cannot find a complete state", False),
+        (
+            {"kind": "list", "engine_job_id": 7, "layouts": [LAYOUT]},
+            "cannot list: AttributeError",
+            True,
+        ),
+        ({"kind": "drop", "path": "/etc", "layouts": [LAYOUT]}, "not a state below", False),
+        (
+            {"kind": "send", "path": "savepoints/s/1", "layouts": [LAYOUT]},
+            "cannot find a complete state",
+            False,
+        ),
     ],
 )
 def test_what_it_cannot_do_it_says(

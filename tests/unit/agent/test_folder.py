@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from binders.flink.layout import LAYOUT
 from speck.agent.folder import StateFolder, StateMissingError, files_of
 from speck.errors import PermanentError
 from tests.agents import write_state
@@ -22,7 +23,7 @@ def test_the_engines_ways_to_name_a_state(folder: StateFolder) -> None:
     state = write_state(folder.root / "savepoints" / "a b" / "s-1")
     encoded = str(state).replace(" ", "%20")
     for name in (f"file:{state}", f"file://{state}", str(state), f"file://{encoded}"):
-        assert folder.locate(name) == state
+        assert folder.locate(name, LAYOUT) == state
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,9 @@ def test_nothing_outside_the_rooms_is_a_state(name: str, folder: StateFolder) ->
     (folder.root / "savepoints" / "link").symlink_to(outside)
     path = name.replace("{root}", str(folder.root))
     with pytest.raises(PermanentError, match=r"^cannot use "):
-        folder.locate(path)
+        folder.locate(path, LAYOUT)
     with pytest.raises(PermanentError):
-        folder.drop(path)
+        folder.drop(path, LAYOUT)
     assert (outside / "_metadata").exists()
 
 
@@ -63,14 +64,14 @@ def test_states_newest_first_by_the_engines_own_number(folder: StateFolder) -> N
         os.utime(chk / f"chk-{number}" / "_metadata", (1e9 - number, 1e9 - number))
     write_state(folder.root / "savepoints" / "job" / JOB / "savepoint-ab-1", 11)
     write_state(folder.root / "savepoints" / "job" / ("cd" * 16) / "savepoint-cd-1", 99)
-    states = folder.states(JOB)
-    assert [(s.checkpoint_id, s.is_savepoint) for s in states] == [
+    states = folder.states(JOB, LAYOUT)
+    assert [(s.number, s.on_request) for s in states] == [
         (11, True),
         (10, False),
         (9, False),
         (2, False),
     ]
-    assert folder.states("ef" * 16) == []
+    assert folder.states("ef" * 16, LAYOUT) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\x49\x60\x67", b"\0" * 64, None])
@@ -80,9 +81,9 @@ def test_what_is_not_complete_is_no_state(content: bytes | None, folder: StateFo
     (chk / "half").write_bytes(b"half")
     if content is not None:
         (chk / "_metadata").write_bytes(content)
-    assert folder.states(JOB) == []
+    assert folder.states(JOB, LAYOUT) == []
     with pytest.raises(StateMissingError, match=r"^cannot find a complete state at "):
-        folder.state(str(chk))
+        folder.state(str(chk), LAYOUT)
 
 
 def test_a_state_that_needs_files_elsewhere_is_refused(folder: StateFolder) -> None:
@@ -90,26 +91,28 @@ def test_a_state_that_needs_files_elsewhere_is_refused(folder: StateFolder) -> N
     shared = f"{there}/shared/1b4e28ba-2fa1-11d2-883f-0016d3cca427".encode()
     state = write_state(folder.root / "checkpoints" / JOB / "chk-1", tail=b"\0\x55" + shared)
     with pytest.raises(PermanentError, match=r"needs .*/shared/1b4e.* lies outside it"):
-        files_of(folder.state(str(state)))
+        files_of(folder.state(str(state), LAYOUT), LAYOUT)
 
 
 def test_a_record_that_looks_a_little_like_a_path_is_none(folder: StateFolder) -> None:
     state = write_state(folder.root / "checkpoints" / JOB / "chk-1", tail=b"\0http://x/shared/a-b")
-    assert [name for name, _, _ in files_of(folder.state(str(state)))] == ["_metadata"]
+    assert [name for name, _, _ in files_of(folder.state(str(state), LAYOUT), LAYOUT)] == [
+        "_metadata"
+    ]
 
 
 def test_links_do_not_travel(folder: StateFolder) -> None:
     state = write_state(folder.root / "savepoints" / "s" / "1")
     (state / "secret").symlink_to("/etc/passwd")
     with pytest.raises(PermanentError, match="is not a regular file"):
-        files_of(folder.state(str(state)))
+        files_of(folder.state(str(state), LAYOUT), LAYOUT)
 
 
 def test_what_is_dropped_is_gone_and_may_be_dropped_again(folder: StateFolder) -> None:
     state = write_state(folder.root / "savepoints" / "s" / "1", extra={"file": b"1"})
-    folder.drop(f"file://{state}")
+    folder.drop(f"file://{state}", LAYOUT)
     assert not state.exists()
-    folder.drop(f"file://{state}")
+    folder.drop(f"file://{state}", LAYOUT)
     assert folder.root.exists()
 
 
@@ -121,11 +124,11 @@ def test_checkpoints_in_a_job_s_own_folder_are_listed_and_sent(
     newest = write_state(own / "chk-5", 5)
     write_state(own / "other", 9)
     for uri in (f"file:{own}", f"file://{own}", str(own), f"file:{str(own).replace(' ', '%20')}"):
-        assert folder.states(JOB, uri)[0].folder == newest
-    assert len(folder.states(JOB, str(own))) == 2
-    assert folder.state(f"file:{newest}", JOB).checkpoint_id == 5
+        assert folder.states(JOB, LAYOUT, uri)[0].folder == newest
+    assert len(folder.states(JOB, LAYOUT, str(own))) == 2
+    assert folder.state(f"file:{newest}", LAYOUT, JOB).number == 5
     with pytest.raises(PermanentError, match="not a state below"):
-        folder.drop(f"file:{newest}")
+        folder.drop(f"file:{newest}", LAYOUT)
 
 
 @pytest.mark.parametrize("own", ["{tmp}/away/{job}", "{tmp}/shared", "s3://b/{job}", "{tmp}/{job}"])
@@ -135,7 +138,7 @@ def test_a_folder_that_cannot_be_listed_is_not_empty(
     (tmp_path / "shared").mkdir()
     (tmp_path / JOB).write_text("a file")
     with pytest.raises(PermanentError, match=r"^cannot list the checkpoints in "):
-        folder.states(JOB, own.format(tmp=tmp_path, job=JOB))
+        folder.states(JOB, LAYOUT, own.format(tmp=tmp_path, job=JOB))
 
 
 @pytest.mark.parametrize("name", ["{own}/chk-5/../../secret", "{own}/link", "{own}/chk-x", "{own}"])
@@ -147,4 +150,4 @@ def test_nothing_else_of_such_a_folder_is_read(
     write_state(own / "chk-x", 5)
     (own / "link").symlink_to(write_state(tmp_path / "secret", 6))
     with pytest.raises(PermanentError, match=r"^cannot use "):
-        folder.state(name.format(own=own), JOB)
+        folder.state(name.format(own=own), LAYOUT, JOB)

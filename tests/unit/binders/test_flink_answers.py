@@ -8,7 +8,7 @@ import pytest
 
 from binders.flink import answers
 from binders.flink.numbers import unix_ms
-from speck.binding import CheckpointInfo, SavepointProgress
+from speck.binding import SavedState, SaveProgress
 from speck.errors import EngineRefusedError
 from speck.model.measurement import PlanNode
 from speck.model.observation import RunState, Slots
@@ -67,44 +67,44 @@ def test_engine_view() -> None:
 def test_checkpoint_progress() -> None:
     assert not answers.checkpoint_progress({"status": {"id": "IN_PROGRESS"}}).done
     over = {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": 3}}
-    assert answers.checkpoint_progress(over) == SavepointProgress(True)
+    assert answers.checkpoint_progress(over) == SaveProgress(True)
     cause = {"class": "x.CheckpointException", "stack-trace": "x.CheckpointException: stopping"}
     failed = {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
-    assert answers.checkpoint_progress(failed) == SavepointProgress(
+    assert answers.checkpoint_progress(failed) == SaveProgress(
         True, failure="CheckpointException: stopping"
     )
 
 
 def test_savepoint_progress() -> None:
     assert answers.savepoint_progress({"status": {"id": "IN_PROGRESS"}, "operation": None}) == (
-        SavepointProgress(done=False)
+        SaveProgress(done=False)
     )
     answer = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:/s/1"}}
-    assert answers.savepoint_progress(answer) == SavepointProgress(True, "file:/s/1")
+    assert answers.savepoint_progress(answer) == SaveProgress(True, "file:/s/1")
 
 
 def test_a_savepoint_under_way_says_how_many_subtasks_have_given_their_part() -> None:
-    none = SavepointProgress(done=False)
+    none = SaveProgress(done=False)
     entry = {"status": "IN_PROGRESS", "num_subtasks": 4, "num_acknowledged_subtasks": 3}
     checkpoint_list = [
         {**entry, "id": 8, "is_savepoint": True},
         {**entry, "id": 9, "is_savepoint": False, "num_acknowledged_subtasks": 1},
         {"id": 7, "status": "COMPLETED", "is_savepoint": True},
     ]
-    assert answers.with_subtasks(none, {"history": checkpoint_list}) == SavepointProgress(
+    assert answers.with_subtasks(none, {"history": checkpoint_list}) == SaveProgress(
         False, acknowledged=3, total=4
     )
     assert answers.with_subtasks(none, {"history": checkpoint_list[1:]}) == none
 
 
-def failed(trace: str) -> SavepointProgress:
+def failed(trace: str) -> SaveProgress:
     operation = {"failure-cause": {"class": "a.B", "stack-trace": trace}}
     return answers.savepoint_progress({"status": {"id": "COMPLETED"}, "operation": operation})
 
 
 def test_completed_may_mean_failed() -> None:
     progress = failed("a.b.CheckpointException: Not all required tasks are running.\n\tat a.B.c(1)")
-    assert progress == SavepointProgress(
+    assert progress == SaveProgress(
         True, None, "CheckpointException: Not all required tasks are running."
     )
 
@@ -138,22 +138,22 @@ def checkpoints(
     restored: dict[str, Any] | None = None,
     history: tuple[dict[str, Any], ...] = (),
     count: int = 1,
-) -> CheckpointInfo | None:
+) -> SavedState | None:
     latest = {"completed": completed, "savepoint": savepoint, "restored": restored}
     return answers.newest_state(
         {"latest": latest, "history": list(history), "counts": {"completed": count}}
     )
 
 
-def number(checkpoint: CheckpointInfo | None) -> int | None:
-    return checkpoint.checkpoint_id if checkpoint is not None else None
+def number(checkpoint: SavedState | None) -> int | None:
+    return checkpoint.number if checkpoint is not None else None
 
 
 RESTORED = {"id": 3, "restore_timestamp": 5, "is_savepoint": True, "external_path": "file:/c/3"}
 
 
 def test_the_newest_of_checkpoints_and_savepoints() -> None:
-    assert checkpoints(state(7)) == CheckpointInfo(7, "file:/c/7", 1007, 10, False)
+    assert checkpoints(state(7)) == SavedState(7, "file:/c/7", 1007, 10, False)
     assert number(checkpoints(state(7), state(8, savepoint=True))) == 8
     assert number(checkpoints(state(9), state(8, savepoint=True))) == 9
 

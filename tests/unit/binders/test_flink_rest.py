@@ -30,7 +30,7 @@ from binders.flink.rest import (
     FlinkRest,
     RefusedAnswer,
 )
-from speck.binding import Submission, Target
+from speck.binding import Artifact, Submission, Target
 from speck.errors import (
     EngineRefusedError,
     MainTimeoutError,
@@ -135,7 +135,7 @@ def test_a_main_that_does_not_return_is_no_fault_of_the_engine_s_address(
     fake.say("/jobs/overview", {"jobs": []})
     fake.silent = {f"/jars/x_{SHA}.jar/{verb}" for verb in ("plan", "run")}
     engine = FlinkEngine(Target(fake.url, main_timeout_s=0.2))
-    desired = Submission(JOB, "A", SHA, jar, "a.B", ())
+    desired = Submission(JOB, "A", Artifact(SHA, jar), "a.B", ())
     for call in (engine.try_main, engine.submit):
         with pytest.raises(MainTimeoutError, match=r"^cannot run main of A: .* within 0\.2 s"):
             call(desired)
@@ -425,12 +425,12 @@ CALLS: tuple[Callable[[FlinkEngine], object], ...] = (
     lambda engine: engine.newest_state(JOB),
     lambda engine: engine.checkpointing(JOB),
     lambda engine: engine.exceptions(JOB),
-    lambda engine: engine.savepoint_progress(JOB, "b" * 32),
+    lambda engine: engine.save_progress(JOB, "b" * 32),
     lambda engine: engine.metrics(JOB),
     lambda engine: engine.measure([JOB]),
     lambda engine: engine.check(),
     lambda engine: engine.job_plan(JOB),
-    lambda engine: engine.checkpoint_folder(),
+    lambda engine: engine.state_folder(),
 )
 
 
@@ -487,7 +487,7 @@ def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: P
 
 
 def submission(jar: Path, savepoint: str | None = None) -> Submission:
-    return Submission(JOB, "A", SHA, jar, "a.B", ("--x", "y z"), 2, savepoint)
+    return Submission(JOB, "A", Artifact(SHA, jar), "a.B", ("--x", "y z"), 2, savepoint)
 
 
 def test_submit_sends_what_flink_reads_and_nothing_else(

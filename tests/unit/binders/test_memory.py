@@ -11,7 +11,7 @@ import pytest
 
 from binders.memory import MemoryBroker, MemoryEngine, World
 from binders.memory.messages import Ledger, Message, Seen
-from speck.binding import SavepointProgress, Submission, Target, open_broker, open_engine
+from speck.binding import Artifact, SaveProgress, Submission, Target, open_broker, open_engine
 from speck.errors import (
     DuplicateJobError,
     EngineRefusedError,
@@ -58,7 +58,7 @@ def submission(
         *("--client-id", f"speck-1234abcd-{name}-00000000", "--epoch", str(attempt)),
         *("--delivery", "at_least_once", "--sink-readers", sink_readers, "--own", "arg"),
     )
-    return Submission(job_id, name, "f" * 64, jar, "x.Job", args, parallelism, savepoint)
+    return Submission(job_id, name, Artifact("f" * 64, jar), "x.Job", args, parallelism, savepoint)
 
 
 def read(world: World, broker: str, client_id: str) -> list[bytes]:
@@ -243,8 +243,8 @@ def test_a_move_with_a_savepoint_loses_and_repeats_nothing(world: World, jar: Pa
 
     edge.stop("a" * 32, None, "d" * 32)
     edge.stop("a" * 32, None, "d" * 32)
-    progress = edge.savepoint_progress("a" * 32, "d" * 32)
-    assert progress == SavepointProgress(True, "memory:/" + "d" * 32)
+    progress = edge.save_progress("a" * 32, "d" * 32)
+    assert progress == SaveProgress(True, "memory:/" + "d" * 32)
     assert edge.status("a" * 32) is RunState.FINISHED
     world.feed(EDGE_BROKER, "raw", [b"3"], producer="sensor")
     cloud.submit(submission(jar, "b" * 32, attempt=2, savepoint=progress.location))
@@ -268,8 +268,8 @@ def test_cancelling_gives_back_what_was_not_acknowledged(world: World, jar: Path
     engine.cancel("a" * 32)
     engine.cancel("a" * 32)
     newest = engine.newest_state("a" * 32)
-    assert newest is not None and not newest.is_savepoint
-    engine.submit(submission(jar, "b" * 32, attempt=2, savepoint=newest.path))
+    assert newest is not None and not newest.on_request
+    engine.submit(submission(jar, "b" * 32, attempt=2, savepoint=newest.location))
     world.pump()
 
     # at least once: 2 and 3 were on their way already, and come again under a new epoch
@@ -293,8 +293,8 @@ def test_state_of_another_storage_cannot_be_read(world: World, jar: Path) -> Non
     world.engine(EDGE).storage = "memory:/edge"
     edge, cloud = MemoryEngine(Target(EDGE)), MemoryEngine(Target(CLOUD))
     edge.submit(submission(jar, "a" * 32))
-    edge.savepoint("a" * 32, None, "d" * 32)
-    edge.savepoint("a" * 32, "file:///shared", "e" * 32)
+    edge.save("a" * 32, None, "d" * 32)
+    edge.save("a" * 32, "file:///shared", "e" * 32)
 
     with pytest.raises(EngineRefusedError, match="no state at memory:/edge/d"):
         cloud.submit(submission(jar, "b" * 32, savepoint="memory:/edge/" + "d" * 32))
@@ -308,7 +308,7 @@ def test_a_savepoint_of_a_job_that_does_not_run_fails(world: World, jar: Path) -
 
     engine.stop("a" * 32, None, "d" * 32)
 
-    progress = engine.savepoint_progress("a" * 32, "d" * 32)
+    progress = engine.save_progress("a" * 32, "d" * 32)
     assert progress.done and progress.location is None
     assert progress.failure == "not all tasks run: the job is starting"
     assert engine.status("a" * 32) is RunState.STARTING
@@ -331,11 +331,11 @@ def test_savepoints_can_be_held(world: World, jar: Path) -> None:
     world.engine(EDGE).hold_savepoints = True
 
     engine.stop("a" * 32, None, "d" * 32)
-    assert not engine.savepoint_progress("a" * 32, "d" * 32).done
+    assert not engine.save_progress("a" * 32, "d" * 32).done
     assert engine.status("a" * 32) is RunState.RUNNING
 
     world.engine(EDGE).let_go()
-    assert engine.savepoint_progress("a" * 32, "d" * 32).done
+    assert engine.save_progress("a" * 32, "d" * 32).done
     assert engine.status("a" * 32) is RunState.FINISHED
 
 
@@ -424,7 +424,7 @@ def test_a_job_with_arguments_of_its_own_runs_without_passing_anything(
     world: World, jar: Path
 ) -> None:
     engine = MemoryEngine(Target(EDGE))
-    engine.submit(Submission("a" * 32, "own", "f" * 64, jar, "x.Job", ("--in", "raw")))
+    engine.submit(Submission("a" * 32, "own", Artifact("f" * 64, jar), "x.Job", ("--in", "raw")))
 
     assert engine.status("a" * 32) is RunState.RUNNING
     assert world.pump() == 0

@@ -25,14 +25,14 @@ from speck.errors import UnreachableError
 assert kinds(BROKERS) == ("mailbox", "memory", "mqtt"), kinds(BROKERS)
 assert "speck_mailbox" not in sys.modules, "looked up by name only"
 
-broker = open_broker("mailbox", Target("tcp://mailbox:1883"))
+broker = open_broker("mailbox", Target("box://mailbox:25"))
 assert broker.reach() == "mailbox 1.0"
 broker.reserve("speck-1234abcd-clean-00000000", "raw")
 assert broker.view().taken == {}
 assert [finding.setting for finding in broker.check()] == ["persistence"]
 broker.close()
 try:
-    open_broker("mailbox", Target("tcp://elsewhere:1883")).reach()
+    open_broker("mailbox", Target("box://elsewhere:25")).reach()
 except UnreachableError as error:
     print(error)
 """
@@ -69,7 +69,7 @@ def test_a_binder_installed_from_a_folder_is_found_by_its_kind(tmp_path: Path) -
     )
 
     assert process.returncode == 0, process.stderr
-    assert process.stdout == "cannot reach the mailbox at tcp://elsewhere:1883\n"
+    assert process.stdout == "cannot reach the mailbox at box://elsewhere:25\n"
 
 
 def test_without_the_package_its_kind_is_unknown() -> None:

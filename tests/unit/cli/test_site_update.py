@@ -48,7 +48,10 @@ def test_a_site_is_updated_by_each_of_its_options(speck: Run) -> None:
     ("args", "says"),
     [
         ((), "give a NAME with what changes, or --file"),
-        (("edge-b",), "give what changes: --engine, --broker, --credentials, --uplink-mbps, --lab"),
+        (
+            ("edge-b",),
+            "give what changes: --engine, --broker, --credentials, --engine-credentials, --up",
+        ),
         (("edge-b", "-f", "sites.json"), "give a NAME with what changes, or --file"),
         (("-f", "sites.json", "--broker", "tcp://b"), "--broker changes the site NAME"),
         (("edge-b", "--brokr", "tcp://b"), "Did you mean one of: '--broker'"),

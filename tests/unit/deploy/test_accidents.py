@@ -278,7 +278,7 @@ def test_a_settled_start_leaves_the_state_before_it_to_the_next(service: Service
     engine("edge-a")._refusals.clear()
     apply(service, job("A", args=["--3"]))
     (running,) = engine("edge-a").running()
-    assert running.submission.savepoint is not None
+    assert running.submission.state is not None
     assert running.ledger.messages == 1
 
 
@@ -405,7 +405,7 @@ def test_a_removal_that_is_taken_back_at_its_last_step_keeps_the_state(service: 
     broker("edge-a").forgive()
     apply(service, P, far)
     (running,) = engine("cloud").running()
-    assert running.submission.savepoint
+    assert running.submission.state
 
 
 def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> None:

@@ -30,7 +30,7 @@ def job(name: str, source: str, sink: str, site: str = "edge-a") -> JsonObject:
 class Rewired:
     """A composition over two sites whose input is fed at every call to an engine."""
 
-    KINDS = ("stop", "submit", "savepoint_progress", "cancel")
+    KINDS = ("stop", "submit", "save_progress", "cancel")
 
     def __init__(self, service: Service, *outputs: str) -> None:
         self.service = service

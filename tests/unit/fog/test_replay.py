@@ -10,8 +10,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from binders.mqtt.link_writer import Header, split_address
 from speck.errors import InvalidError, UnreachableError
-from speck.fog.publisher import Header, ReplayOptions, parse_broker
+from speck.fog.publisher import ReplayOptions, find_broker
 from speck.fog.reference import Row, parse_detection
 from speck.fog.replay import Pacer, Replay, end_markers, expand
 
@@ -104,14 +105,15 @@ def test_the_header_is_packed_as_paho_would(value: str) -> None:
 
 
 def test_a_broker_address_has_a_default_port() -> None:
-    assert parse_broker("tcp://pi") == ("pi", 1883, False)
-    assert parse_broker("tcp://127.0.0.1:2000/") == ("127.0.0.1", 2000, False)
+    assert find_broker("tcp://pi") == ("mqtt", "tcp://pi:1883")
+    assert find_broker("tcp://127.0.0.1:2000/") == ("mqtt", "tcp://127.0.0.1:2000")
+    assert split_address("ssl://pi:8883") == ("pi", 8883, True)
 
 
 @pytest.mark.parametrize("address", ["http://pi:1", "pi:1883", "tcp://", "tcp://pi:x"])
 def test_another_address_is_refused(address: str) -> None:
-    with pytest.raises(InvalidError, match=r"cannot use the broker address .*write tcp://"):
-        parse_broker(address)
+    with pytest.raises(InvalidError, match=r"cannot use the broker address .*like tcp://"):
+        find_broker(address)
 
 
 @pytest.mark.parametrize(

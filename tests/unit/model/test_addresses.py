@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.model.site import AddressError, SecretsInAddressError, normalise_address
+from speck.binding import normalise_address
+from speck.model.addresses import AddressError, SecretsInAddressError
 
 # the connector's own test reads the same table
 TABLE = Path("edge_jobs/mqtt-connector/src/test/resources/addresses.txt")

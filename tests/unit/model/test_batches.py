@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from binders.mqtt.records import read_records
 from speck.errors import PermanentError
-from speck.model.batches import FRAMED, MAX_BYTES, ZSTD, Record, read_records, unpack
+from speck.model.batches import FRAMED, MAX_BYTES, ZSTD, Record, unpack
 
 
 def number(value: int) -> bytes:

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from speck.binding import normalise_address
 from speck.model.hosts import find_reached, normalise_host, read_ip
-from speck.model.site import normalise_address
 
 
 @pytest.mark.parametrize(

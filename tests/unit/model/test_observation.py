@@ -19,7 +19,7 @@ def lag(taken: dict[int, int] | None, *sent: tuple[int, int]) -> int | None:
         {} if taken is None else {"reader": Taken(1, {"P": taken})},
         {f"{index}-out": Sent("P", epoch, number) for index, (epoch, number) in enumerate(sent)},
     )
-    return view.lag("reader", list(view.sent))
+    return view.lag("reader", "t", list(view.sent))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_a_reader_has_taken_past_a_hole_does_not_lag(
     """Without the beginning it came after what lies below the first that it has."""
     taken = Taken(1, {"P": {FIRST: upto}}, above={"P": {FIRST: above}})
     view = BrokerView({"reader": taken}, {"P-out": Sent("P", FIRST, 9)})
-    assert view.lag("reader", ["P-out"]) == waiting
+    assert view.lag("reader", "t", ["P-out"]) == waiting
 
 
 def test_an_epoch_not_listed_any_more_was_taken_before_a_later_one_of_the_link() -> None:
@@ -80,13 +80,13 @@ def test_a_later_epoch_of_another_producer_proves_nothing() -> None:
         {"reader": Taken(1, {"Q": {SECOND: 4}})},
         {"P-out": Sent("P", FIRST, 5), "Q-out": Sent("Q", SECOND, 4)},
     )
-    assert view.lag("reader", ["P-out", "Q-out"]) == 5
+    assert view.lag("reader", "t", ["P-out", "Q-out"]) == 5
 
 
 def test_the_lag_behind_a_sink_that_told_nothing_is_not_known() -> None:
     view = BrokerView({}, {"P-out": Sent("P", FIRST, 5)})
-    assert view.lag("reader", ["P-out", "Q-out"]) is None
-    assert view.lag("reader", []) is None
+    assert view.lag("reader", "t", ["P-out", "Q-out"]) is None
+    assert view.lag("reader", "t", []) is None
 
 
 # -- what was sent to which topic ---------------------------------------------------------

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from binders.mqtt.bookkeeping import READERS, session_topic
-from speck.model.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS, topic_fault
+from binders.mqtt.topics import MAX_TOPIC_LEVELS, topic_fault
+from speck.model.topics import MAX_TOPIC_BYTES
 from speck.model.values import cut, show
 
 MOSQUITTO_SLASHES = 200

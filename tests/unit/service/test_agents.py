@@ -246,11 +246,11 @@ def _ask_for_newest(service: Service, site: str, job: str) -> tuple[threading.Th
 
 def _shown(number: int) -> JsonObject:
     return {
-        "path": f"file:///s/{number}",
-        "checkpoint_id": number,
+        "location": f"file:///s/{number}",
+        "number": number,
         "at_ms": 5,
         "bytes": 7,
-        "is_savepoint": False,
+        "on_request": False,
     }
 
 
@@ -261,7 +261,7 @@ def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, ag
     wait_for(lambda: bool(commands(service, agent)))
     answer(service, agent, "list", state="done", states=[_shown(9), _shown(8)])
     thread.join(10)
-    assert results[0].checkpoint_id == 9
+    assert results[0].number == 9
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
 ) -> None:
     """It would say that there is no state, and a job would begin anew."""
     engine = service.connections.engine("edge-a")
-    monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:///elsewhere/checkpoints")
+    monkeypatch.setattr(engine, "state_folder", lambda: "file:///elsewhere/checkpoints")
     beat(service)
     with pytest.raises(PermanentError, match="start the agent with the right --state-folder"):
         service.agents.newest("edge-a", "x")
@@ -321,7 +321,7 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
         "error",
         "state-folder",
     )
-    monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:/s/checkpoints/")
+    monkeypatch.setattr(engine, "state_folder", lambda: "file:/s/checkpoints/")
     assert findings_but_of_tls(service, "edge-a") == []
 
 
@@ -347,7 +347,7 @@ def test_without_the_engines_word_the_agent_is_not_believed_either(
     def away() -> str:
         raise UnreachableError("cannot reach it")
 
-    monkeypatch.setattr(service.connections.engine("edge-a"), "checkpoint_folder", away)
+    monkeypatch.setattr(service.connections.engine("edge-a"), "state_folder", away)
     beat(service)
     with pytest.raises(UnreachableError, match="cannot tell whether the agent of edge-a searches"):
         service.agents.newest("edge-a", "x")

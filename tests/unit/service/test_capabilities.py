@@ -17,13 +17,13 @@ def without(service: Service, *missing: EngineCapability) -> None:
 
 
 def test_an_engine_without_savepoints_takes_only_stateless_jobs(service: Service) -> None:
-    without(service, EngineCapability.SAVEPOINTS)
+    without(service, EngineCapability.STATE)
     with pytest.raises(InvalidError) as error:
         service.compositions.apply(composition(job_body("B", "cloud"), job_body("A")), DONE)
     (problem,) = error.value.problems
     assert problem.path == "jobs[1].upgrade"
     assert problem.message == (
-        "the engine of site edge-a cannot take savepoints; set upgrade: stateless"
+        "the engine of site edge-a has no capability `state`; set upgrade: stateless"
     )
     with pytest.raises(InvalidError) as error:
         service.jobs.post(job("A"), LIMIT_S)
@@ -31,22 +31,27 @@ def test_an_engine_without_savepoints_takes_only_stateless_jobs(service: Service
 
 
 def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service: Service) -> None:
-    without(service, EngineCapability.SAVEPOINTS)
+    without(service, EngineCapability.STATE)
     service.jobs.post(job("A", upgrade="stateless"), LIMIT_S)
     updated = service.jobs.put("A", job("A", upgrade="stateless", args=["--x"]), LIMIT_S)
     assert updated.body["attempt"] == 2
     assert engine("edge-a").count("stop") == 0
     assert engine("edge-a").count("cancel") == 1
-    with pytest.raises(ConflictError, match="the engine of site edge-a keeps no state on request"):
+    with pytest.raises(ConflictError, match="the engine of site edge-a has no capability `state`"):
         service.jobs.savepoint("A", LIMIT_S)
 
 
 def test_what_an_engine_cannot_try_is_not_tried(service: Service) -> None:
-    without(service, EngineCapability.TRY_MAIN)
+    without(service, EngineCapability.TRIAL)
+    applied = service.compositions.apply(composition(job_body("B"), name="b"), DONE).body
+    assert applied["warnings"][-1:] == [
+        "the engine of site edge-a has no capability `trial`: an update stops what runs there"
+        " without having tried the new program"
+    ]
     service.jobs.post(job("A"), LIMIT_S)
     service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     assert engine("edge-a").count("try_main") == 0
-    assert [j["attempt"] for j in service.jobs.all()] == [2]
+    assert [j["attempt"] for j in service.jobs.all()] == [2, 1]
 
 
 def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Service) -> None:
@@ -59,8 +64,8 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
     (problem,) = error.value.problems
     assert problem.path == "delivery"
     assert problem.message == (
-        "the broker of site cloud keeps no messages for a reader that is disconnected;"
-        " set delivery: at_most_once"
+        "the broker of site cloud has no capability `sessions`: it keeps no messages for a reader"
+        " that is disconnected; set delivery: at_most_once"
     )
     allowed = job("A", source_site="cloud", delivery="at_most_once")
     assert service.jobs.post(allowed, LIMIT_S).status == 201

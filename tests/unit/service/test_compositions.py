@@ -363,7 +363,7 @@ def test_an_update_that_fails_goes_on_from_the_old_state_when_applied_again(
         assert service.compositions.apply(updated, DONE).body["state"] == "failed"
     assert service.compositions.apply(updated, DONE).body["state"] == "done"
     (incarnation,) = engine("edge-a").running()
-    assert incarnation.submission.savepoint is not None
+    assert incarnation.submission.state is not None
 
 
 def test_a_jar_goes_to_a_site_once_however_many_jobs_use_it(service: Service) -> None:
@@ -413,7 +413,7 @@ def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> 
     assert states(service) == {"A": "running"}
     assert service.jobs.get("A")["args"] == []
     (incarnation,) = engine("edge-a").running()
-    assert incarnation.submission.savepoint is not None
+    assert incarnation.submission.state is not None
     revisions = service.compositions.revisions("c")["revisions"]
     assert [r["revision"] for r in revisions] == [1, 2, 3]
     with pytest.raises(NotFoundError, match="cannot find revision 9 of composition 'c'"):
@@ -429,7 +429,7 @@ def test_rollback_brings_back_the_code_that_ran(service: Service, tmp_path: Path
     assert rebuilt.body["revision"] == 2, "another jar is another version"
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
     (now,) = engine("edge-a").running()
-    assert now.submission.jar == one.submission.jar
+    assert now.submission.artifact == one.submission.artifact
     assert service.compositions.plan("c")["operations"] == [], "the rolled back jar is desired"
     assert service.compositions.drift("c") == {"drift": []}
     anew = service.compositions.apply(composition(A), DONE)
@@ -458,7 +458,7 @@ def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
 
     service.compositions.apply(composition(A), DONE)
     (incarnation,) = engine("edge-a").running()
-    assert incarnation.submission.savepoint == record.savepoint
+    assert incarnation.submission.state == record.savepoint
     assert broker("edge-a").count("reserve") == 1
 
 

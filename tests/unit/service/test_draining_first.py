@@ -338,7 +338,7 @@ def test_an_engine_that_goes_away_meanwhile_keeps_only_its_own_jobs(service: Ser
     feed(3)
 
     def leave(kind: str, subject: str) -> None:
-        if kind == "savepoint_progress" or kind == "stop":
+        if kind == "save_progress" or kind == "stop":
             engine("edge-a").unreachable = True
 
     engine("edge-a").before = leave

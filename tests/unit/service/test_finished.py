@@ -125,7 +125,7 @@ def test_it_runs_once_more_from_its_beginning_when_it_is_changed(service: Servic
     apply(service, A2)
 
     assert state(service) == "running"
-    assert [each.submission.savepoint for each in submitted()] == [None, None]
+    assert [each.submission.state for each in submitted()] == [None, None]
     finish(service)
     assert state(service) == "finished"
 
@@ -151,7 +151,7 @@ def test_a_stop_at_the_engine_is_drift_and_goes_on_from_its_savepoint(service: S
     watch(service)
 
     assert state(service) == "running"
-    assert submitted()[-1].submission.savepoint == f"shared:/x/{'0' * 32}"
+    assert submitted()[-1].submission.state == f"shared:/x/{'0' * 32}"
 
 
 def test_while_the_engine_does_not_say_nothing_is_started(service: Service) -> None:
@@ -181,7 +181,7 @@ def test_a_job_that_ends_while_it_is_stopped_has_finished(service: Service) -> N
 
     assert service.changes.get(change)["state"] == "done"
     assert old.state is RunState.FINISHED
-    assert submitted()[-1].submission.savepoint is None
+    assert submitted()[-1].submission.state is None
 
 
 def test_its_reader_drains_and_leaves_and_it_is_removed(service: Service) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from binders.memory import World
-from speck.binding import Submission
+from speck.binding import Artifact, Submission
 from speck.errors import (
     DuplicateJobError,
     MainTimeoutError,
@@ -35,7 +35,7 @@ def submit_late(service: Service, attempt: int = 1) -> None:
     """What happens when `main` returns after all: Flink's `execute` submits under the first id."""
     job_id = next(subject for kind, subject in engine("edge-a").calls if kind == "submit")
     jar = service.config.jar_folders[0] / "test-1.jar"
-    late = Submission(job_id, "A", "", jar, "package.ExampleJob", ())
+    late = Submission(job_id, "A", Artifact("", jar), "package.ExampleJob", ())
     service.connections.engine("edge-a").submit(late)
 
 

@@ -147,7 +147,7 @@ def test_put_moves_a_job_with_its_state_and_its_session(service: Service) -> Non
     assert answer.body["revision"] == 2
     assert engine("edge-a").running() == []
     (incarnation,) = engine("edge-b").running()
-    assert incarnation.submission.savepoint is not None
+    assert incarnation.submission.state is not None
     assert broker("cloud").count("reserve") == 1
     assert broker("cloud").count("release") == 0
     assert broker("cloud").thrown_out == []

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binders.flink.artifacts import class_fault
 from speck.errors import MOST_PROBLEMS, InvalidError, find_similar
 from speck.spec import topology
-from speck.spec.jars import Jar, class_fault
+from speck.spec.jars import Jar
 from speck.spec.schema import load_composition
 from speck.spec.yaml_loader import MAX_BYTES
 

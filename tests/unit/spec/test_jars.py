@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from speck.errors import InvalidError, NotFoundError, SpeckError
-from speck.spec.jars import Jar, JarFinder, class_fault
+from speck.spec.jars import Jar, JarFinder
 
 
 class Later:
@@ -182,47 +181,4 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     monkeypatch.setattr(hashlib, "file_digest", slow)
     assert str(refusal(finder(folder), "a.jar")) == (
         "cannot read the jar a.jar: it changed while it was read; try again when it is complete"
-    )
-
-
-def jar_of(path: Path, *classes: str) -> Jar:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in classes:
-            archive.writestr(name.replace(".", "/") + ".class", b"\xca\xfe\xba\xbe")
-        archive.writestr("META-INF/versions/11/io/Hidden.class", b"")
-        archive.writestr("readme.txt", b"")
-    return Jar(sha256(path.read_bytes()), path)
-
-
-def test_the_entry_class_must_be_in_the_jar(tmp_path: Path) -> None:
-    jar = jar_of(tmp_path / "a.jar", "io.speck.jobs.Clean", "io.speck.jobs.Outer$Inner")
-    assert class_fault(jar, "io.speck.jobs.Clean") is None
-    assert class_fault(jar, "io.speck.jobs.Outer$Inner") is None
-    assert class_fault(jar, "Clean") == (
-        "the jar holds no class Clean; the nearest are io.speck.jobs.Clean"
-    )
-
-
-def test_at_most_five_near_classes_are_named(tmp_path: Path) -> None:
-    names = [f"io.speck.jobs.Job{n}" for n in range(9)]
-    jar = jar_of(tmp_path / "a.jar", *names, "other.clean", "a.much.longer.name.of.Something")
-    fault = class_fault(jar, "io.speck.jobs.Clean")
-    assert fault is not None
-    assert fault.startswith(
-        "the jar holds no class io.speck.jobs.Clean; the nearest are other.clean, "
-    )
-    assert fault.count(", ") == 4
-
-
-def test_a_jar_without_classes(tmp_path: Path) -> None:
-    assert class_fault(jar_of(tmp_path / "a.jar"), "io.Hidden") == (
-        "the jar holds no class io.Hidden; it holds no classes"
-    )
-
-
-def test_what_is_no_jar(tmp_path: Path) -> None:
-    file = tmp_path / "a.jar"
-    file.write_bytes(b"text")
-    assert class_fault(Jar(sha256(b"text"), file), "A") == (
-        "the file is no jar: it is no zip archive"
     )

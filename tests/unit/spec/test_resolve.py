@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from binders.flink.artifacts import CONNECTOR_CLASS
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Port, Reader, composition_of_one
 from speck.model.job import (
@@ -25,7 +26,7 @@ from speck.model.job import (
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import cut
-from speck.spec.jars import CONNECTOR_CLASS, Jar, JarFinder
+from speck.spec.jars import Jar, JarFinder
 from speck.spec.resolve import Slots, resolve
 from speck.spec.schema import composition_from_data, load_document
 
@@ -327,23 +328,24 @@ def test_slots_are_not_looked_at_when_nothing_was_observed(find_jar: FindJar) ->
 def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE, sink_site="cloud")
     numbers_by_broker = {"tcp://a:1883": False, "tcp://c:1883": True}
-    assert problems(find_jar, job, brokers_mqtt5=numbers_by_broker) == [
+    assert problems(find_jar, job, number_carriers=numbers_by_broker) == [
         Problem(
             "jobs[0].delivery",
-            "exactly_once needs MQTT 5, which the broker tcp://a:1883 does not speak",
+            "exactly_once needs the capability `numbers`, which the broker tcp://a:1883 does"
+            " not have",
         )
     ]
     at_least = described(sink_site="cloud")
     assert resolve(
-        composed(at_least), SITES, find_jar, brokers_mqtt5=numbers_by_broker
+        composed(at_least), SITES, find_jar, number_carriers=numbers_by_broker
     ).composition.jobs
 
 
 def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE)
-    resolved = resolve(closed(job), SITES, find_jar, brokers_mqtt5={"tcp://a:1883": None})
+    resolved = resolve(closed(job), SITES, find_jar, number_carriers={"tcp://a:1883": None})
     assert resolved.warnings == [
-        "whether the broker tcp://a:1883 speaks MQTT 5 is not known; "
+        "whether the broker tcp://a:1883 has the capability `numbers` is not known; "
         "job A needs it for exactly_once"
     ]
 
@@ -355,9 +357,9 @@ def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
     job = described(link=BATCHED, sink_site="cloud")
     numbers_by_broker = {"tcp://a:1883": True, "tcp://c:1883": False}
     assert (
-        "job A sends its records one by one: batches need MQTT 5, which the broker"
-        " tcp://c:1883 does not speak"
-    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=numbers_by_broker).warnings
+        "job A sends its records one by one: batches need the capability `numbers`, which the"
+        " broker tcp://c:1883 does not have"
+    ) in resolve(composed(job), SITES, find_jar, number_carriers=numbers_by_broker).warnings
 
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
@@ -426,7 +428,7 @@ jobs:
   site: edge-a
   source_topic: x
   sink_topic: y
-  entry_class: package.ExampleJob
+  entry_class: package.Other
   job_path: x.jar
 - job_name: B
   spe_address: http://nowhere
@@ -441,8 +443,8 @@ jobs:
     with pytest.raises(InvalidError) as error:
         resolve(description, SITES, find_jar, line_of=document.line_of)
     assert [(problem.path, problem.line) for problem in error.value.problems] == [
+        ("jobs[0].entry_class", 7),
         ("jobs[1].spe_address", 10),
-        ("jobs[1].entry_class", 13),
     ]
 
 
@@ -470,4 +472,4 @@ def test_a_jar_that_brings_the_connector_is_named_once(tmp_path: Path) -> None:
     warnings = resolve(composed(*jobs), SITES, JarFinder([tmp_path], lambda _: None)).warnings
     (warning,) = [each for each in warnings if "connector" in each]
     jar = cut(f"{tmp_path}/fat.jar")
-    assert warning.startswith(f"the jar of job A and 2 more ({jar}) holds speck's")
+    assert warning.startswith(f"the file of job A and 2 more ({jar}) holds speck's")

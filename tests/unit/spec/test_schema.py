@@ -195,8 +195,6 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         ({"pinned": "NO"}, "pinned: must be true or false"),
         ({"pinned": 1}, "pinned: must be true or false"),
         ({"stateful": "yes"}, "stateful: must be true or false"),
-        ({"entry_class": "a b"}, "entry_class: 'a b' is no class name like package.ExampleJob"),
-        ({"entry_class": "a..B"}, "entry_class: 'a..B' is no class name like package.ExampleJob"),
         ({"job_path": ""}, "job_path: must be a path without control characters"),
         ({"job_path": "a\n"}, "job_path: must be a path without control characters"),
         (
@@ -210,7 +208,7 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         (
             {"source_broker": "tcp://x/path"},
             "source_broker: 'tcp://x/path' is not an address like tcp://host:1883:"
-            " the address of a broker has no path",
+            " such an address has no path",
         ),
         (
             {"source_broker": "tcp://x:99999"},
@@ -525,7 +523,6 @@ def test_the_schemas_can_be_published_as_openapi() -> None:
         "job_name",
         "source_topic",
         "sink_topic",
-        "entry_class",
         "job_path",
     }
     assert json.dumps(spec.to_dict())

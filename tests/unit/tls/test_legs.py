@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from speck.binding import is_encrypted
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.tls.authority import Authority
 from speck.tls.contexts import ClientTls, server_context
@@ -26,7 +27,7 @@ def site(engine: str, broker: str) -> Site:
 
 def test_every_leg_is_looked_at() -> None:
     plain = site("http://192.0.2.7:8081", "tcp://192.0.2.7:1883")
-    legs = legs_of(plain, ClientTls(), "http://192.0.2.7:8090", "http://0.0.0.0:8080")
+    legs = legs_of(plain, ClientTls(), "http://192.0.2.7:8090", "http://0.0.0.0:8080", is_encrypted)
     findings = [plain_finding(leg, "edge-a") for leg in legs]
     assert [(leg.part, finding.severity) for leg, finding in zip(legs, findings, strict=True)] == [
         ("engine", "warning"),
@@ -41,12 +42,16 @@ def test_every_leg_is_looked_at() -> None:
 
 def test_encrypted_legs_are_fine() -> None:
     encrypted = site("https://192.0.2.7:8081", "ssl://192.0.2.7:8883")
-    legs = legs_of(encrypted, ClientTls(), "https://192.0.2.7:8090", "https://0.0.0.0:8080")
+    legs = legs_of(
+        encrypted, ClientTls(), "https://192.0.2.7:8090", "https://0.0.0.0:8080", is_encrypted
+    )
     assert [plain_finding(leg, "edge-a") for leg in legs] == [None] * 4
 
 
 def test_a_broker_with_a_ca_is_encrypted_whatever_its_scheme_says() -> None:
-    legs = legs_of(site("https://a:1", "tcp://a:2"), ClientTls(Path("ca")), None, "https://b")
+    legs = legs_of(
+        site("https://a:1", "tcp://a:2"), ClientTls(Path("ca")), None, "https://b", is_encrypted
+    )
     assert all(leg.encrypted for leg in legs)
 
 

@@ -14,6 +14,7 @@ import pytest
 from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
+from speck.binding import Artifact
 from speck.clock import SystemClock
 from speck.deploy.execution import Bounds, Execution, executor
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
@@ -94,7 +95,7 @@ class Bench:
             self.connections,
             self.records,
             self.clock,
-            lambda sha256: self.folder / "a.jar",
+            lambda sha256: Artifact(sha256, self.folder / "a.jar"),
             Agents(self.records, self.records.sites, self.clock),
         )
         return Resends(self.connections, self.records, self.clock, run)
@@ -115,7 +116,7 @@ class Bench:
             self.records,
             self.clock,
             "c",
-            lambda sha256: self.folder / "a.jar",
+            lambda sha256: Artifact(sha256, self.folder / "a.jar"),
             patience,
             Agents(self.records, self.records.sites, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
@@ -237,7 +238,7 @@ def test_each_site_is_asked_for_so_much_at_once_and_no_more(bench: Bench) -> Non
 def test_what_ends_a_wait_is_bounded_too(bench: Bench) -> None:
     starts = [start(name) for name in "ABCDEFGHI"]
     bench.run(*((each, ()) for each in starts))
-    gauge = Gauge("savepoint_progress", meet=3)
+    gauge = Gauge("save_progress", meet=3)
     engine("edge-a").before = gauge
     engine("edge-a").hold_savepoints = True
     bounds = Bounds(per_site=3, poll_s=0.001)
@@ -552,7 +553,7 @@ def test_a_start_goes_on_from_the_newest_state_also_at_its_second_try(bench: Ben
     change = bench.run((again, ()))
     assert states(change) == [DONE]
     submission = engine("edge-a").jobs[again.engine_job_id].submission
-    assert submission.savepoint == incarnation.savepoint
+    assert submission.state == incarnation.savepoint
 
 
 def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:

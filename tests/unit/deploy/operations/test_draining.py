@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
+from speck.binding import Artifact
 from speck.clock import SystemClock
 from speck.deploy.operations import Patience, Refills
 from speck.deploy.operations.context import Context
@@ -382,7 +383,7 @@ class Reader:
             self.bench.records,
             self.bench.clock,
             "c",
-            lambda sha256: self.bench.folder / "a.jar",
+            lambda sha256: Artifact(sha256, self.bench.folder / "a.jar"),
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
@@ -804,7 +805,7 @@ def test_what_comes_while_a_link_changes_hands_comes_out_once(
 ) -> None:
     """What comes between the reservation and the stop lies in both sessions."""
     apply(service, P, Q)
-    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed = Feed(("try_main", "stop", "submit", "save_progress"))
     feed.send(5)
     engine("edge-a").before = feed
     assert apply(service, *new)["state"] == "done"
@@ -825,7 +826,7 @@ def test_a_link_that_another_composition_feeds_and_a_third_reads_changes_hands(
     service.compositions.apply(composition(P, name="feeds"), WAIT)
     service.compositions.apply(composition(beside, name="reads", **others), WAIT)
     apply(service, Q)
-    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed = Feed(("try_main", "stop", "submit", "save_progress"))
     feed.send(5)
     engine("edge-a").before = feed
     assert apply(service, *new)["state"] == "done"
@@ -841,7 +842,7 @@ def test_the_producer_of_a_link_that_another_composition_reads_is_replaced(
 ) -> None:
     service.compositions.apply(composition(P, name="feeds"), WAIT)
     apply(service, Q)
-    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed = Feed(("try_main", "stop", "submit", "save_progress"))
     feed.send(5)
     engine("edge-a").before = feed
     other = job_body("P2", source_topic="in", sink_topic="x")
@@ -878,7 +879,7 @@ def test_a_reader_that_goes_upstream_or_down_as_a_job_is_inserted_gets_everythin
         assert service.changes.get(body["change"])["state"] == "done"
 
     change(*old)
-    feed = Feed(("try_main", "stop", "submit", "savepoint_progress", "status"))
+    feed = Feed(("try_main", "stop", "submit", "save_progress", "status"))
     feed.send(5)
     engine("edge-a").before = feed
     change(*new)
@@ -915,7 +916,7 @@ def test_nothing_is_lost_when_the_broker_loses_the_session_of_a_follower(
     service: Service,
 ) -> None:
     apply(service, P, Q)
-    feed = Feed(("submit", "savepoint_progress"))
+    feed = Feed(("submit", "save_progress"))
     feed.send(3)
     lose = lose_session_of("R")
 
@@ -955,7 +956,7 @@ def test_a_broker_that_is_killed_before_a_handover_forgets_nothing_that_was_take
     def kill(kind: str, subject: str) -> None:
         feed(kind, subject)
         stopped.extend([kind] if kind == "stop" else [])
-        if kind == "savepoint_progress" and len(stopped) == 2:  # the reader's, after the producer's
+        if kind == "save_progress" and len(stopped) == 2:  # the reader's, after the producer's
             queues.taken.clear()
             queues.taken.update(saved)
             if not lost:
@@ -1016,7 +1017,7 @@ def test_nothing_is_lost_when_readers_downstream_have_left_before_a_follower_fai
     what it writes."""
     first, head = {**P, "job_name": "A"}, {**P, "job_name": "B", "sink_topic": "x2"}
     apply(service, first, Q)
-    feed = Feed(("submit", "savepoint_progress"))
+    feed = Feed(("submit", "save_progress"))
     feed.send(3)
     lose = lose_session_of("B")
 
@@ -1057,7 +1058,7 @@ def test_a_session_that_is_reserved_anew_holds_nothing_from_before(service: Serv
 
 def test_going_back_after_a_start_that_failed_loses_and_repeats_nothing(service: Service) -> None:
     apply(service, P, Q)
-    feed = Feed(("stop", "savepoint_progress"))
+    feed = Feed(("stop", "save_progress"))
     feed.send(3)
     engine("edge-a").before = feed
     engine("edge-a").refuse("submit", 1, PermanentError("cannot start R: no"))

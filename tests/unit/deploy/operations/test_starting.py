@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
+from speck.binding import Artifact
 from speck.clock import SystemClock
 from speck.deploy.operations import Refills
 from speck.deploy.operations.context import Context
@@ -54,7 +55,7 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         records,
         bench.clock,
         "c",
-        lambda sha256: tmp_path / "a.jar",
+        lambda sha256: Artifact(sha256, tmp_path / "a.jar"),
         HASTY,
         Agents(records, records.sites, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),

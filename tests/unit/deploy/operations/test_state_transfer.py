@@ -13,7 +13,7 @@ import pytest
 
 from binders.memory import MemoryEngine, World
 from speck.binding import EngineCapability
-from speck.deploy.operations import coming_up
+from speck.deploy.operations import connecting
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -74,7 +74,7 @@ def test_state_is_carried_between_the_stop_and_the_start(service: Service) -> No
     assert kinds == ["upload", "try", "stop", "carry", "start", "return"]
     assert [operation["state"] for operation in change["operations"]] == ["done"] * 5 + ["skipped"]
     incarnation = running()["cloud"]
-    assert incarnation.submission.savepoint.startswith("memory:/cloud/carried/")
+    assert incarnation.submission.state.startswith("memory:/cloud/carried/")
     assert incarnation.ledger.messages == 2
     assert service.compositions.plan("c")["operations"] == []
 
@@ -330,7 +330,7 @@ def test_the_way_back_repeats_nothing_that_the_failed_one_has_published(
         World.current().pump(checkpoint=False)
         return False
 
-    monkeypatch.setattr(coming_up, "source_connected", is_connected)
+    monkeypatch.setattr(connecting, "source_connected", is_connected)
     service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
     apply(service, at("cloud"), state="failed")
     monkeypatch.undo()
@@ -343,9 +343,9 @@ def test_a_failed_start_is_not_stopped_where_the_engine_takes_no_savepoints(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.connections.close()  # a binder tells its capabilities when it is opened
-    engine("cloud").capabilities = frozenset(EngineCapability) - {EngineCapability.SAVEPOINTS}
+    engine("cloud").capabilities = frozenset(EngineCapability) - {EngineCapability.STATE}
     apply(service, at("edge-a", upgrade="stateless"))
-    monkeypatch.setattr(coming_up, "source_connected", lambda metrics: False)
+    monkeypatch.setattr(connecting, "source_connected", lambda metrics: False)
     service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
     apply(service, at("cloud", upgrade="stateless"), state="failed")
     assert list(running()) == ["edge-a"]

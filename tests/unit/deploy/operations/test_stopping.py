@@ -10,7 +10,7 @@ import pytest
 
 from binders.memory import MemoryEngine, World
 from binders.memory.slots import MemoryJob
-from speck.binding import JobException, SavepointProgress
+from speck.binding import JobException, SaveProgress
 from speck.deploy.operations import stopping
 from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, UnreachableError
@@ -77,7 +77,7 @@ def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: S
     change = begin_change(service, A2)
     old = held()
     with World.current().lock:
-        old.savepoints[old.stopping or ""] = SavepointProgress(True, failure="declined")
+        old.savepoints[old.stopping or ""] = SaveProgress(True, failure="declined")
         engine("edge-a").hold_savepoints = False
     assert over(service, change)["state"] == "done"
     assert old.state is RunState.CANCELED
@@ -96,7 +96,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     change = begin_change(service, A2)
     old, trigger = held(), held().stopping
     view, status = MemoryEngine.view, MemoryEngine.status
-    progress, ended = MemoryEngine.savepoint_progress, stopping.put_ended
+    progress, ended = MemoryEngine.save_progress, stopping.put_ended
     noted: list[str | None] = []
 
     def listed(self: MemoryEngine) -> EngineView:
@@ -109,7 +109,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     def known(self: MemoryEngine, job_id: str) -> RunState | None:
         return None if job_id == old.id and old.state.terminal else status(self, job_id)
 
-    def report_progress(self: MemoryEngine, job_id: str, trigger_id: str) -> SavepointProgress:
+    def report_progress(self: MemoryEngine, job_id: str, trigger_id: str) -> SaveProgress:
         savepoint = progress(self, job_id, trigger_id)
         return (
             replace(savepoint, failure=failure)
@@ -125,7 +125,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     for name, replaced in (
         ("view", listed),
         ("status", known),
-        ("savepoint_progress", report_progress),
+        ("save_progress", report_progress),
     ):
         monkeypatch.setattr(MemoryEngine, name, replaced)
     engine("edge-a").let_go()
@@ -149,13 +149,13 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
 ) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=0.5)
     looks = iter(range(10_000))
-    original = MemoryEngine.savepoint_progress
+    original = MemoryEngine.save_progress
 
-    def nearer(binder: MemoryEngine, job_id: str, trigger: str) -> SavepointProgress:
+    def nearer(binder: MemoryEngine, job_id: str, trigger: str) -> SaveProgress:
         progress = original(binder, job_id, trigger)
         return replace(progress, acknowledged=next(looks), total=10_000)
 
-    monkeypatch.setattr(MemoryEngine, "savepoint_progress", nearer)
+    monkeypatch.setattr(MemoryEngine, "save_progress", nearer)
     engine("edge-a").hold_savepoints = True
     change = begin_change(service, A2)
 
@@ -279,7 +279,7 @@ def test_a_stop_that_ended_unseen_leaves_its_savepoint(service: Service) -> None
         old.stopped = True
         old.end(RunState.FINISHED)
     apply(service, A2)
-    assert running().submission.savepoint == "memory:/state/savepoints/A/x"
+    assert running().submission.state == "memory:/state/savepoints/A/x"
 
 
 def test_a_stop_refused_by_the_engine_ends_in_a_cancellation(service: Service) -> None:

@@ -1,0 +1,201 @@
+"""An engine and a broker of a third party, which share no word with those that speck brings: all
+that speck promises holds for them, from a composition's document to its records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from speck.agent.agent import Agent, Settings
+from speck.binding import open_links
+from speck.config import Config
+from speck.deploy.execution import Bounds
+from speck.deploy.operations import Patience
+from speck.errors import ConflictError, InvalidError
+from speck.model.batches import Record
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data, site_from_data
+from tests.agents import answering, heard
+from tests.third_party_kinds import canals, third_party
+from tests.waiting import wait_for
+
+DONE = Request(wait_s=240.0)
+SITES = ("edge-a", "cloud")
+
+
+@dataclass
+class Land:
+    """Two sites, each with a loom beside its agent and a canal."""
+
+    service: Service
+    folder: Path
+    suffix: str
+    runners: dict[str, Any] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    fed: int = 0
+
+    def address(self, site: str) -> str:
+        return f"canal://{site}-{self.suffix}:4711"
+
+    def start(self, site: str) -> None:
+        from loomcanal.runner import LoomRunner
+
+        self.runners[site] = LoomRunner(self.folder / site)
+
+    def apply(self, *jobs: JsonObject, **more: Any) -> JsonObject:
+        outputs = [{"site": "cloud", "topic": "out", "client_id": "spy"}]
+        inputs = [{"site": "edge-a", "topic": "raw"}]
+        body = {"name": "c", "jobs": list(jobs), "inputs": inputs, "outputs": outputs, **more}
+        answer = self.service.compositions.apply(composition_from_data(body), DONE).body
+        assert answer["state"] == "done", self.service.changes.get(answer["change"])
+        return answer
+
+    def feed(self, count: int = 20) -> None:
+        payloads = [b"r%d" % number for number in range(self.fed, self.fed + count)]
+        self.service.links.publish("edge-a", "raw", payloads)
+        self.fed += count
+
+    def await_all(self) -> None:
+        """Every record has come out once, in its order, and none was counted twice."""
+        wait_for(lambda: len(self.records) >= self.fed, f"{self.fed} records", 120)
+        texts = [record.payload.decode() for record in self.records]
+        assert texts == [f"R{number}:{number + 1}" for number in range(self.fed)]
+        stamps = [record.stamp for record in self.records]
+        assert len(set(stamps)) == len(stamps)
+
+    def places(self, site: str) -> set[str]:
+        """The readers that a canal has a place for."""
+        return {reader for reader, _ in canals()[self.address(site)].places}
+
+
+@pytest.fixture
+def land(tmp_path: Path) -> Iterator[Land]:
+    with ExitStack() as stack:
+        stack.enter_context(third_party())
+        (tmp_path / "patterns").mkdir()
+        for name in ("upper", "count"):
+            (tmp_path / "patterns" / f"{name}.txt").write_text(f"weave {name}")
+        config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "patterns",))
+        bounds = Bounds(retry_first_s=0.05, retry_most_s=0.5)
+        service = Service(config, bounds=bounds, patience=Patience())
+        stack.callback(service.close)
+        url = stack.enter_context(answering(service))
+        land = Land(service, tmp_path / "states", uuid4().hex[:6])
+        for site in SITES:
+            (land.folder / site).mkdir(parents=True)
+            land.start(site)
+            stack.callback(lambda site=site: land.runners[site].stop())
+            service.sites.add(
+                site_from_data(
+                    {
+                        "name": site,
+                        "tier": "cloud" if site == "cloud" else "edge",
+                        "spe": {"kind": "loom"},
+                        "broker": {"kind": "canal", "address": land.address(site)},
+                    }
+                )
+            )
+            agent = Agent(Settings(site, url, land.folder / site, beat_s=1.0))
+            threading.Thread(target=agent.run, daemon=True).start()
+            stack.callback(agent.stop)
+        heard(service, *SITES)
+        reader = open_links("canal", land.address("cloud")).reader(
+            "out", "spy", land.records.append, lambda _: None
+        )
+        stack.enter_context(reader)
+        yield land
+
+
+def woven(name: str, pattern: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
+    """A job between links, each written `site/topic`."""
+    ends = {}
+    for end, link in (("source", source), ("sink", sink)):
+        ends[f"{end}_site"], ends[f"{end}_topic"] = link.split("/")
+    return {"job_name": name, "job_path": f"{pattern}.txt", "site": site, **ends, **more}
+
+
+UPPER = woven("upper", "upper", "edge-a", "edge-a/raw", "cloud/mid")
+COUNT = woven("count", "count", "cloud", "cloud/mid", "cloud/out", delivery="exactly_once")
+
+
+def test_from_a_document_to_the_last_record(land: Land) -> None:
+    land.apply(UPPER, COUNT)
+    land.feed()
+    land.await_all()
+
+    # an update in place, and a move with the state through the agents
+    land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
+    land.feed()
+    land.await_all()
+    assert land.service.jobs.get("count")["site"] == "edge-a"
+
+    # other links between them, while records are under way
+    land.feed(50)
+    land.apply(
+        {**UPPER, "sink_topic": "mid2", "args": ["--gently"]},
+        {**COUNT, "site": "edge-a", "source_topic": "mid2"},
+    )
+    land.feed()
+    land.await_all()
+
+    # the machine of an engine is switched off
+    land.feed(30)
+    land.runners["edge-a"].stop()
+    land.feed(30)
+    land.start("edge-a")
+    land.await_all()
+
+    land.service.compositions.rollback("c", 1, DONE)
+    land.feed()
+    land.await_all()
+    assert land.service.jobs.get("count")["site"] == "cloud"
+
+    removed = land.service.compositions.delete("c", DONE.wait_s)
+    assert removed.body["state"] == "done"
+    assert land.places("edge-a") == set()
+    assert land.places("cloud") <= {"spy"}
+
+
+def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
+    with pytest.raises(InvalidError) as refused:
+        land.apply({**UPPER, "entry_class": "a.B"}, {**COUNT, "sink_topic": "a/b"})
+    faults = {problem.path: problem.message for problem in refused.value.problems}
+    assert faults["jobs[0].entry_class"] == "a pattern has no entry; leave it out"
+    assert faults["jobs[1].sink_topic"].startswith("is no name of a log")
+    with pytest.raises(ConflictError, match="has no capability `metrics`"):
+        land.service.calibrations.run("edge-a")
+    land.apply(UPPER)
+    assert land.service.jobs.metrics("upper")["metrics"] == {}
+    check = land.service.sites.check("edge-a")
+    assert {f["part"] for f in check["findings"] if f["severity"] == "error"} == set()
+
+
+@pytest.mark.parametrize(
+    ("part", "body", "fault"),
+    [
+        ("spe", {"kind": "loom", "address": "http://a:1"}, "through the site's agent"),
+        ("broker", {"kind": "canal", "address": "tcp://a:1"}, "is not an address like canal://"),
+        ("spe", {"kind": "flink"}, "missing"),
+    ],
+)
+def test_its_addresses_are_its_own_business(
+    land: Land, part: str, body: JsonObject, fault: str
+) -> None:
+    site = {
+        "name": "x",
+        "tier": "edge",
+        "spe": {"kind": "loom"},
+        "broker": {"kind": "canal", "address": "canal://x"},
+    }
+    assert site_from_data(site).broker.address == "canal://x:4711"
+    with pytest.raises(InvalidError, match=fault):
+        site_from_data({**site, part: body})
