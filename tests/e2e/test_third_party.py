@@ -22,13 +22,13 @@ from speck.errors import ConflictError, InvalidError
 from speck.model.batches import Record
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.compositions import Request
+from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data, site_from_data
 from tests.agents import answering, heard
 from tests.third_party_kinds import canals, third_party
 from tests.waiting import wait_for
 
-DONE = Request(wait_s=240.0)
+DONE = ApplyRequest(wait_s=240.0)
 SITES = ("edge-a", "cloud")
 
 
@@ -36,20 +36,38 @@ SITES = ("edge-a", "cloud")
 class Land:
     """Two sites, each with a loom beside its agent and a canal."""
 
-    service: Service
+    config: Config
     folder: Path
     suffix: str
+    url: str = ""
     runners: dict[str, Any] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     fed: int = 0
 
     def address(self, site: str) -> str:
         return f"canal://{site}-{self.suffix}:4711"
 
+    def serve(self) -> None:
+        """Open the service, at the address that it had before."""
+        bounds = Bounds(retry_first_s=0.05, retry_most_s=0.5)
+        self.service = Service(self.config, bounds=bounds, patience=Patience())
+        self._serving = ExitStack()
+        self._serving.callback(self.service.close)
+        port = int(self.url.rpartition(":")[2]) if self.url else 0
+        self.url = self._serving.enter_context(answering(self.service, port))
+
+    def leave(self) -> None:
+        self._serving.close()
+
     def start(self, site: str) -> None:
         from loomcanal.runner import LoomRunner
 
         self.runners[site] = LoomRunner(self.folder / site)
+
+    def start_agent(self, site: str) -> None:
+        self.agents[site] = Agent(Settings(site, self.url, self.folder / site, beat_s=1.0))
+        threading.Thread(target=self.agents[site].run, daemon=True).start()
 
     def apply(self, *jobs: JsonObject, **more: Any) -> JsonObject:
         outputs = [{"site": "cloud", "topic": "out", "client_id": "spy"}]
@@ -85,16 +103,14 @@ def land(tmp_path: Path) -> Iterator[Land]:
         for name in ("upper", "count"):
             (tmp_path / "patterns" / f"{name}.txt").write_text(f"weave {name}")
         config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "patterns",))
-        bounds = Bounds(retry_first_s=0.05, retry_most_s=0.5)
-        service = Service(config, bounds=bounds, patience=Patience())
-        stack.callback(service.close)
-        url = stack.enter_context(answering(service))
-        land = Land(service, tmp_path / "states", uuid4().hex[:6])
+        land = Land(config, tmp_path / "states", uuid4().hex[:6])
+        land.serve()
+        stack.callback(land.leave)
         for site in SITES:
             (land.folder / site).mkdir(parents=True)
             land.start(site)
             stack.callback(lambda site=site: land.runners[site].stop())
-            service.sites.add(
+            land.service.sites.add(
                 site_from_data(
                     {
                         "name": site,
@@ -104,10 +120,9 @@ def land(tmp_path: Path) -> Iterator[Land]:
                     }
                 )
             )
-            agent = Agent(Settings(site, url, land.folder / site, beat_s=1.0))
-            threading.Thread(target=agent.run, daemon=True).start()
-            stack.callback(agent.stop)
-        heard(service, *SITES)
+            land.start_agent(site)
+            stack.callback(lambda site=site: land.agents[site].stop())
+        heard(land.service, *SITES)
         reader = open_links("canal", land.address("cloud")).reader(
             "out", "spy", land.records.append, lambda _: None
         )
@@ -163,6 +178,25 @@ def test_from_a_document_to_the_last_record(land: Land) -> None:
     assert removed.body["state"] == "done"
     assert land.places("edge-a") == set()
     assert land.places("cloud") <= {"spy"}
+
+
+def test_agents_and_the_service_may_be_away(land: Land) -> None:
+    """Jobs go on without them; nothing is concluded from a status that is not pushed any more."""
+    land.apply(UPPER, COUNT)
+    land.agents["edge-a"].stop()
+    land.feed()
+    land.leave()
+    land.await_all()
+    land.serve()
+    assert land.service.jobs.get("upper")["state"] in ("unknown", "unreachable", "running")
+    land.feed()
+    land.start_agent("edge-a")
+    heard(land.service, *SITES)
+    land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
+    land.feed()
+    land.await_all()
+    attempts = {job["job_name"]: job["attempt"] for job in land.service.jobs.all()}
+    assert attempts == {"upper": 2, "count": 2}, "neither was started again meanwhile"
 
 
 def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
