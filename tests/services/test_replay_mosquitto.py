@@ -258,6 +258,6 @@ def test_a_cancelled_replay_stops_without_markers(
 
 def test_a_broker_that_wants_a_password_is_named(rows: list[Row], tmp_path: Path) -> None:
     with mosquitto.start(tmp_path / "b", settings={"allow_anonymous": "false"}) as broker:
-        message = f"cannot replay to the broker {broker.address}: it refuses the connection"
+        message = f"cannot write to the broker {broker.address}: it refuses the connection"
         with pytest.raises(BrokerRefusedError, match=message):
             replay(rows, options(broker))
