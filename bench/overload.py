@@ -205,7 +205,7 @@ def service(**settings: str) -> Iterator[Target]:
         start = datetime.now(UTC) - timedelta(hours=2)
         generate(home / "metrics", Spec(jobs=20 if QUICK else 100, hours=1.0, start=start))
         clock = SystemClock()
-        records = Records.at(home / "store", clock)
+        records = Records.open(home / "store", clock)
         token = Tokens(records, clock).add("root", "admin")
         records.store.close()
         more = {"SPECK_SIMULATED": "1", **settings}

@@ -57,7 +57,7 @@ class Tally:
 def run(path: Path, rounds: int, chance: random.Random) -> Tally:
     """So many rounds on one store at `path`."""
     tally = Tally()
-    Records.at(path, SystemClock()).store.close()
+    Records.open(path, SystemClock()).store.close()
     for number in range(rounds):
         acknowledged = _write_and_be_killed(path, number, chance.uniform(0, LONGEST_S))
         tally.rounds += 1
@@ -97,7 +97,7 @@ def _write_and_be_killed(path: Path, number: int, after_s: float) -> list[int]:
 def _child(path: Path, number: int, writer: int) -> None:
     """Write until the kill; never returns."""
     try:
-        records = Records.at(path, SystemClock())
+        records = Records.open(path, SystemClock())
         threads = [
             threading.Thread(target=_write, args=(records, number, thread, writer))
             for thread in range(THREADS)
@@ -125,7 +125,7 @@ def _write(records: Records, number: int, thread: int, writer: int) -> None:
 
 
 def _check(path: Path, number: int, acknowledged: list[int], tally: Tally) -> None:
-    records = Records.at(path, SystemClock())
+    records = Records.open(path, SystemClock())
     try:
         writes = _read_back(records, number)
         for thread in range(THREADS):

@@ -21,7 +21,7 @@ _SAVED = ("sessions", "announced", "readers", "taken", "sent")
 
 
 @dataclass(slots=True)
-class Session:
+class StoredSession:
     """A reader's session; `holder` is the engine job id of the incarnation that reads it. It
     accepts `marks` once it has had a holder."""
 
@@ -53,7 +53,7 @@ class Queues(Faults):
     monotonic: Callable[[], float] = time.monotonic
     up_since: float = 0.0
     findings: list[Finding] = field(default_factory=list)
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: dict[str, StoredSession] = field(default_factory=dict)
     announced: set[tuple[str, str]] = field(default_factory=set)
     """(client id, topic) of the sessions that were made for readers."""
     readers: dict[str, str] = field(default_factory=dict)
@@ -70,13 +70,13 @@ class Queues(Faults):
     def __post_init__(self) -> None:
         self.up_since = self.monotonic() - self.uptime_s
 
-    def subscribe(self, client_id: str, topic: str) -> Session:
+    def subscribe(self, client_id: str, topic: str) -> StoredSession:
         """Return the session of `client_id`, created if necessary."""
-        session = self.sessions.setdefault(client_id, Session())
+        session = self.sessions.setdefault(client_id, StoredSession())
         session.topics.add(topic)
         return session
 
-    def connect(self, client_id: str, topic: str, holder: str) -> Session:
+    def connect(self, client_id: str, topic: str, holder: str) -> StoredSession:
         """Make an incarnation the holder of the session; the previous holder is disconnected."""
         session = self.subscribe(client_id, topic)
         if session.holder not in (None, holder):
@@ -135,7 +135,7 @@ class Queues(Faults):
         self._put(session, Message(b"", mark=mark))
         return True
 
-    def _put(self, session: Session, message: Message) -> None:
+    def _put(self, session: StoredSession, message: Message) -> None:
         if self.queue_limit is not None and len(session.queue) >= self.queue_limit:
             self.dropped.append(message)
         else:

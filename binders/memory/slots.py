@@ -11,7 +11,7 @@ from typing import Protocol
 
 from binders.memory.faults import Faults
 from binders.memory.messages import Ledger, Message
-from binders.memory.queues import Queues, Session
+from binders.memory.queues import Queues, StoredSession
 from speck.binding import (
     EngineCapability,
     EngineEnd,
@@ -212,7 +212,7 @@ class MemoryJob:
         assert self.wiring is not None
         return self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]
 
-    def _session(self, wiring: Wiring) -> Session:
+    def _session(self, wiring: Wiring) -> StoredSession:
         broker = self.engine.world.broker(wiring.source_broker)
         return broker.connect(wiring.client_id, wiring.source_topic, self.id)
 

@@ -1,5 +1,5 @@
 """Authorization: one table with the role that each route requires and what it is about, and the
-checks before each request. `speck.service.policy` decides what lies within a token's scopes.
+checks before each request. `speck.service.access_policy` decides what lies within a token's scopes.
 
 As long as no token exists, the service answers on loopback only and treats every local user as an
 administrator. The checks of Host and Origin keep out web pages that are open in a local browser.
@@ -21,7 +21,7 @@ from speck.api.problems import MissingLengthError
 from speck.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from speck.model.scopes import UNLIMITED, Scopes
 from speck.model.values import LOCAL
-from speck.service.policy import Reach
+from speck.service.access_policy import Reach
 from speck.service.tokens import Role
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")

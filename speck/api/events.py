@@ -15,7 +15,7 @@ from speck.api.requests import MAX_LIMIT, Query, text, whole
 from speck.api.routes import Routes, page
 from speck.errors import TransientError
 from speck.model.values import JsonObject
-from speck.service.policy import Reach
+from speck.service.access_policy import Reach
 
 PAGE = 1000
 _ABOUT = ("site", "job_name", "composition", "change", "kind")

@@ -41,7 +41,7 @@ def restore_store(config: Config, file: Path) -> Backup:
     clock = SystemClock()
     backup = restore_backup(config.store, file, clock.now())
     detail = {"file": str(file.resolve()), "taken": backup.header.get("at")}
-    records = Records.at(config.store, clock)
+    records = Records.open(config.store, clock)
     audit = Audit(config.audit, clock, keeper=StoredSeal(records))
     audit.record(Entry("speck restore", "/restored", "done", token=LOCAL, detail=detail))
     audit.close()
@@ -65,7 +65,7 @@ def open_tokens(home: str | None, what: str | None = None) -> Iterator[Tokens]:
     config = config_at(home)
     config.home.mkdir(parents=True, exist_ok=True)
     clock = SystemClock()
-    records = Records.at(config.store, clock)
+    records = Records.open(config.store, clock)
     audit = Audit(config.audit, clock, keeper=StoredSeal(records))
     entry, outcome = Entry(f"speck {what}", "/tokens", "refused", token=LOCAL), "refused"
     intent = None
@@ -95,7 +95,7 @@ def verify_audit(home: str | None, contains: str | None) -> JsonObject | None:
     if not Store.exists(config.store):
         return verify(config.audit, contains).to_json()
     try:
-        records = Records.at(config.store, SystemClock())
+        records = Records.open(config.store, SystemClock())
     except StoreHeldError:
         return None
     try:

@@ -1,6 +1,7 @@
 """What a token is limited to, beside its role: compositions, topics and sites.
 
-Pure matching of names against patterns; `speck.service.policy` decides with it about stored things.
+Pure matching of names against patterns; `speck.service.access_policy` decides with it about what is
+stored.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class Requirements:
         verdict_of = {each.name: each for each in verdicts}
         for name in sorted(before | verdict_of.keys()):
             each = verdict_of.get(name)
-            amiss = each is not None and each.ok is False
-            if amiss == (name in before) or (each is not None and each.unknown):
+            is_broken = each is not None and each.ok is False
+            if is_broken == (name in before) or (each is not None and each.unknown):
                 self._polls.pop((composition, name), None)
                 continue
             polls = self._polls.get((composition, name), 0) + 1

@@ -132,7 +132,7 @@ class Watch:
         )
         now = self._clock.monotonic()
         sites = {site: poll.answer for site, poll in engines.items()}
-        jobs = self._finished.take_out(self._jobs.at(engines), sites)
+        jobs = self._finished.take_out(self._jobs.list_at(engines), sites)
         numbers = early.result() if early is not None else self._progress.numbers(self._at_once)
         progress = self._progress_of(jobs, sites, numbers, now)
         before = self._memory

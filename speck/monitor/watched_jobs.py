@@ -45,25 +45,25 @@ class WatchedJobs:
             )
         self._settled_since = settled_since
 
-    def at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
+    def list_at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
         """All jobs that should run, at this poll of the engines."""
         watched_jobs = []
         incarnations_by_key = self._records.all_incarnations()
         incarnations = incarnations_by_key.items()
         at_work = self._find_at_work()  # read second, see `settle`
         scopes = {scope for (scope, _), _ in incarnations}
-        policies = {scope: self._desired_jobs.jobs(scope) for scope in scopes}
+        desired = {scope: self._desired_jobs.jobs(scope) for scope in scopes}
         reasons = {scope: self._explain_no_repair(scope) for scope in scopes}
         repaired = {scope: self._desired_jobs.is_last_change_repair(scope) for scope in scopes}
         for (scope, name), incarnation in incarnations:
-            policy = policies[scope].get(name)
-            if policy is None or not self._ought_to_run(scope, incarnation):
+            is_repaired = desired[scope].get(name)
+            if is_repaired is None or not self._ought_to_run(scope, incarnation):
                 continue
             current = self._is_current(
                 (scope, name), incarnation, engines.get(incarnation.job.site)
             )
             reason = reasons[scope] or "its composition says drift: report"
-            repair = policy.repair and reasons[scope] is None
+            repair = is_repaired and reasons[scope] is None
             busy = not current or at_work(scope, name)
             known = self._watched.get((scope, name))
             if known is not None and known[0] is incarnation:

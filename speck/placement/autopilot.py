@@ -101,7 +101,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AutopilotDecision:
     """Whether to apply the advice now (`act`), the reason, and the new memory."""
 
     act: bool
@@ -109,7 +109,7 @@ class Decision:
     memory: Memory
 
 
-def decide(now: float, settings: Settings, memory: Memory, facts: Facts) -> Decision:
+def decide(now: float, settings: Settings, memory: Memory, facts: Facts) -> AutopilotDecision:
     """Decide whether to apply the advice at `now` (epoch seconds)."""
     advice = facts.advice
     memory = _remember(now, settings, memory, advice)
@@ -121,10 +121,10 @@ def decide(now: float, settings: Settings, memory: Memory, facts: Facts) -> Deci
         or _object_to_return(settings, memory, advice)
     )
     if objection is not None:
-        return Decision(False, objection, memory)
+        return AutopilotDecision(False, objection, memory)
     former_placements = (*memory.left, FormerPlacement(now, dict(advice.today)))
     new_memory = replace(memory, acted_at=now, left=former_placements, advised={}, same=0)
-    return Decision(True, _explain_worth(settings, advice) or "", new_memory)
+    return AutopilotDecision(True, _explain_worth(settings, advice) or "", new_memory)
 
 
 def _remember(now: float, settings: Settings, memory: Memory, advice: Advice) -> Memory:

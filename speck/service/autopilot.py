@@ -19,7 +19,7 @@ from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
 from speck.placement.autopilot import (
     Advice,
-    Decision,
+    AutopilotDecision,
     Facts,
     FormerPlacement,
     Memory,
@@ -218,7 +218,7 @@ class Autopilots:
         record: JsonObject,
         placement: JsonObject,
         analysis: JsonObject,
-        decision: Decision,
+        decision: AutopilotDecision,
     ) -> None:
         """Store that it acts, then act: a stop of the service in between costs a delay only."""
         moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])

@@ -30,6 +30,7 @@ from speck.monitor.health_board import HealthBoard
 from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
+from speck.service.access_policy import AccessPolicy
 from speck.service.advisor import Advisor
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
@@ -46,7 +47,6 @@ from speck.service.legs import Legs
 from speck.service.links import Links
 from speck.service.own_site import OwnSite
 from speck.service.placements import Placements
-from speck.service.policy import Policy
 from speck.service.restored import Restored
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
@@ -58,7 +58,7 @@ from speck.sites.networks import SiteNetworks
 from speck.sites.pollers.polling import Polling
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
-from speck.store.place import Place
+from speck.store.location import StoreLocation
 from speck.store.records import Records
 
 LOG = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Service:
         bounds: Bounds | None = None,
         patience: Patience | None = None,
         keeper: StateKeeper | None = None,
-        place: Callable[[Path], Place] = Place.of,
+        location: Callable[[Path], StoreLocation] = StoreLocation.of,
     ):
         self.config = config
         self.closing = threading.Event()
@@ -89,7 +89,7 @@ class Service:
         config.home.mkdir(parents=True, exist_ok=True)
         place_of_metrics = config.metrics_uri or f"file:{config.metrics}"
         self.storage = open_storage(place_of_metrics, config.metrics)
-        self.records = Records.at(config.store, self.clock, place=place)
+        self.records = Records.open(config.store, self.clock, location=location)
         self.connections = Connections(
             self.records.sites,
             config.credentials,
@@ -138,7 +138,9 @@ class Service:
         self.links = Links(self.connections, self.closing)
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
-        self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
+        self.policy = AccessPolicy(
+            self.records, lambda change: self.changes.get(change)["operations"]
+        )
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
         self._place()

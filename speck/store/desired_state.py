@@ -15,13 +15,6 @@ from speck.store.records import Records
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """What speck does about a job that should run; `mend`: repair it when it does not."""
-
-    repair: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Marks:
     """Options of a job that do not affect its incarnation."""
 
@@ -33,7 +26,7 @@ class Marks:
 class _Newest:
     """What is wanted of a scope's newest revision."""
 
-    policies: Mapping[str, Policy | None] = field(default_factory=dict)
+    repairs: Mapping[str, bool | None] = field(default_factory=dict)
     marks: Mapping[str, Marks] = field(default_factory=dict)
     inputs: frozenset[Link] = frozenset()
 
@@ -61,9 +54,10 @@ class DesiredJobs:
         change = self._records.change_heads.get(head["last_change"]) if head else None
         return change is not None and change.get("cause") == Cause.REPAIR
 
-    def jobs(self, scope: str) -> Mapping[str, Policy | None]:
-        """Every job of a scope's newest revision; None for a job that should be stopped."""
-        return self._newest(scope).policies
+    def jobs(self, scope: str) -> Mapping[str, bool | None]:
+        """Every job of a scope's newest revision, to whether speck repairs it when it does not run;
+        None for a job that should be stopped."""
+        return self._newest(scope).repairs
 
     def marks(self, scope: str) -> Mapping[str, Marks]:
         """The marks of every job of a scope's newest revision."""
@@ -94,7 +88,7 @@ class DesiredJobs:
         description = record["description"]
         drift = description.get("drift", Drift.MEND)
         return _Newest(
-            {job["job_name"]: _policy(job, drift) for job in description["jobs"]},
+            {job["job_name"]: _is_repaired(job, drift) for job in description["jobs"]},
             {job["job_name"]: _marks(job) for job in description["jobs"]},
             frozenset(self._list_inputs(description.get("inputs") or ())),
         )
@@ -110,10 +104,10 @@ class DesiredJobs:
                 yield Link(name, port["topic"])
 
 
-def _policy(job: JsonObject, drift: str) -> Policy | None:
+def _is_repaired(job: JsonObject, drift: str) -> bool | None:
     if job.get("state", DesiredState.RUNNING) != DesiredState.RUNNING:
         return None
-    return Policy(repair=drift == Drift.MEND)
+    return drift == Drift.MEND
 
 
 def _marks(job: JsonObject) -> Marks:

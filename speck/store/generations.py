@@ -11,8 +11,8 @@ from speck.clock import rfc3339
 from speck.model.change import ChangeState
 from speck.model.values import JsonObject
 from speck.store.leveldb import Store
-from speck.store.place import Place
-from speck.store.tables import CHANGES, INSTALLATION, PLACE, RESTORED, is_change
+from speck.store.location import StoreLocation
+from speck.store.tables import CHANGES, INSTALLATION, LOCATION, RESTORED, is_change
 
 _ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)
 FROM_BACKUP = "it was restored from a backup"
@@ -32,23 +32,23 @@ def begin_generation(
     generation = max(installation["generation"] + 1, int((now - _ORIGIN).total_seconds() * 1000))
     records[INSTALLATION] = {**installation, "generation": generation}
     records[RESTORED] = {"at": rfc3339(now), "reason": reason}
-    records.pop(PLACE, None)
+    records.pop(LOCATION, None)
     for key, record in records.items():
         if is_change(key) and not ChangeState(record["state"]).over:
-            error = f"this change was under way at another place of the store: {reason}"
+            error = f"this change was under way at another location of the store: {reason}"
             ended = {"state": str(ChangeState.CANCELLED), "ended": rfc3339(now), "error": error}
             records[key] = {**record, **ended}
 
 
-def take_place(store: Store, place: Place, now: datetime) -> None:
+def take_location(store: Store, location: StoreLocation, now: datetime) -> None:
     """Store where a store is served now; begin a new generation if it is a copy of another."""
-    last = store.get(PLACE)
-    here = place.to_record()
-    reason = place.find_copy(last)
+    last = store.get(LOCATION)
+    here = location.to_record()
+    reason = location.find_copy(last)
     if reason is not None:
-        renew_store(store, now, reason, {PLACE: here})
+        renew_store(store, now, reason, {LOCATION: here})
     elif here != last:
-        store.write({PLACE: here})
+        store.write({LOCATION: here})
 
 
 def renew_store(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from speck.model.link import JobLinks
 from speck.model.values import JsonObject
 
-Place = tuple[str, str]
+LinkKey = tuple[str, str]
 """(site of the broker, topic)"""
 ScopedLinks = tuple[str, JobLinks]
 
@@ -23,17 +23,17 @@ class LinkIndex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_scope: dict[str, tuple[JobLinks, ...]] = {}
-        self._readers: defaultdict[Place, set[ScopedLinks]] = defaultdict(set)
-        self._writers: defaultdict[Place, set[ScopedLinks]] = defaultdict(set)
+        self._readers: defaultdict[LinkKey, set[ScopedLinks]] = defaultdict(set)
+        self._writers: defaultdict[LinkKey, set[ScopedLinks]] = defaultdict(set)
 
     def put(self, scope: str, jobs: Iterable[JobLinks]) -> None:
         """Replace the jobs of a scope."""
         with self._lock:
             for job in self._by_scope.pop(scope, ()):
-                for index, place in ((self._readers, job.source), (self._writers, job.sink)):
-                    index[place].discard((scope, job))
-                    if not index[place]:
-                        del index[place]
+                for index, key in ((self._readers, job.source), (self._writers, job.sink)):
+                    index[key].discard((scope, job))
+                    if not index[key]:
+                        del index[key]
             self._by_scope[scope] = tuple(jobs)
             for job in self._by_scope[scope]:
                 self._readers[job.source].add((scope, job))
@@ -46,23 +46,23 @@ class LinkIndex:
         with self._lock:
             return self._by_scope.get(scope, ())
 
-    def is_read(self, place: Place, outside: Collection[str]) -> bool:
+    def is_read(self, key: LinkKey, outside: Collection[str]) -> bool:
         """Whether a job of a scope other than `outside` reads a link."""
         with self._lock:
-            return any(scope not in outside for scope, _ in self._readers.get(place, ()))
+            return any(scope not in outside for scope, _ in self._readers.get(key, ()))
 
-    def is_written(self, place: Place, outside: Collection[str]) -> bool:
+    def is_written(self, key: LinkKey, outside: Collection[str]) -> bool:
         """Whether a job of a scope other than `outside` writes a link."""
         with self._lock:
-            return any(scope not in outside for scope, _ in self._writers.get(place, ()))
+            return any(scope not in outside for scope, _ in self._writers.get(key, ()))
 
     def find_downstream(
-        self, places: Iterable[Place], outside: Collection[str]
+        self, keys: Iterable[LinkKey], outside: Collection[str]
     ) -> list[ScopedLinks]:
         """The jobs of scopes other than `outside` to which messages of these links may flow,
         sorted."""
         jobs: set[ScopedLinks] = set()
-        ahead = list(dict.fromkeys(places))
+        ahead = list(dict.fromkeys(keys))
         visited = set(ahead)
         with self._lock:
             while ahead:

@@ -21,11 +21,11 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
 from speck.store.deployed_index import DeployedIndex
-from speck.store.generations import renew_store, take_place
+from speck.store.generations import renew_store, take_location
 from speck.store.group_commit import GroupCommit
 from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex, read_links, write_links
-from speck.store.place import Place
+from speck.store.location import StoreLocation
 from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, RESTORED, Batch, KeptTable, Table, Tables
 
@@ -93,15 +93,15 @@ class Records(Tables):
         """By the first part of a key: what takes note of a write."""
 
     @classmethod
-    def at(
-        cls, path: Path, clock: Clock, *, place: Callable[[Path], Place] | None = None
+    def open(
+        cls, path: Path, clock: Clock, *, location: Callable[[Path], StoreLocation] | None = None
     ) -> Records:
         """The records of the store that `open_store` opens. A service that serves it gives
-        `place`: a copy then becomes `restored`."""
+        `location`: a copy then becomes `restored`."""
         store = open_store(path, clock)
         try:
-            if place is not None:
-                take_place(store, place(path), clock.now())
+            if location is not None:
+                take_location(store, location(path), clock.now())
             return cls(store, clock)
         except BaseException:
             store.close()

@@ -22,7 +22,7 @@ AUDIT = "meta/audit"
 """The key of the record of the audit log's newest line, and of the key of its codes. No backup
 holds it."""
 
-PLACE = "meta/place"
+LOCATION = "meta/location"
 """The key of the record of where the store was served last."""
 
 CHANGES = "change/"
@@ -147,7 +147,7 @@ class Tables:
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
         """"installation": its UUID and generation; "restored": when and why the service became so;
-        "place": where the store was served last; "audit": the seal of the audit log."""
+        "location": where the store was served last; "audit": the seal of the audit log."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.broker_identities = KeptTable(store, "brokerid")

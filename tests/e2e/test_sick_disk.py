@@ -39,7 +39,7 @@ def in_its_middle(speck: Killable, change: str) -> bool:
 
 def read_stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
-    records = Records.at(home / "store", SystemClock())
+    records = Records.open(home / "store", SystemClock())
     names: set[str] = set()
     for deployed in records.all_incarnations().values():
         before = deployed

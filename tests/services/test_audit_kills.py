@@ -24,7 +24,7 @@ WRITERS = 6
 
 def test_every_act_has_a_line_though_the_service_is_killed(tmp_path: Path) -> None:
     home, clock = tmp_path / "home", SystemClock()
-    records = Records.at(home / "store", clock)
+    records = Records.open(home / "store", clock)
     secret = Tokens(records, clock).add("root", "admin")
     records.store.close()
     for kill in range(KILLS):
@@ -34,7 +34,7 @@ def test_every_act_has_a_line_though_the_service_is_killed(tmp_path: Path) -> No
             server.process.wait()
     with serving(home):
         pass  # it reports what the last kill has cut short
-    records = Records.at(home / "store", clock)
+    records = Records.open(home / "store", clock)
     names = {token["name"] for token in Tokens(records, clock).all()} - {"root"}
     seal = StoredSeal(records).load()
     records.store.close()

@@ -98,7 +98,7 @@ def start_service(
     """`prepare` is called in the server's process first, `add` before it starts."""
     clock = SystemClock()
     home.mkdir(parents=True)
-    records = Records.at(home / "store", clock)
+    records = Records.open(home / "store", clock)
     token = Tokens(records, clock).add("root", "admin")
     records.store.close()
     if add is not None:

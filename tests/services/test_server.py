@@ -128,7 +128,7 @@ def test_past_loopback_it_needs_a_token(home: Path) -> None:
         " `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1\n"
     )
     clock = SystemClock()
-    records = Records.at(home / "store", clock)
+    records = Records.open(home / "store", clock)
     secret = Tokens(records, clock).add("root", "admin")
     records.store.close()
     with serving(home, SPECK_HOST="0.0.0.0") as server:
@@ -236,7 +236,7 @@ def _is_zombie(pid: int) -> bool:
 def _make_tokens(home: Path) -> dict[str, str]:
     """Tokens of an administrator, and of deployers a and b, each for what is its own."""
     home.mkdir()
-    records = Records.at(home / "store", SystemClock())
+    records = Records.open(home / "store", SystemClock())
     tokens = Tokens(records, SystemClock())
     secrets = {"root": tokens.add("root", "admin")}
     for name in ("a", "b"):

@@ -288,7 +288,7 @@ class Execution:
             for step_id in self._waiting.note_silence(poll.site):
                 self._journal.note_silence(step_id, poll.error)
         elif poll.error is not None:
-            for step_id in self._waiting.at(poll.site):
+            for step_id in self._waiting.steps_at(poll.site):
                 self._waiting.remove(step_id)
                 self._fail(step_id, poll.error)
         answered, ended = poll.jobs is not None, bool(ready)

@@ -60,7 +60,7 @@ class WaitingSteps:
         """Whether other steps wait for the end of one that waits for this site."""
         return self._awaited[site] > 0
 
-    def at(self, site: str) -> list[int]:
+    def steps_at(self, site: str) -> list[int]:
         """The steps that wait for a site."""
         return list(self._at.get(site, ()))
 
@@ -107,7 +107,7 @@ class WaitingSteps:
         """Mark a site as silent; returns the steps that wait for it."""
         for wait in self._at.get(site, {}).values():
             wait.silent = True
-        return self.at(site)
+        return self.steps_at(site)
 
     def note_answer(self, site: str, now: float) -> list[int]:
         """Mark a site as answering; returns the steps for which it was silent. Their time limit

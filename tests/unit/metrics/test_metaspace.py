@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[Records]:
-    records = Records.at(tmp_path / "store", SystemClock())
+    records = Records.open(tmp_path / "store", SystemClock())
     yield records
     records.store.close()
 

@@ -65,7 +65,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
                     else:
                         service.check_ready()
         service.close()
-        records = Records.at(service.config.store, service.clock)
+        records = Records.open(service.config.store, service.clock)
         names = known_to_engines() - before
         assert names <= stored(records), "something went out that is not stored"
         records.store.close()

@@ -18,7 +18,7 @@ from speck.service import Service
 from speck.service.audit_log import read_entries
 from speck.service.compositions import ApplyRequest
 from speck.store.backup import read_backup, restore_backup, write_backup
-from speck.store.place import Place
+from speck.store.location import StoreLocation
 from tests.memory_fog import FAST, HASTY
 from tests.service_helpers import DONE, broker, composition, engine, job_body, look_anew
 
@@ -53,10 +53,12 @@ class Lives:
         subprocess.run(["cp", "-a", self.service.config.home, home], check=True)
         return self.start(replace(self.service.config, home=home))
 
-    def start(self, config: Config, place: Callable[[Path], Place] = Place.of) -> Service:
+    def start(
+        self, config: Config, location: Callable[[Path], StoreLocation] = StoreLocation.of
+    ) -> Service:
         """The service of a home; the former one has stopped."""
         self.service.close()
-        self.service = Service(config, bounds=FAST, patience=HASTY, place=place)
+        self.service = Service(config, bounds=FAST, patience=HASTY, location=location)
         return self.service
 
 
@@ -270,11 +272,11 @@ def test_a_home_that_was_moved_or_started_again_is_no_copy(lives: Lives) -> None
 def test_a_reboot_is_no_copy_and_another_machine_is_one(lives: Lives) -> None:
     config = lives.service.config
 
-    def after_reboot(store: Path) -> Place:
-        return replace(Place.of(store), boot="another")
+    def after_reboot(store: Path) -> StoreLocation:
+        return replace(StoreLocation.of(store), boot="another")
 
-    def elsewhere(store: Path) -> Place:
-        return replace(Place.of(store), host="another")
+    def elsewhere(store: Path) -> StoreLocation:
+        return replace(StoreLocation.of(store), host="another")
 
     assert lives.start(config, after_reboot).records.restored is None
     restored = lives.start(config, elsewhere).records.restored
@@ -348,16 +350,16 @@ def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: 
 def test_a_home_that_was_rolled_back_is_restored(lives: Lives) -> None:
     apply(lives.service, job_body("A", "edge-a"))
     config = lives.service.config
-    place = replace(Place.of(config.store), host="")
-    lives.start(config, lambda store: place).close()
+    location = replace(StoreLocation.of(config.store), host="")
+    lives.start(config, lambda store: location).close()
     subprocess.run(["cp", "-a", config.home, config.home.with_name("snapshot")], check=True)
-    service = lives.start(config, lambda store: place)
+    service = lives.start(config, lambda store: location)
     assert service.records.restored is None
     apply(service, job_body("A", "edge-b"))
     service.close()
     subprocess.run(["rm", "-r", config.home], check=True)
     config.home.with_name("snapshot").rename(config.home)
-    service = lives.start(config, lambda store: place)
+    service = lives.start(config, lambda store: location)
     assert service.records.restored is not None
     assert "edge-b knows an incarnation of A" in service.records.restored["reason"]
     service.watch.poll()

@@ -36,14 +36,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def records(path: Path) -> Iterator[Records]:
-    opened = Records.at(path, SystemClock())
+    opened = Records.open(path, SystemClock())
     yield opened
     opened.store.close()
 
 
 def reopened(records: Records, path: Path) -> Records:
     records.store.close()
-    return Records.at(path, SystemClock())
+    return Records.open(path, SystemClock())
 
 
 def session(client_id: str, link: Link = LINK) -> Session:
@@ -61,7 +61,7 @@ def test_a_damaged_store_is_not_taken_for_a_first_start(records: Records, path: 
     records.store.close()
     (path / "CURRENT").unlink()
     with pytest.raises(StoreError, match="no CURRENT file there"):
-        Records.at(path, SystemClock())
+        Records.open(path, SystemClock())
 
 
 def test_sites_come_back_as_they_were_put(records: Records) -> None:

@@ -32,7 +32,7 @@ class Plans:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[Records]:
-    records = Records.at(tmp_path / "store", CLOCK)
+    records = Records.open(tmp_path / "store", CLOCK)
     yield records
     records.store.close()
 

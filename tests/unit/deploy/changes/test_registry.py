@@ -15,7 +15,7 @@ CLOCK = SystemClock()
 
 
 def test_an_end_is_shown_once_it_is_stored(tmp_path: Path) -> None:
-    records = Records.at(tmp_path / "store", CLOCK)
+    records = Records.open(tmp_path / "store", CLOCK)
     changes, ledger = Changes(records, CLOCK), ChangeLedger(records, CLOCK)
     steps = (Step(1, Upload("edge-a", "a" * 64), (), ""),)
     change = changes.create(Plan("c", (), steps), 1)

@@ -151,7 +151,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     World.reset(slots=64)
-    records = RecordingRecords.at(tmp_path / "store", SystemClock())
+    records = RecordingRecords.open(tmp_path / "store", SystemClock())
     assert isinstance(records, RecordingRecords)
     records.log = []
     yield Bench(tmp_path, records)

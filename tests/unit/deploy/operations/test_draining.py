@@ -58,7 +58,7 @@ OLD, NEW = "speck-i-Old-1", "speck-i-New-1"
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     World.reset(slots=64)
-    records = RecordingRecords.at(tmp_path / "store", SystemClock())
+    records = RecordingRecords.open(tmp_path / "store", SystemClock())
     assert isinstance(records, RecordingRecords)
     records.log = []
     yield Bench(tmp_path, records)

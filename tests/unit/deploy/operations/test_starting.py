@@ -29,7 +29,7 @@ OWED = (("i-B", 7, 20),)
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[RecordingRecords]:
     World.reset(slots=64)
-    opened = RecordingRecords.at(tmp_path / "store", SystemClock())
+    opened = RecordingRecords.open(tmp_path / "store", SystemClock())
     assert isinstance(opened, RecordingRecords)
     opened.log = []
     yield opened

@@ -43,7 +43,7 @@ class _Name:
     value: str
 
 
-class Policy:
+class AccessPolicy:
     """Decides for all tokens."""
 
     def __init__(self, records: Records, operations: Callable[[str], Iterable[JsonObject]]):
@@ -75,7 +75,7 @@ class Policy:
 class Reach:
     """What one token may see and change."""
 
-    policy: Policy
+    policy: AccessPolicy
     token: str | None
     scopes: Scopes
 

@@ -1,4 +1,4 @@
-"""The place of a store, by which a service notices that it was started on a copy.
+"""The location of a store, by which a service notices that it was started on a copy.
 
 The store holds where it was served last: the machine, and the numbers by which its file system
 knows the folder and the lock file in it. A start after a reboot, a kill or `mv` finds the same
@@ -30,7 +30,7 @@ _LOCK = "LOCK"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """Where a store lies: a hash of the machine's id and of its boot's (empty: unknown), the inode
     numbers of the folder and of its lock file, and the id of their file system."""
 
@@ -41,8 +41,8 @@ class Place:
     file_system: int
 
     @classmethod
-    def of(cls, store: Path, env: Mapping[str, str] = os.environ) -> Place:
-        """The place of the open store at a path. Raises OSError."""
+    def of(cls, store: Path, env: Mapping[str, str] = os.environ) -> StoreLocation:
+        """The location of the open store at a path. Raises OSError."""
         return cls(
             _hash(env.get(HOST_ID) or _read(_MACHINE_ID)),
             _hash(_read(_BOOT_ID)),
@@ -52,11 +52,11 @@ class Place:
         )
 
     def to_record(self) -> JsonObject:
-        """The place as the store holds it."""
+        """The location as the store holds it."""
         return asdict(self)
 
     def find_copy(self, last: JsonObject | None) -> str | None:
-        """Why the store is a copy of the one that was served at the place `last`, as `to_record`
+        """Why the store is a copy of the one that was served at the location `last`, as `to_record`
         gives it; None if it is the same, or was never served."""
         if last is None:
             return None

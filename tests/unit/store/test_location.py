@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from speck.clock import SystemClock
-from speck.store import place as place_module
-from speck.store.place import HOST_ID, Place
+from speck.store import location as location_module
+from speck.store.location import HOST_ID, StoreLocation
 from speck.store.records import Records
 
-HERE = Place(host="h", boot="b", folder=1, lock=2, file_system=3)
+HERE = StoreLocation(host="h", boot="b", folder=1, lock=2, file_system=3)
 HOLDER = """
 import sys
 from pathlib import Path
 from speck.clock import SystemClock
-from speck.store.place import Place
+from speck.store.location import StoreLocation
 from speck.store.records import Records
 
-records = Records.at(Path(sys.argv[1]), SystemClock(), place=Place.of)
+records = Records.open(Path(sys.argv[1]), SystemClock(), location=StoreLocation.of)
 print(records.generation, flush=True)
 sys.stdin.read()
 """
@@ -45,7 +45,7 @@ sys.stdin.read()
         (replace(HERE, file_system=4), "is a snapshot"),
     ],
 )
-def test_what_is_a_copy(now: Place, copied: str | None) -> None:
+def test_what_is_a_copy(now: StoreLocation, copied: str | None) -> None:
     reason = now.find_copy(HERE.to_record())
     assert reason is None if copied is None else copied in str(reason)
 
@@ -58,12 +58,12 @@ def test_a_machine_is_known_by_its_id_or_by_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"
-    Records.at(store, SystemClock()).store.close()
+    Records.open(store, SystemClock()).store.close()
     machine = tmp_path / "machine-id"
-    monkeypatch.setattr(place_module, "_MACHINE_ID", machine)
-    assert Place.of(store, {}).host == ""  # as in many containers
+    monkeypatch.setattr(location_module, "_MACHINE_ID", machine)
+    assert StoreLocation.of(store, {}).host == ""  # as in many containers
     machine.write_text("0123\n")
-    named, other = Place.of(store, {}).host, Place.of(store, {HOST_ID: "4567"}).host
+    named, other = StoreLocation.of(store, {}).host, StoreLocation.of(store, {HOST_ID: "4567"}).host
     assert len({named, other, ""}) == 3
     assert "0123" not in named
 
@@ -87,11 +87,11 @@ def test_a_process_that_was_killed_leaves_no_copy(tmp_path: Path) -> None:
 
 def test_a_program_that_only_reads_the_store_takes_no_place(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    records = Records.at(path, SystemClock(), place=Place.of)
-    served = records.meta.get("place")
+    records = Records.open(path, SystemClock(), location=StoreLocation.of)
+    served = records.meta.get("location")
     records.store.close()
     subprocess.run(["cp", "-a", path, tmp_path / "copy"], check=True)
-    copy = Records.at(tmp_path / "copy", SystemClock())
+    copy = Records.open(tmp_path / "copy", SystemClock())
     assert copy.restored is None
-    assert copy.meta.get("place") == served
+    assert copy.meta.get("location") == served
     copy.store.close()
