@@ -47,7 +47,7 @@ class SiteTruth:
 
     name: str
     tier: str
-    pace: float
+    core_speed: float
     cores: float
     slots: int
     uplink_mbps: float | None

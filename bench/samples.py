@@ -1,7 +1,8 @@
 """A metrics dataset as a fog of many sites would leave it, with the truth it was made from.
 
-Chains of jobs read a topic at an edge and end in the cloud; sites differ in pace. The faults that
-real collectors meet are in it: sites that are silent for minutes, engines that start a job again
+Chains of jobs read a topic at an edge and end in the cloud; sites differ in the speed of their
+cores. The faults that real collectors meet are in it: sites that are silent for minutes, engines
+that start a job again
 (counters fall to 0), new incarnations, busy times that are not told, values that an engine gives
 twice, rows that were written twice, looks that come late, machines that others keep busy.
 
@@ -134,7 +135,7 @@ class _Maker:
             "slots_total": np.full(count, site.slots, np.int32),
             "slots_free": np.full(count, site.slots // 2, np.int32),
             "cores": np.full(count, site.cores),
-            "pace": np.full(count, site.pace),
+            "core_speed": np.full(count, site.core_speed),
             "cpu_ms": np.cumsum(rng.uniform(0.2, 0.6, count)) * self.spec.every_s * 1000,
             "memory_bytes": rng.integers(300_000_000, 400_000_000, count),
             "heap_used_bytes": rng.integers(50_000_000, 200_000_000, count),
@@ -220,7 +221,7 @@ class _Maker:
             in_rate=0.0,
             selectivity=selectivity,
             core_s_per_record=cost,
-            reference_core_s_per_record=cost * place.pace,
+            reference_core_s_per_record=cost * place.core_speed,
             true_processing_rate=1 / cost if tasks == 1 else None,
             utilisation=0.0,
             bytes_in_per_record=round(size, 1),

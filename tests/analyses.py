@@ -76,7 +76,7 @@ def site_told(name: str, **more: Any) -> JsonObject:
         "name": name,
         "tier": "cloud" if name.startswith("cloud") else "edge",
         "cores": 2.0,
-        "pace": 1.0,
+        "core_speed": 1.0,
         "slots_total": 16,
         "slots_free": 16,
         "host_cpu": 0.2,

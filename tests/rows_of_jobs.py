@@ -51,7 +51,7 @@ def job(name: str, saved: float = 1000.0, cost: float | None = 0.001, **more: An
 def site(name: str, **more: Any) -> JsonObject:
     """Four cores of half the reference's speed."""
     tier = "cloud" if name == "cloud" else "edge"
-    return {"site": name, "tier": tier, "cores": 4.0, "pace": 0.5, "slots_free": 2, **more}
+    return {"site": name, "tier": tier, "cores": 4.0, "core_speed": 0.5, "slots_free": 2, **more}
 
 
 def rank(

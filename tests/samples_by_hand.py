@@ -121,7 +121,7 @@ def site(name: str, *, looks: int = LOOKS, cpu: float = 0.3, **more: Any) -> lis
             "slots_total": 2,
             "slots_free": 1,
             "cores": 2.0,
-            "pace": 1.0,
+            "core_speed": 1.0,
             "cpu_ms": 1000 * cpu * look * EVERY_S,
             "host_cpu": 0.2,
             "host_cores": 2,

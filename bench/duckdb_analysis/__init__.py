@@ -30,7 +30,7 @@ _PARTS = ("macros", "rates", "sites", "ends", "jobs")
 _END = ("source_site", "source_topic", "sink_site", "sink_topic")
 _NOT_OF_JOBS = {"tier", "state_why", "bytes_in_rate", "bytes_out_rate", *_END}
 _OF_SITES = (
-    *("tier", "cores", "pace", "slots_total", "slots_free", "host_cpu", "cpu", "busy"),
+    *("tier", "cores", "core_speed", "slots_total", "slots_free", "host_cpu", "cpu", "busy"),
     *("uplink_mbps", "heap_bytes", "heap_max_bytes", "heap_bytes_per_subtask"),
     *("heap_per_state_byte", "load"),
 )

@@ -71,7 +71,8 @@ def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Found]
 
 def _list_sites(sites: Iterable[JsonObject]) -> Iterator[_Found]:
     for site in sites:
-        capacity = (site["cores"] or 0.0) * (1.0 if site["pace"] is None else site["pace"])
+        core_speed = 1.0 if site["core_speed"] is None else site["core_speed"]
+        capacity = (site["cores"] or 0.0) * core_speed
         if capacity > 0 and site["load"] / capacity > FULL:
             yield (
                 *("site", site["site"], site["load"] / capacity),

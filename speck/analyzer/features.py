@@ -115,12 +115,12 @@ def describe_jobs(
 def _describe(
     job: JsonObject, plan: JsonObject | None, place: JsonObject, lag: int | None
 ) -> JsonObject:
-    pace = place.get("pace")
-    job = {**job, "pace": pace, "ended": _has_ended(job, place.get("last_at"))}
+    core_speed = place.get("core_speed")
+    job = {**job, "core_speed": core_speed, "ended": _has_ended(job, place.get("last_at"))}
     job |= {"tier": place.get("tier"), **_describe_state(job, plan, place)}
     job |= _describe_cost(job, place)
     job |= _describe_limit(job, place, lag)
-    speed = 1.0 if pace is None else pace
+    speed = 1.0 if core_speed is None else core_speed
     out_rate = job["out_rate"]
     named = {
         **job,

@@ -66,7 +66,7 @@ def list_remarks(job: JsonObject) -> Iterator[str]:
         yield f"the machine was overloaded {share}"
     if job["cpu_share"] < 0.95:
         yield f"it had a core for {job['cpu_share'] * 100:.0f} % of its busy time"
-    if job["pace"] is None:
+    if job["core_speed"] is None:
         yield "its site is not calibrated: it is assumed as fast as the reference"
 
 
@@ -77,7 +77,7 @@ def rate_confidence(job: JsonObject) -> str:
     if not job["is_sufficient"] or spread is None:
         return "low"
     is_timed = job["cpu"] is not None or job["cpu_share"] >= 0.95
-    is_known = is_timed and job["pace"] is not None and (job["busy_s"] or 0.0) >= 5
+    is_known = is_timed and job["core_speed"] is not None and (job["busy_s"] or 0.0) >= 5
     if slices >= 5 and spread <= HIGH_SPREAD and contended <= HIGH_OVERLOAD and is_known:
         return "high"
     is_medium = slices >= 3 and spread <= MEDIUM_SPREAD and contended <= MEDIUM_OVERLOAD

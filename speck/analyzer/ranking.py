@@ -116,7 +116,7 @@ class _Rated:
 
     @property
     def speed(self) -> float:
-        return self.place.get("pace") or 1.0
+        return self.place.get("core_speed") or 1.0
 
     @cached_property
     def saved(self) -> float | None:
@@ -135,7 +135,7 @@ class _Rated:
     def confidence(self) -> str:
         if self.score is None:
             return "low"
-        if self.place.get("pace") is not None:
+        if self.place.get("core_speed") is not None:
             return str(self.job["confidence"])
         return "medium" if self.job["confidence"] == "high" else "low"
 

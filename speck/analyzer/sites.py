@@ -24,7 +24,7 @@ SITES_POLLED = Contract(
         "site": "string",
         "tier": "string",
         "cores": "double",
-        "pace": "double",  # null: not calibrated
+        "core_speed": "double",  # null: not calibrated
         "slots_total": "int",
         "slots_free": "int",
         "host_cpu": "double",  # mean share of the machine
@@ -36,12 +36,12 @@ SITES_POLLED = Contract(
     },
 )
 
-NEWEST = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
+NEWEST = ("tier", "cores", "core_speed", "slots_total", "slots_free", "uplink_mbps")
 """The columns of which the newest known value counts."""
 
 SITE_FIELDS = (
     "site",
-    *("tier", "cores", "pace", "slots_total", "slots_free", "host_cpu", "cpu"),
+    *("tier", "cores", "core_speed", "slots_total", "slots_free", "host_cpu", "cpu"),
     "busy",  # busy core-seconds per second of all tasks, by wall time
     "uplink_mbps",
     "heap_bytes",  # used at the end of the window, without garbage

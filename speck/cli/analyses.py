@@ -86,12 +86,12 @@ JOBS_LEGEND = {
 def _explain_low_confidence(analysis: JsonObject) -> dict[str, str]:
     """Why the confidence in a ranked job is low, by job."""
     reports = {job["job_name"]: job for job in analysis["jobs"]}
-    paces = {site["name"]: site["pace"] for site in analysis["sites"]}
+    core_speeds = {site["name"]: site["core_speed"] for site in analysis["sites"]}
     return {
         row["job_name"]: explain_low_confidence(
             {
                 **reports.get(row["job_name"], {}),
-                "ranking": {"uncalibrated": paces.get(row["edge"]) is None},
+                "ranking": {"uncalibrated": core_speeds.get(row["edge"]) is None},
             }
         )
         for row in analysis["ranking"]

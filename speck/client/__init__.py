@@ -89,7 +89,7 @@ class Client(Transport):
     def calibrate_site(
         self, name: str, *, busy: bool = False, job_path: str | None = None
     ) -> JsonObject:
-        """Measure how fast a site is, and wait: `{cores, pace, unit_s, at, detail}`."""
+        """Measure how fast a site is, and wait: `{cores, core_speed, unit_s, at, detail}`."""
         body: JsonObject = {"busy": busy, **({"job_path": job_path} if job_path else {})}
         path = f"/sites/{_part(name)}/calibration"
         return self._json("POST", path, json=body, answer_s=CALIBRATION_S)

@@ -191,7 +191,7 @@ def make_site_row(
     host: Host,
     calibration: JsonObject | None,
 ) -> Row:
-    """One row. Without a calibration `cores` is what the engine reports and `pace` is null."""
+    """One row. Without a calibration, `cores` is what the engine reports, `core_speed` null."""
     calibration = calibration or {}
     cores = calibration.get("cores")
     return {
@@ -201,7 +201,7 @@ def make_site_row(
         "slots_total": measures.slots_total,
         "slots_free": measures.slots_free,
         "cores": measures.cores if cores is None else cores,
-        "pace": calibration.get("pace"),
+        "core_speed": calibration.get("core_speed"),
         "cpu_ms": measures.cpu_ms,
         "memory_bytes": measures.memory_bytes,
         "heap_used_bytes": measures.heap_used_bytes,

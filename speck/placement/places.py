@@ -54,7 +54,7 @@ def make_places(
     for name, site in sorted(sites.items()):
         condition = conditions.get(name, SILENT)
         cores = pick_known(condition.cores, reports.get(name, {}).get("cores"))
-        core_speed = pick_known(condition.core_speed, reports.get(name, {}).get("pace"))
+        core_speed = pick_known(condition.core_speed, reports.get(name, {}).get("core_speed"))
         silent += [] if condition.answers else [name]
         without_cores += [name] if cores is None else []
         uncalibrated += [name] if core_speed is None else []

@@ -4,7 +4,7 @@ The program that the engine's binder names is posted alone under a reserved name
 and is removed whatever happens; one that a killed service left behind is removed at the next start.
 
 `calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
-itself, are off), `pace` (speed of one core against that of the reference, the first cloud site;
+itself, are off), `core_speed` (of one core against that of the reference, the first cloud site;
 None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work), `at`, `detail`
 (there `contended`: other programs took part of the CPU, so that `cores` is too low).
 """
@@ -126,7 +126,7 @@ class Calibrations:
             self._busy.release()
 
     def reference(self) -> str | None:
-        """The site whose cores have pace 1: the first cloud site by name, else the first."""
+        """The site whose cores have speed 1: the first cloud site by name, else the first."""
         sites = sorted(self._records.sites().values(), key=lambda s: (s.tier != Tier.CLOUD, s.name))
         return sites[0].name if sites else None
 
@@ -164,7 +164,7 @@ class Calibrations:
         return calibration
 
     def of(self, site: str) -> JsonObject | None:
-        """`{cores, pace, unit_s, at, detail}`; None when it was never calibrated."""
+        """`{cores, core_speed, unit_s, at, detail}`; None when it was never calibrated."""
         return self._records.calibrations.get(site)
 
     def _keep(self, site: str, reading: Reading, by: str | None) -> None:
@@ -173,7 +173,7 @@ class Calibrations:
         records = {name: record for name, record in self._all().items() if name != site}
         records[site] = {
             "cores": round(reading.cores, 4),
-            "pace": None,
+            "core_speed": None,
             "unit_s": reading.unit_s,
             "at": rfc3339(self._clock.now()),
             "detail": {
@@ -186,9 +186,9 @@ class Calibrations:
         reference = records.get(self.reference() or "")
         batch: Batch = {}
         for name, record in records.items():
-            pace = reference["unit_s"] / record["unit_s"] if reference else None
-            record_with_pace = {**record, "pace": round(pace, 4) if pace else None}
-            batch |= self._records.calibrations.put(record_with_pace, name)
+            core_speed = reference["unit_s"] / record["unit_s"] if reference else None
+            speed = {"core_speed": round(core_speed, 4) if core_speed else None}
+            batch |= self._records.calibrations.put({**record, **speed}, name)
         cores = records[site]["cores"]
         message = f"{site} calibrated: {cores:g} cores"
         event = self._records.event("site", message, site=site, by=by)

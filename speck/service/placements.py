@@ -294,7 +294,7 @@ class Placements:
                 free=view.slots.free if view and view.slots else None,
                 held=held.get(name, 0),
                 cores=calibration.get("cores"),
-                core_speed=calibration.get("pace"),
+                core_speed=calibration.get("core_speed"),
             )
         return conditions
 
@@ -313,9 +313,9 @@ def load_policy(name: str) -> Policy:
 
 def _index_reports(composition: str, analysis: JsonObject) -> dict[str, JsonObject]:
     """What the analysis says of each job of the composition, with its row in the ranking."""
-    paces = {site["name"]: site["pace"] for site in analysis["sites"]}
+    core_speeds = {site["name"]: site["core_speed"] for site in analysis["sites"]}
     ranking = {
-        row["job_name"]: {**row, "uncalibrated": paces.get(row["edge"]) is None}
+        row["job_name"]: {**row, "uncalibrated": core_speeds.get(row["edge"]) is None}
         for row in analysis["ranking"]
         if row["composition"] == composition
     }

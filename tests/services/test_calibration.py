@@ -50,7 +50,7 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     assert "another calibration runs" in refusal.json()["detail"]
     assert answer.status_code == 200, answer.text
     result = answer.json()
-    assert result["pace"] == 1.0  # it is the reference
+    assert result["core_speed"] == 1.0  # it is the reference
     assert 0 < result["cores"] < 64
     assert 1e-6 < result["unit_s"] <= result["detail"]["wall_s"] * 1.1
     assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == result

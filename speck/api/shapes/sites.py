@@ -53,7 +53,7 @@ class CalibrationShape(Shape):
     """What the calibration job measured at a site."""
 
     cores = fields.Float(required=True, metadata={"description": "cores that its engine may use"})
-    pace = fields.Float(
+    core_speed = fields.Float(
         required=True,
         allow_none=True,
         metadata={"description": "speed of one core relative to that of the first cloud site"},

@@ -336,7 +336,7 @@ def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
         {"calibrations": rows},
         Grid(
             ("name", "cores", "core speed", "at"),
-            [(row["name"], row["cores"], row["pace"], row["at"]) for row in rows],
+            [(row["name"], row["cores"], row["core_speed"], row["at"]) for row in rows],
             None,
             "no sites",
         ),
@@ -355,7 +355,7 @@ def _render_calibration(calibration: JsonObject | None) -> list[tuple[str, Any]]
         return []
     return [
         ("cores", calibration["cores"]),
-        ("core speed", calibration["pace"]),
+        ("core speed", calibration["core_speed"]),
         ("calibrated", calibration["at"]),
     ]
 

@@ -132,7 +132,7 @@ SITES = _make_table(
         ("slots_total", _I32, "task slots"),
         ("slots_free", _I32, "task slots that no job uses"),
         ("cores", _F64, "CPU cores that the engine may use (calibrated, else as reported)"),
-        ("pace", _F64, "speed of one core against the reference (calibrated), 1: as fast"),
+        ("core_speed", _F64, "speed of one core against the reference (calibrated), 1: as fast"),
         ("cpu_ms", _F64, "ms, total: CPU time of the engine's processes"),
         ("memory_bytes", _I64, "bytes: resident memory, or the engine's closest figure"),
         ("heap_used_bytes", _I64, "bytes: used of the JVMs' heap"),

@@ -144,7 +144,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     sites = [
         *site("edge-a", cores=64.0),
         *site("edge-b"),
-        *site("edge-slow", pace=0.25, cores=2.0, cpu=0.8),
+        *site("edge-slow", core_speed=0.25, cores=2.0, cpu=0.8),
         *site("edge-quota", cores=0.25, cpu=0.24),
         *site("edge-bursts", cores=0.25, cpu=0.05),
         *site("edge-left"),

@@ -98,11 +98,11 @@ def test_the_ranking_is_by_the_score_that_the_truth_has(
     assert len(scored) > 5
     for one, next_one in pairwise(scored):
         assert one["score"] > next_one["score"] * (0.98 if next_one["score"] > 0 else 1.02)
-    paces = generated[1].sites
+    core_speeds = generated[1].sites
     for ranked in scored:
         job = generated[1].jobs[ranked["job_name"]]
         out = job.selectivity * job.bytes_out_per_record
-        cost = job.reference_core_s_per_record / paces[ranked["edge"]].pace
+        cost = job.reference_core_s_per_record / core_speeds[ranked["edge"]].core_speed
         score = (job.bytes_in_per_record - out) / cost
         # a difference of two rates: what it errs by is told by the larger of them
         assert ranked["score"] == pytest.approx(score, rel=0.05, abs=0.05 * out / cost)

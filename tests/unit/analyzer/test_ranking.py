@@ -19,7 +19,7 @@ def test_by_bytes_saved_for_each_core_second_of_the_edge() -> None:
         [job("dear", saved=4000, cost=0.01), job("cheap", saved=1000), job("wider", saved=-200)],
     )
     assert names(ranking) == ["cheap", "dear", "wider"]
-    # 1 ms of the reference's core, 100 times a second, at half its pace
+    # 1 ms of the reference's core, 100 times a second, at half its speed
     assert ranking[0]["edge_core_s_per_s"] == pytest.approx(0.2)
     assert ranking[0]["score"] == pytest.approx(1000 / 0.2)
     assert ranking[2]["against"] == ["it sends 200 B/s more than it receives"]
@@ -114,7 +114,7 @@ def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares() -> None
 
 
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence() -> None:
-    (ranking,) = rank([job("A")], [site("edge-a", pace=None), site("cloud")])
+    (ranking,) = rank([job("A")], [site("edge-a", core_speed=None), site("cloud")])
     assert ranking["confidence"] == "medium"
 
 

@@ -236,11 +236,13 @@ def test_sites(speck: Run, tmp_path: Path) -> None:
 def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     make_job_jar(server.service)
     count_units(server.service, {"cloud": 0.4, "edge-a": 1.6, "edge-b": 0.8})
-    assert "pace" not in speck("site", "show", "edge-a").stdout
+    assert "core_speed" not in speck("site", "show", "edge-a").stdout
     result = speck("site", "calibrate", "-o", "json")
     assert result.exit_code == 0, result.stderr
-    paces = [(row["name"], row["pace"]) for row in json.loads(result.stdout)["calibrations"]]
-    assert paces == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
+    core_speeds = [
+        (row["name"], row["core_speed"]) for row in json.loads(result.stdout)["calibrations"]
+    ]
+    assert core_speeds == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
     assert "core speed" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.2    1" in table

@@ -143,9 +143,14 @@ def test_cores_and_pace_are_the_calibrated_ones_when_there_are_any() -> None:
     site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE), 10.0)
     engine_measures = EngineMeasures({}, 8, 7, cores=4.0, cpu_ms=12.0, memory_bytes=5)
     row = make_site_row(AT, site, engine_measures, HOST, None)
-    assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (4.0, None, 0.25, 4)
-    row = make_site_row(AT, site, engine_measures, Host(), {"cores": 0.25, "pace": 0.9})
-    assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (
+    assert (row["cores"], row["core_speed"], row["host_cpu"], row["host_cores"]) == (
+        4.0,
+        None,
+        0.25,
+        4,
+    )
+    row = make_site_row(AT, site, engine_measures, Host(), {"cores": 0.25, "core_speed": 0.9})
+    assert (row["cores"], row["core_speed"], row["host_cpu"], row["host_cores"]) == (
         0.25,
         0.9,
         None,

@@ -245,7 +245,7 @@ def test_a_reader_without_sizes_gets_the_mean_size_of_its_writers() -> None:
 
 def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
     analysis_body = analysis([describe_measured("clean", "cloud")], sites=[])
-    analysis_body["sites"] = [site_told("edge-a", cores=4.0, pace=None), site_told("cloud")]
+    analysis_body["sites"] = [site_told("edge-a", cores=4.0, core_speed=None), site_told("cloud")]
     conditions = {
         "cloud": Condition(free=3, held=2),
         "edge-a": Condition(free=None),

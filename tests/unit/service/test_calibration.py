@@ -53,14 +53,14 @@ def test_paces_are_told_against_the_reference(service: Service) -> None:
     assert service.sites.get("cloud")["calibration"] is None
     cloud = service.calibrations.run("cloud")
     edge = service.calibrations.run("edge-a")
-    assert (cloud["pace"], edge["pace"]) == (1.0, 0.25)
+    assert (cloud["core_speed"], edge["core_speed"]) == (1.0, 0.25)
     assert cloud["cores"] == pytest.approx(4000 * 0.0005 / 8)
     assert edge["unit_s"] == pytest.approx(0.002)
     assert cloud["detail"]["contended"] is False  # a unit took 0.58 ms of wall time
     assert service.sites.get("edge-a")["calibration"] == edge
     count_units(service, {"cloud": 1.0})
     service.calibrations.run("cloud")
-    assert service.calibrations.of("edge-a") == {**edge, "pace": 0.5}
+    assert service.calibrations.of("edge-a") == {**edge, "core_speed": 0.5}
     assert service.jobs.all() == []
 
 
@@ -138,7 +138,7 @@ def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
     with memory_service(tmp_path, map(site_body, sites)) as service:
         make_job_jar(service)
         count_units(service, {job_name(sites[0]).removeprefix(PREFIX): 1.0})
-        assert service.calibrations.run(sites[0])["pace"] == 1.0
+        assert service.calibrations.run(sites[0])["core_speed"] == 1.0
 
 
 def left_job(jar: str) -> JobDescription:

@@ -369,10 +369,10 @@ def test_the_machine_is_as_its_agent_says_while_that_is_fresh(collected: Collect
     assert hosts == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
 
 
-def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
-    collected.service.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
+def test_a_calibrated_site_has_its_cores_and_core_speed(collected: Collected) -> None:
+    collected.service.records.write({"calibration/edge-a": {"cores": 0.25, "core_speed": 0.5}})
     collected.look()
-    capacities = {row["site"]: (row["cores"], row["pace"]) for row in collected.rows("sites")}
+    capacities = {row["site"]: (row["cores"], row["core_speed"]) for row in collected.rows("sites")}
     assert capacities == {"edge-a": (0.25, 0.5), "cloud": (None, None), "edge-b": (None, None)}
 
 

@@ -250,7 +250,7 @@ def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
-    placed.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
+    placed.records.write({"calibration/edge-a": {"cores": 0.25, "core_speed": 0.5}})
     placement = make_placement(placed)  # 0.1 core-seconds a second of 0.125: over the limit of 70 %
     assert placement["proposed"]["moves"] == []
     assert make_placement(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
@@ -283,7 +283,7 @@ def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:
     needs = {"requirements": {"min_rate": 1000.0}}
     service.compositions.apply(composition(CLEAN, MERGE, **ENDS, **needs), DONE)
-    service.records.write({"calibration/edge-a": {"cores": 0.5, "pace": 1.0}})
+    service.records.write({"calibration/edge-a": {"cores": 0.5, "core_speed": 1.0}})
     service.placements.analyses = Given(FILTERS)
     assert make_placement(service)["proposed"]["moves"] == []
 
