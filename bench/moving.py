@@ -172,7 +172,13 @@ class Bench:
         run.mark("measure")
         _wait(times.before_s)
         every_s = max(60.0, times.before_s)  # it looks back as long
-        settings = {"on": True, "every_s": every_s, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
+        settings = {
+            "on": True,
+            "every_s": every_s,
+            "settle_s": 20.0,
+            "agreeing": 1,
+            "min_gain": 0.1,
+        }
         self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
         acted = self._entry("act", 240.0)
         run.mark("apply")

@@ -184,7 +184,7 @@ def settings(ahead_s: float, course: Course) -> JsonObject:
         "on": True,
         "every_s": course.every_s,
         "settle_s": course.every_s,
-        "looks": 1 if is_quick() else 2,
+        "agreeing": 1 if is_quick() else 2,
         "min_gain": 1.0,
         "ahead_s": ahead_s,
     }

@@ -364,10 +364,10 @@ class Size:
         time."""
         time.sleep(1.05 * self.collect_s)  # names of metrics are learnt in the first round
         cpu_before, began = self.cpu(), time.monotonic()
-        before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
+        before = self.counts("speck_collector_polls_total", "speck_collector_gaps_total")
         time.sleep(self.collect_s)
         cores = self.cores_since(cpu_before, time.monotonic() - began)
-        after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
+        after = self.counts("speck_collector_polls_total", "speck_collector_gaps_total")
         looks, gaps = (b - a for a, b in zip(before, after, strict=True))
         figures = {
             "every_s": self.collect_s,
@@ -437,7 +437,7 @@ class Size:
 
     def looks(self) -> dict[str, float]:
         text = self.api.text("/metrics")
-        counters = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
+        counters = re.findall(r'^speck_polls_total\{at="(\w+)"\} (\S+)$', text, re.M)
         return {kind: float(count) for kind, count in counters}
 
     def counts(self, *names: str) -> list[float]:

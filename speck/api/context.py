@@ -17,11 +17,11 @@ from speck.service import Service
 from speck.service.tokens import Role
 
 EXTENSION = "speck"
-LOOK_PATIENCE_S = 2.0
+SITE_CALL_PATIENCE_S = 2.0
 """How long a call that looks at sites waits for its place: most take a few milliseconds."""
 
 
-def count_looks(threads: int) -> int:
+def count_site_calls(threads: int) -> int:
     """How many calls may look at sites at once; as many may wait for their turn. They have threads
     in addition to the other `threads`."""
     return max(1, threads // 4)
@@ -46,7 +46,7 @@ class Context:
     polls: Places = field(init=False)
     relays: Places = field(init=False)
     tasks: Places = field(init=False)
-    looks: Places = field(init=False)
+    site_calls: Places = field(init=False)
     downloads: Places = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Context:
         self.streams, self.polls = Places(streams), Places(polls)
         self.relays, self.tasks = Places(relays), Places(tasks)
         self.waits = Places(max(1, threads - streams - polls - relays - tasks - 2))
-        self.looks = Places(count_looks(threads))
+        self.site_calls = Places(count_site_calls(threads))
         self.downloads = Places(max(1, threads // 4))
 
 
@@ -138,7 +138,7 @@ def relaying() -> Iterator[None]:
 def looking(what: str) -> Iterator[None]:
     """Hold a place for a call that looks at sites, which takes as long as the slowest of them.
     Raises TransientError, which names it, when none becomes free soon."""
-    with _hold(context().looks, 1.0, LOOK_PATIENCE_S) as allowed:
+    with _hold(context().site_calls, 1.0, SITE_CALL_PATIENCE_S) as allowed:
         if not allowed:
             raise TransientError(
                 f"cannot {what} now: as many calls as the service, or one token, may make at once"

@@ -118,14 +118,14 @@ class _Counts(Collector):
         repairs.add_metric([], watch.repairs.count)
         yield repairs
         polls = CounterMetricFamily(
-            "speck_looks", "Completed polls of single sites by the watch", labels=["at"]
+            "speck_polls", "Completed polls of single sites by the watch", labels=["at"]
         )
         for subject, count in watch.polls.items():
             polls.add_metric([subject], count)
         yield polls
-        looks = CounterMetricFamily("speck_collector_looks", "Polls that were answered")
-        looks.add_metric([], sampler.polls)
-        yield looks
+        polls = CounterMetricFamily("speck_collector_polls", "Polls that were answered")
+        polls.add_metric([], sampler.polls)
+        yield polls
         gaps = CounterMetricFamily("speck_collector_gaps", "Polls that were not answered in time")
         gaps.add_metric([], sampler.gaps)
         yield gaps

@@ -23,7 +23,7 @@ class Settings:
     """The user's settings, stored as they are.
 
     `every_s`: seconds between two analyses; `min_gain`: share (0 to 1) of the bytes between
-    sites that a move must save; `settle_s`: seconds to wait after any change; `looks`: number of
+    sites that a move must save; `settle_s`: seconds to wait after any change; `agreeing`: number of
     consecutive analyses that must give the same advice; `scale`: whether it also changes the
     parallelism of jobs; `ahead_s`: it plans for the rates that are forecast for so many seconds,
     and for those of today with 0.
@@ -34,7 +34,7 @@ class Settings:
     min_gain: float = 0.2
     policy: str = DEFAULT_POLICY
     settle_s: float = 600.0
-    looks: int = 2
+    agreeing: int = 2
     scale: bool = False
     ahead_s: float = 0.0
 
@@ -185,9 +185,9 @@ def _object_to_recent_change(
 
 
 def _object_to_haste(settings: Settings, memory: Memory) -> str | None:
-    if memory.same >= settings.looks:
+    if memory.same >= settings.agreeing:
         return None
-    return f"{memory.same} of {settings.looks} consecutive analyses agree"
+    return f"{memory.same} of {settings.agreeing} consecutive analyses agree"
 
 
 def _object_to_return(settings: Settings, memory: Memory, advice: Advice) -> str | None:

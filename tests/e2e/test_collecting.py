@@ -43,7 +43,7 @@ class Collected:
     def looks(self) -> int:
         """That were answered so far."""
         text = requests.get(f"{self.speck.url}/metrics", timeout=60).text
-        (line,) = [it for it in text.splitlines() if it.startswith("speck_collector_looks_total ")]
+        (line,) = [it for it in text.splitlines() if it.startswith("speck_collector_polls_total ")]
         return int(float(line.split()[1]))
 
     def rows(self, table: str) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def test_a_job_whose_input_doubles_gets_a_second_subtask_and_keeps_up(speck: Spe
     reader = speck.reader("cloud", "heavy/done", "heavy-reader")
     speck.apply(HEAVY)
     load = Load(speck.publisher("cloud", "heavy/raw"), 120.0)
-    settings = {"on": True, "scale": True, "policy": "stay", "looks": 1}
+    settings = {"on": True, "scale": True, "policy": "stay", "agreeing": 1}
     settings |= {"every_s": 30.0, "settle_s": 20.0}
     speck.call("PUT", "/compositions/heavy/autopilot", json=settings)
 

@@ -16,7 +16,7 @@ from speck.placement.autopilot import (
     decide,
 )
 
-SETTINGS = Settings(on=True, every_s=100.0, min_gain=0.2, settle_s=250.0, looks=2)
+SETTINGS = Settings(on=True, every_s=100.0, min_gain=0.2, settle_s=250.0, agreeing=2)
 PLACES = [{"a": x, "b": y} for x in ("cloud", "edge") for y in ("cloud", "edge")]
 WORDS = st.lists(st.sampled_from(["latency", "uplink", "slots"]), max_size=2, unique=True)
 
@@ -101,7 +101,7 @@ def test_it_keeps_its_word(steps: list[Step]) -> None:
         assert facts.silent * 3 < facts.sites and facts.busy is None and not step.doubts
         assert acted is None or flight.now - acted >= SETTINGS.settle_s
         assert quiet_since is None or flight.now - quiet_since >= SETTINGS.settle_s
-        assert advice[-SETTINGS.looks :] == [step.to] * SETTINGS.looks
+        assert advice[-SETTINGS.agreeing :] == [step.to] * SETTINGS.agreeing
         saves = step.gain is not None and step.gain >= SETTINGS.min_gain
         assert saves or len(step.violations) < len(step.broken)
         assert len(step.violations) < len(step.broken) or not step.violations
@@ -133,5 +133,5 @@ def test_it_does_act_when_all_is_quiet(before: list[Step]) -> None:
     for number, step in enumerate(before):
         flight.take(number, step)
     good = Step(1000.0, (flight.at + 1) % 4, 0.3, (), (), (), 0, None, False)
-    acts = [flight.take(len(before) + n, good)[1] for n in range(SETTINGS.looks)]
+    acts = [flight.take(len(before) + n, good)[1] for n in range(SETTINGS.agreeing)]
     assert any(acts)

@@ -37,7 +37,7 @@ from gunicorn.http import wsgi  # type: ignore[import-untyped]
 from gunicorn.workers.base import Worker  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import PollableMethodQueue  # type: ignore[import-untyped]
 
-from speck.api.context import count_looks
+from speck.api.context import count_site_calls
 from speck.api.masking import mask_text
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.api.server.connection import Connection, Stage
@@ -147,9 +147,9 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
         # those that wait for bodies, and those that look at sites or wait for their turn, come on
         # top: the application shares out its own threads
         slow_bodies = max(1, self.cfg.threads // 4)
-        looks = 2 * count_looks(self.cfg.threads)
+        site_calls = 2 * count_site_calls(self.cfg.threads)
         self._slots = BoundedSemaphore(slow_bodies)
-        self._pool = ThreadPoolExecutor(self.cfg.threads + slow_bodies + looks, "request")
+        self._pool = ThreadPoolExecutor(self.cfg.threads + slow_bodies + site_calls, "request")
         self._vital_pool = ThreadPoolExecutor(VITAL_THREADS, "vital")
         self._poller = selectors.DefaultSelector()
         self._wakeups.init()

@@ -39,7 +39,7 @@ class AutopilotSettingsShape(StrictSchema):
         load_default=600.0,
         metadata={"description": "seconds to wait after any change before the next one"},
     )
-    looks = fields.Integer(
+    agreeing = fields.Integer(
         load_default=2,
         strict=True,
         validate=Range(1, 100, error="must be from {min} to {max}"),
@@ -74,7 +74,7 @@ class AutopilotShape(Shape):
     min_gain = number()
     policy = text()
     settle_s = number()
-    looks = integer()
+    agreeing = integer()
     scale = flag("whether it also changes the parallelism of jobs")
     ahead_s = number("seconds that it forecasts; 0: it plans for the rates of today")
     analysis = nullable_text("id of the analysis under way")

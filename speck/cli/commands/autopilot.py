@@ -19,7 +19,7 @@ from speck.model.values import JsonObject
 from speck.placement.names import DEFAULT_POLICY, POLICY_NAMES
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
-_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks", "scale", "ahead_s")
+_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "agreeing", "scale", "ahead_s")
 
 
 @click.group(cls=HelpfulGroup)
@@ -48,7 +48,7 @@ def autopilot() -> None:
 )
 @click.option("--settle", type=Duration(), help="Time to wait after any change (initially 10m).")
 @click.option(
-    "--looks",
+    "--agreeing",
     type=click.IntRange(1, 100),
     help="How many consecutive analyses must agree (initially 2).",
 )
@@ -66,13 +66,13 @@ def switch_on(
     min_gain: float | None,
     policy: str | None,
     settle: float | None,
-    looks: int | None,
+    agreeing: int | None,
     scale: bool | None,
     ahead: float | None,
 ) -> None:
     """Switch it on for COMPOSITION; options that are not given keep their values."""
     settings = dict(
-        zip(_SETTINGS, (every, min_gain, policy, settle, looks, scale, ahead), strict=True)
+        zip(_SETTINGS, (every, min_gain, policy, settle, agreeing, scale, ahead), strict=True)
     )
     _set(composition, on=True, **{name: it for name, it in settings.items() if it is not None})
 
@@ -149,7 +149,7 @@ def _show(state: JsonObject) -> None:
         ("least saving", f"{state['min_gain']:.0%} of the bytes between sites"),
         ("policy", state["policy"]),
         ("waits after a change", write_duration(state["settle_s"])),
-        ("acts when", _count_agreeing(state["looks"])),
+        ("acts when", _count_agreeing(state["agreeing"])),
         ("scales jobs", state["scale"]),
         ("plans ahead", write_duration(state["ahead_s"]) if state["ahead_s"] else "no"),
         ("analysis", state["analysis"]),

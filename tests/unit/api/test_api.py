@@ -523,7 +523,7 @@ def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
         'speck_job_restarts_total{composition="demo",job="A",site="edge-a"} 2.0',
         'speck_broker_messages_in_total{site="edge-a"} 7.0',
         'speck_broker_queued{site="edge-a"} 3.0',
-        "speck_collector_looks_total 5.0",
+        "speck_collector_polls_total 5.0",
         "speck_collector_gaps_total 1.0",
     ):
         assert line in lines

@@ -101,7 +101,7 @@ def guests(bench: Bench) -> Guests:
     return Guests(bench)
 
 
-@pytest.mark.parametrize("kind", ["streams", "downloads", "looks", "polls"])
+@pytest.mark.parametrize("kind", ["streams", "downloads", "site_calls", "polls"])
 def test_a_viewer_cannot_take_the_places_of_an_administrator(kind: str, guests: Guests) -> None:
     places: Places = getattr(guests.context, kind)
     assert take_all(places, VIEWER) >= 1
@@ -192,8 +192,8 @@ LOOKS = [
 def test_what_looks_at_sites_has_a_place_or_is_told_to_come_later(
     method: str, path: str, body: Any, guests: Guests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.api.context.LOOK_PATIENCE_S", 0.0)
-    places = guests.context.looks
+    monkeypatch.setattr("speck.api.context.SITE_CALL_PATIENCE_S", 0.0)
+    places = guests.context.site_calls
     while places.take(Holder()):
         pass
     refusal = guests.call("root", method, path, json=body)
@@ -217,7 +217,7 @@ def test_plans_of_a_hanging_engine_hold_a_few_threads(
         return {}
 
     monkeypatch.setattr(guests.bench.service.compositions, "plan", plan)
-    monkeypatch.setattr("speck.api.context.LOOK_PATIENCE_S", 0.1)
+    monkeypatch.setattr("speck.api.context.SITE_CALL_PATIENCE_S", 0.1)
     statuses: list[int] = []
 
     def ask() -> None:
@@ -243,7 +243,7 @@ def test_a_request_that_waits_for_a_change_has_the_place_of_one_that_waits(
     free: list[tuple[int, int]] = []
 
     def apply(*_: object) -> Answer:
-        free.append((guests.context.waits.free, guests.context.looks.free))
+        free.append((guests.context.waits.free, guests.context.site_calls.free))
         return Answer(200, {})
 
     monkeypatch.setattr(guests.bench.service.compositions, "apply", apply)

@@ -213,9 +213,9 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
         "off",
     ]
     assert placed("autopilot", "log", "chain").stdout == "nothing yet\n"
-    result = placed("autopilot", "on", "chain", "--every", "1m", "--looks", "3", "-o", "json")
+    result = placed("autopilot", "on", "chain", "--every", "1m", "--agreeing", "3", "-o", "json")
     settings = json.loads(result.stdout)
-    assert (settings["on"], settings["every_s"], settings["looks"], settings["settle_s"]) == (
+    assert (settings["on"], settings["every_s"], settings["agreeing"], settings["settle_s"]) == (
         True,
         60,
         3,
@@ -226,11 +226,13 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     assert "the autopilot of chain is on: policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
     settings = server.service.autopilots.get("chain")
-    assert (settings["on"], settings["every_s"], settings["looks"]) == (False, 60, 3), (
+    assert (settings["on"], settings["every_s"], settings["agreeing"]) == (False, 60, 3), (
         "settings are kept"
     )
-    settings = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
-    assert (settings["on"], settings["every_s"], settings["looks"]) == (True, 60, 4)
+    settings = json.loads(
+        placed("autopilot", "on", "chain", "--agreeing", "4", "-o", "json").stdout
+    )
+    assert (settings["on"], settings["every_s"], settings["agreeing"]) == (True, 60, 4)
     assert placed("autopilot", "on", "nothing").exit_code == 1
 
 

@@ -27,7 +27,7 @@ from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
 from tests.waiting import wait_for
 
 RANKED = {"job_name": "clean", "composition": "c", "edge": "edge-a", "score": 9.0, "against": []}
-ON = Settings(on=True, every_s=300.0, settle_s=600.0, looks=2)
+ON = Settings(on=True, every_s=300.0, settle_s=600.0, agreeing=2)
 
 
 class SetClock(SystemClock):
@@ -214,10 +214,10 @@ def test_it_moves_before_a_forecast_fills_the_uplink(flight: Flight) -> None:
     """10 kB/s leave edge-a, whose uplink has room for 45 kB/s; 60 kB/s are forecast."""
     body = {**site_body("edge-a"), "uplink_mbps": 0.4}
     flight.service.sites.put(site_from_data(body))
-    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, looks=1))
+    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, agreeing=1))
     assert flight.round().startswith("wait: it would save 90%")
     assert flight.analyst.ahead_s == 0.0
-    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, looks=1, ahead_s=1200.0))
+    flight.service.autopilots.put("c", Settings(True, min_gain=0.99, agreeing=1, ahead_s=1200.0))
     high = {"site": "edge-a", "topic": "raw", "rate": 500.0, "low": 400.0, "high": 600.0}
     high |= {"at": "2026-01-31T13:00:00.000Z", "method": "holt", "mape": 0.2}
     flight.analyst.more = {"forecast": [high]}
