@@ -327,7 +327,7 @@ class MqttBroker:
         only those of these clients."""
 
         def make_poll() -> Poll:
-            return Poll(self._target.address, self._note_skipped, make_totals(), client_ids)
+            return Poll(self._target.address, self._record_skipped, make_totals(), client_ids)
 
         poll, connection = self._begin_poll(make_poll)
         with connection.dropped_on_error():
@@ -357,7 +357,7 @@ class MqttBroker:
             poll.begin(connection)
         return poll, connection
 
-    def _note_skipped(self, topic: str, error: Exception) -> None:
+    def _record_skipped(self, topic: str, error: Exception) -> None:
         """Log a message that cannot be read, once: it is retained, and comes with each poll."""
         topic, why = topic[:_SKIPPED_SHOWN], str(error)[:_SKIPPED_SHOWN]
         is_new = topic not in self._skipped

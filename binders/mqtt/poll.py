@@ -49,7 +49,7 @@ class Poll:
     def __init__(
         self,
         address: str,
-        note_skipped: Callable[[str, Exception], None],
+        record_skipped: Callable[[str, Exception], None],
         totals: bookkeeping.Totals | None = None,
         client_ids: Collection[str] | None = None,
     ) -> None:
@@ -57,7 +57,7 @@ class Poll:
         of these clients, the broker's identity, and how long it has run."""
         self.totals = totals
         self._address = address
-        self._note_skipped = note_skipped
+        self._record_skipped = record_skipped
         self._retained = bookkeeping.Retained()
         self._received = 0
         self._values = 0
@@ -105,7 +105,7 @@ class Poll:
         try:
             topic = message.topic
         except UnicodeDecodeError as error:
-            self._note_skipped("a topic that is no UTF-8", error)
+            self._record_skipped("a topic that is no UTF-8", error)
             return
         if topic == self._marker:
             self._is_complete = True
@@ -120,7 +120,7 @@ class Poll:
         try:
             self._retained.add(topic, payload)
         except (ValueError, IndexError) as error:
-            self._note_skipped(topic, error)
+            self._record_skipped(topic, error)
 
     def _count(self, topic: str, payload: bytes) -> None:
         """Count what a message becomes. Raises BrokerRefusedError."""

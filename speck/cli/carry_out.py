@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from speck.cli import plans
-from speck.cli.follow import RESULT, follow, note_warnings, require_done
+from speck.cli.follow import RESULT, follow, require_done, show_warnings
 from speck.cli.messages import ask
 from speck.cli.output import Output
 from speck.client import Client
@@ -34,7 +34,7 @@ def carry_out(
     """
     name, plan = preview["composition"], preview["plan"]
     click.echo(plans.render(plan), err=not output.table)
-    note_warnings(preview)
+    show_warnings(preview)
     has_changes = plans.changes_anything(plan)
     plans.refuse_dropping(plan, f"apply this plan to composition {name}", allowed=drop_queues)
     if has_changes:
@@ -51,6 +51,6 @@ def carry_out(
         return
     change = follow(client, accepted["change"])
     verdict = (f"{subject} is deployed",) if change["state"] == "done" else ()
-    plans.note_dropped(change)
+    plans.show_dropped(change)
     output.show({**accepted, **{key: change[key] for key in RESULT}}, *verdict)
     require_done(change, subject)

@@ -193,7 +193,7 @@ def _verdict(change: JsonObject, subject: str) -> str:
     )
 
 
-def note_warnings(answer: JsonObject) -> None:
+def show_warnings(answer: JsonObject) -> None:
     """Print the warnings about an accepted composition."""
     for warning in answer.get("warnings", ()):
         warn(warning)

@@ -62,7 +62,7 @@ def render_queues(plan: JsonObject) -> list[str]:
     return lines
 
 
-def note_dropped(change: JsonObject) -> None:
+def show_dropped(change: JsonObject) -> None:
     """Print the queues that a change has dropped, with what has become known of their sizes."""
     for queue in change["dropped"]:
         say(queue["text"], "! ", "red")

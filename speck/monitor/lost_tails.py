@@ -59,7 +59,7 @@ def judge_tails(
     news: list[News] = []
     for site, view in sorted(views.items()):
         if view is not None:
-            _note_reports(now, site, view, after)
+            _record_reports(now, site, view, after)
     for key, tail in list(after.items()):
         view = views.get(key[0])
         if view is None or tail.since is None or now - tail.since < FOR_GOOD_S:
@@ -81,7 +81,7 @@ def _keep(tail: _Tail, now: float, silent: bool) -> _Tail:
     return replace(tail, at=now) if silent else tail
 
 
-def _note_reports(now: float, site: str, view: BrokerView, tails: dict[_Epoch, _Tail]) -> None:
+def _record_reports(now: float, site: str, view: BrokerView, tails: dict[_Epoch, _Tail]) -> None:
     newest: dict[tuple[str, str], int] = {}
     reports = {reader: taken.at_ms for reader, taken in view.taken.items()}
     for sent in view.sent.values():

@@ -157,7 +157,7 @@ class Placements:
         wiring, layout = proposal.question.wiring, proposal.layout
         new_description = render(description, wiring, layout, self._records.sites())
         now = self._clock.now()
-        notes = _note_age(analysis, now)
+        notes = _describe_age(analysis, now)
         placement = {
             "id": f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
             "at": rfc3339(now),
@@ -326,7 +326,7 @@ def _index_reports(composition: str, analysis: JsonObject) -> dict[str, JsonObje
     }
 
 
-def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
+def _describe_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
     """A note on the age of an analysis that is not fresh."""
     until = analysis["window"]["to"] or analysis["ended"]
     if until is None:

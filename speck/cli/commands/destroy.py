@@ -69,6 +69,6 @@ def destroy(
         return
     change = follow(service, accepted["change"])
     verdict = (outcome,) if change["state"] == "done" else ()
-    plans.note_dropped(change)
+    plans.show_dropped(change)
     output().show({**accepted, **{key: change[key] for key in RESULT}}, *verdict)
     require_done(change, composition)

@@ -48,7 +48,7 @@ def plan(
     FILE is a composition (`-`: stdin).
     """
     from speck.cli import documents, plans
-    from speck.cli.follow import note_warnings
+    from speck.cli.follow import show_warnings
 
     if (file is None) == (composition is None):
         raise click.UsageError("give a FILE or --composition NAME")
@@ -62,7 +62,7 @@ def plan(
             drain_limit=drain_limit,
         )
         changes = answer["plan"]
-        note_warnings(answer)
+        show_warnings(answer)
     else:
         answer = changes = client().plan(composition or "")
     output().show(answer, plans.render(changes, operations=operations))

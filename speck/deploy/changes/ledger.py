@@ -37,7 +37,7 @@ class ChangeLedger:
             self._event(change, "accepted"),
         )
 
-    def note_wish_to_end(self, change: Change) -> None:
+    def record_wish_to_end(self, change: Change) -> None:
         """Store the request to end a change: it is not continued after a restart either."""
         wish: JsonObject = {"at": rfc3339(self._clock.now())}
         self._records.write({self._records.endings.key(change.id): wish})
@@ -77,7 +77,7 @@ class ChangeLedger:
             if not ChangeState(head["state"]).over:
                 yield Change.from_store(head, self._records.operations(head["id"]))
 
-    def note_cut_short(self, change: Change) -> None:
+    def record_cut_short(self, change: Change) -> None:
         """Record that a change was under way when the service stopped."""
         self._records.write(
             self._event(change, "was cut short: the service stopped", kind="service")

@@ -49,7 +49,7 @@ class ChangeRecovery:
                 change.state = ChangeState.CANCELLED
                 self._ledger.end(change)
                 continue
-            self._ledger.note_cut_short(change)
+            self._ledger.record_cut_short(change)
             running = Running(change, scope, self._clock)
             self._changes.add_cut_short(running)
             resumed_changes.append(running)

@@ -95,7 +95,7 @@ class ChangeRunner:
         running = self._changes.under_way(scope)
         if running is None:
             return None
-        self._ledger.note_wish_to_end(running.change)
+        self._ledger.record_wish_to_end(running.change)
         running.abandon()
         if not running.over.wait(_ABANDON_S):
             raise ConflictError(
@@ -125,7 +125,7 @@ class ChangeRunner:
 
     def _ask_to_end(self, running: Running) -> None:
         """Store the request first: the change is not continued after a restart either."""
-        self._ledger.note_wish_to_end(running.change)
+        self._ledger.record_wish_to_end(running.change)
         running.end_early()
 
     # -- the thread of a change -----------------------------------------------------------

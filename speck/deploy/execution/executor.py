@@ -142,7 +142,7 @@ class Execution:
         self._let_go_on(now)
         if not (self._active or self._waiting or self._retries or self._calls):
             return False
-        self._journal.note_blocked()
+        self._journal.record_blocked()
         try:
             pause_s = self._pause_s(self._clock.monotonic())
             message = self._inbox.get(timeout=pause_s)
@@ -271,22 +271,22 @@ class Execution:
         if waiting.site and not self._waiting.has_any_at(waiting.site):
             self._polls.begin(waiting.site, now)
         self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))
-        self._journal.note_waiting(step_id, waiting.progress, waiting.trouble)
+        self._journal.record_waiting(step_id, waiting.progress, waiting.trouble)
 
     def _receive_poll(self, poll: _Poll) -> None:
         now = self._clock.monotonic()
         ready: list[tuple[int, Waiting]] = []
         if poll.jobs is not None:
-            for step_id in self._waiting.note_answer(poll.site, now):
-                self._journal.note_answer(step_id)
+            for step_id in self._waiting.record_answer(poll.site, now):
+                self._journal.record_answer(step_id)
             ready = self._waiting.take_ready(poll.site, poll.jobs)
             for step_id, waiting in ready:
                 self._end_wait(step_id, waiting)
         elif isinstance(
             poll.error, SpeckError
         ):  # this says nothing about the job: continue to wait
-            for step_id in self._waiting.note_silence(poll.site):
-                self._journal.note_silence(step_id, poll.error)
+            for step_id in self._waiting.record_silence(poll.site):
+                self._journal.record_silence(step_id, poll.error)
         elif poll.error is not None:
             for step_id in self._waiting.steps_at(poll.site):
                 self._waiting.remove(step_id)
@@ -300,7 +300,7 @@ class Execution:
 
     def _fail(self, step_id: int, error: BaseException) -> None:
         if isinstance(error, TransientError) and self._halted.is_set():
-            self._journal.note_error(step_id, error)
+            self._journal.record_error(step_id, error)
             return
         if isinstance(error, TransientError) and self._cancelled.is_set():
             self._journal.end_cancelled(step_id, error)
@@ -309,9 +309,9 @@ class Execution:
         if retry is None:
             self._end_failed(step_id, error)
         elif isinstance(error, UnreachableError):
-            self._journal.note_silence(step_id, error)
+            self._journal.record_silence(step_id, error)
         else:
-            self._journal.note_retry(step_id, error, retry.number)
+            self._journal.record_retry(step_id, error, retry.number)
 
     def _end_failed(self, step_id: int, error: BaseException) -> None:
         operation = self._journal.operation(step_id)

@@ -96,14 +96,14 @@ class Journal:
             record.ended = rfc3339(self._clock.now())
         return records
 
-    def note_waiting(self, step_id: int, progress: str | None, trouble: str | None) -> None:
+    def record_waiting(self, step_id: int, progress: str | None, trouble: str | None) -> None:
         """A call has returned, and its step waits for the engine now; `trouble`: what delays it."""
         self._by_id[step_id].progress = progress
-        self.note_answer(step_id)
+        self.record_answer(step_id)
         if trouble is not None:
             self._by_id[step_id].error = trouble
 
-    def note_silence(self, step_id: int, error: BaseException) -> None:
+    def record_silence(self, step_id: int, error: BaseException) -> None:
         """The site of a step does not answer: the step is blocked."""
         record = self._by_id[step_id]
         record.error = str(error)
@@ -114,7 +114,7 @@ class Journal:
                 self._event(record.step.operation, f"blocked: {record.error}"),
             )
 
-    def note_answer(self, step_id: int) -> None:
+    def record_answer(self, step_id: int) -> None:
         """The site of a step answers: the step is not blocked any more."""
         record = self._by_id[step_id]
         if record.state is not OperationState.BLOCKED:
@@ -127,10 +127,10 @@ class Journal:
             self._event(operation, f"goes on: {operation.site} answers again"),
         )
 
-    def note_retry(self, step_id: int, error: BaseException, number: int) -> None:
+    def record_retry(self, step_id: int, error: BaseException, number: int) -> None:
         """A step is tried again for the `number`-th time. Only the first retry is an event; the
         operation's `attempts` counts them all."""
-        self.note_answer(step_id)
+        self.record_answer(step_id)
         record = self._by_id[step_id]
         record.error = str(error)
         if number == 1:
@@ -140,7 +140,7 @@ class Journal:
                 self._event(record.step.operation, what),
             )
 
-    def note_error(self, step_id: int, error: BaseException) -> None:
+    def record_error(self, step_id: int, error: BaseException) -> None:
         """Keep the error of a step that made no progress before the service stopped."""
         self._by_id[step_id].error = str(error)
 
@@ -212,7 +212,7 @@ class Journal:
 
     # -- the change -----------------------------------------------------------------------
 
-    def note_blocked(self) -> None:
+    def record_blocked(self) -> None:
         """The change is `blocked` while only unreachable sites keep it from ending."""
         stuck = self._states[OperationState.BLOCKED] and not self._states[OperationState.RUNNING]
         state = ChangeState.BLOCKED if stuck else ChangeState.RUNNING

@@ -103,13 +103,13 @@ class WaitingSteps:
         )
         return [(step_id, self.remove(step_id)) for step_id in overdue]
 
-    def note_silence(self, site: str) -> list[int]:
+    def record_silence(self, site: str) -> list[int]:
         """Mark a site as silent; returns the steps that wait for it."""
         for wait in self._at.get(site, {}).values():
             wait.silent = True
         return self.steps_at(site)
 
-    def note_answer(self, site: str, now: float) -> list[int]:
+    def record_answer(self, site: str, now: float) -> list[int]:
         """Mark a site as answering; returns the steps for which it was silent. Their time limit
         starts again."""
         step_ids = []

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
 from speck.deploy.operations import ending, links, starting
-from speck.deploy.operations.beginnings import note_forms
+from speck.deploy.operations.beginnings import record_forms
 from speck.deploy.operations.catching_up import catch_up, switch
 from speck.deploy.operations.comparing import compare_trial
 from speck.deploy.operations.context import Context, hiding
@@ -114,7 +114,7 @@ class Operations:
         plan, context = list(operations), self._context
         stopping = {each.job_name for each in plan if isinstance(each, Stop)}
         starts = [each for each in plan if isinstance(each, Start)]
-        note_forms(context, starts)
+        record_forms(context, starts)
         restarts = {each.job_name for each in starts if publishes_at_checkpoints(each.job)}
         if restarts & stopping:
             running = context.records.inventory(context.scope).jobs.values()

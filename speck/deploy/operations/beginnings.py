@@ -50,14 +50,14 @@ def refuse_forgotten_run(context: Context, incarnation: Incarnation) -> None:
             continue
         is_forgotten = engine.status(each.engine_job_id) is None
         if is_forgotten and find_forgotten_run(context, each) is not None:
-            note_accepted(context, each)
+            record_accepted(context, each)
     raise PermanentError(
         f"cannot go on with attempt {incarnation.attempt} of {job.job_name}: it ran, and"
         f" {job.site} does not know it any more; apply again"
     )
 
 
-def note_accepted(
+def record_accepted(
     context: Context, incarnation: Incarnation, event: Batch | None = None
 ) -> Incarnation:
     """Store that an incarnation has begun: from now on, an engine that does not know its id has
@@ -71,7 +71,7 @@ def note_accepted(
     return accepted
 
 
-def note_forms(context: Context, starts: Iterable[Start]) -> None:
+def record_forms(context: Context, starts: Iterable[Start]) -> None:
     """Store how readers are to run that have a session and have not begun: an earlier change that
     ended early wanted other sinks."""
     records = context.records

@@ -97,7 +97,7 @@ def switch(context: Context, operation: Switch) -> Outcome:
         base = context.find_incarnation(each.job_name)
         if base is None or base.engine_job_id != each.engine_job_id:
             batch |= records.put_incarnation(scope, _make_waiting(each, base))
-            batch |= _note_reader(context, each.job)
+            batch |= _record_reader(context, each.job)
     for handover in operation.handovers:
         batch |= hand_over(context, handover).store
     for joining in operation.joining:
@@ -110,7 +110,7 @@ def switch(context: Context, operation: Switch) -> Outcome:
     return Done(batch)
 
 
-def _note_reader(context: Context, job: Job) -> Batch:
+def _record_reader(context: Context, job: Job) -> Batch:
     """What waits in the job's session is for the job in this form from now on."""
     session = context.find_session(job)
     if session is None:

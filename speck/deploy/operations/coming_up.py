@@ -137,7 +137,7 @@ class ComingUp:
         )
 
     def _fail(self, why: str) -> Done:
-        note_if_void(self.context, self.incarnation)
+        record_if_void(self.context, self.incarnation)
         raise PermanentError(f"cannot start {self.operation.job_name}: {why}")
 
     def _explain_disconnection(self) -> str:
@@ -191,7 +191,7 @@ def confirm(context: Context, incarnation: Incarnation) -> Done:
     return Done(context.records.put_incarnation(context.scope, result), afterwards)
 
 
-def note_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
+def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
     """Mark an incarnation that was refused, or has ended, as void if it left no state of its own:
     the one before it has the newest state. When in doubt it is left unmarked."""
     engine = context.connections.engine(incarnation.job.site)

@@ -109,7 +109,7 @@ class Draining:
         has_taken = lag == 0 and is_known and not (self.stale or is_uncounted)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
-            self._note_followers()
+            self._record_followers()
             return Done(self._note({}, view, holes=lag))
         self._send_mark()
         if self._comes_nearer(lag, view):
@@ -262,7 +262,7 @@ class Draining:
         own = self.operation.client_id
         return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
 
-    def _note_followers(self) -> None:
+    def _record_followers(self) -> None:
         """Store that sessions which were there when the drain began hold all that its reader has
         not taken, also if the change ends before they take its place. One of them may be released
         at the same time."""

@@ -67,8 +67,8 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     result = replace(incarnation, job=job, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
-    context.views.note_end(job.source_site, context.source_client_id(job))
-    context.views.note_end(job.sink_site, context.sink_client_id(job))
+    context.views.record_end(job.source_site, context.source_client_id(job))
+    context.views.record_end(job.sink_site, context.sink_client_id(job))
     return {
         **context.records.put_incarnation(context.scope, result),
         **context.resends.note(context.scope, result),

@@ -221,13 +221,13 @@ _OTHERS_KEPT = 16
 
 
 def forget(context: Context, operation: Forget) -> Outcome:
-    note_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
+    record_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
     batch = forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
     return Done(batch | context.records.drop_incarnation(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
-    note_owed(context, operation.site, operation.link, operation.sinks, operation.readers)
+    record_owed(context, operation.site, operation.link, operation.sinks, operation.readers)
     incarnation = context.find_incarnation(operation.job_name)
     sinks_to_forget = operation.sinks
     if incarnation is not None and incarnation.job.sink == operation.link:  # it has come back
@@ -245,7 +245,7 @@ def clear(context: Context, operation: Clear) -> Outcome:
     return Done(batch | context.records.put_incarnation(context.scope, cleared))
 
 
-def note_owed(
+def record_owed(
     context: Context, site: str, link: Link, sinks: tuple[str, ...], readers: tuple[str, ...]
 ) -> None:
     """Store with the sessions of `readers` the numbers that `sinks` have reported and they have not

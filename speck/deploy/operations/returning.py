@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.deploy.operations.beginnings import find_forgotten_run
-from speck.deploy.operations.coming_up import note_if_void
+from speck.deploy.operations.coming_up import record_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.fencing import fence
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -45,7 +45,7 @@ def come_back(context: Context, operation: Return) -> Outcome:
             lambda: f"cannot bring {operation.job_name} back: {newest.job.site} still lists it",
         )
     else:
-        _note_end(context, note_if_void(context, newest))
+        _record_end(context, record_if_void(context, newest))
     return _start(context, operation)
 
 
@@ -79,13 +79,13 @@ def _fence(context: Context, newest: Incarnation) -> None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))
     with suppress(DuplicateJobError):
         context.connections.engine(site).fence(newest.engine_job_id)
-        _note_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
+        _record_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
     context.records.write(context.records.put_incarnation(context.scope, newest))
     raise EngineRefusedError(f"cannot bring {newest.job.job_name} back: its start has arrived")
 
 
-def _note_end(context: Context, newest: Incarnation) -> None:
+def _record_end(context: Context, newest: Incarnation) -> None:
     incarnation = replace(newest, end=EndState.ENDED)
     context.records.write(context.records.put_incarnation(context.scope, incarnation))
 

@@ -48,14 +48,14 @@ class SharedViews:
         self._unread: dict[str, set[str]] = {}
         """By site, the clients that have ended since their numbers were read."""
 
-    def note_end(self, site: str, client_id: str) -> None:
+    def record_end(self, site: str, client_id: str) -> None:
         """A client of a site's broker, which says nothing more, has ended. The next view reads its
         numbers, too: they will be asked for."""
         with self._lock:
             self._ends[site, client_id] = time.monotonic()
             self._unread.setdefault(site, set()).add(client_id)
 
-    def note_start(self, site: str, client_id: str) -> None:
+    def record_start(self, site: str, client_id: str) -> None:
         """A client may say something again."""
         with self._lock:
             self._ends.pop((site, client_id), None)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.beginnings import note_accepted, refuse_forgotten_run
-from speck.deploy.operations.coming_up import ComingUp, note_if_void
+from speck.deploy.operations.beginnings import record_accepted, refuse_forgotten_run
+from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
-from speck.deploy.operations.links import note_owed
+from speck.deploy.operations.links import record_owed
 from speck.deploy.operations.outcome import Outcome
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import (
@@ -38,7 +38,7 @@ def start(context: Context, operation: Start) -> Outcome:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
         if context.connections.engine(operation.site).status(old.engine_job_id) is not None:
-            return ComingUp(context, operation, note_accepted(context, old)).begin()
+            return ComingUp(context, operation, record_accepted(context, old)).begin()
         refuse_forgotten_run(context, old)
         old = old.base  # this very start was sent before: it may hold its session
     else:
@@ -50,13 +50,13 @@ def start(context: Context, operation: Start) -> Outcome:
         incarnation = _submit(context, operation, source, savepoint)
         return ComingUp(context, operation, incarnation).begin()
 
-    _note_last_epoch(context, old)
+    _record_last_epoch(context, old)
     if not operation.keeps_state:
         return submit(old, None)
     return bring(context, old, operation.site, submit)
 
 
-def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
+def _record_last_epoch(context: Context, old: Incarnation | None) -> None:
     """Store the last numbers of a job that starts again, and so numbers anew, with the sessions of
     readers outside speck: these report nothing by which the messages would be known. If the broker
     does not answer, the number of messages is not known any more."""
@@ -67,7 +67,7 @@ def _note_last_epoch(context: Context, old: Incarnation | None) -> None:
     names = tuple(session.client_id for session in there if session.job_name is None)
     own = context.sink_client_id(job)
     try:
-        note_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
+        record_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
     except TransientError:
         for name in names:
             with context.noting[name]:
@@ -161,8 +161,8 @@ def _submit(
     secrets = context.read_secrets(job)
     while old is not None and old.void:
         old = old.base
-    context.views.note_start(job.source_site, context.source_client_id(job))
-    context.views.note_start(job.sink_site, context.sink_client_id(job))
+    context.views.record_start(job.source_site, context.source_client_id(job))
+    context.views.record_start(job.sink_site, context.sink_client_id(job))
     context.resends.end(job)
     incarnation = Incarnation(
         operation.job,
@@ -189,10 +189,10 @@ def _submit(
         _refuse_late_start(context, incarnation, error)
     except EngineRefusedError:
         if not _runs(context, incarnation):
-            note_if_void(context, incarnation)
+            record_if_void(context, incarnation)
             raise
     event = report_late_failure(context, operation.job, late_failure, secrets)
-    return note_accepted(context, incarnation, event)
+    return record_accepted(context, incarnation, event)
 
 
 def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTimeoutError) -> None:

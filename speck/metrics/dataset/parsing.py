@@ -83,7 +83,7 @@ class Source:
                 if values is not None:
                     yield number, values
 
-    def note_fault(self, line: int, column: str, message: str) -> None:
+    def record_fault(self, line: int, column: str, message: str) -> None:
         """Note a fault; names of columns may have megabytes. Raises InvalidError if there are too
         many."""
         self.problems.append(Problem(cut(column), message[:LONGEST_MESSAGE], line))
@@ -115,20 +115,20 @@ class Source:
             for row in reader:
                 if "" in row or None in row.values():
                     fault = f"does not have as many values as the header ({len(row)} columns)"
-                    self.note_fault(reader.line_num, "", fault)
+                    self.record_fault(reader.line_num, "", fault)
                 else:
                     yield reader.line_num, {k: _unquote_cell(v) for k, v in row.items()}
         except csv.Error as error:
-            self.note_fault(reader.line_num, "", f"is not valid CSV: {error}")
+            self.record_fault(reader.line_num, "", f"is not valid CSV: {error}")
 
     def _parse_object(self, line: str, number: int) -> dict[str, Any] | None:
         try:
             parsed = json.loads(line)
         except (ValueError, RecursionError) as error:
-            self.note_fault(number, "", f"is not valid JSON: {error}")
+            self.record_fault(number, "", f"is not valid JSON: {error}")
             return None
         if not isinstance(parsed, dict):
-            self.note_fault(number, "", "must be a JSON object, one on each line")
+            self.record_fault(number, "", "must be a JSON object, one on each line")
             return None
         return parsed
 
@@ -149,7 +149,7 @@ def parse_columns(source: Source, schema: pa.Schema) -> Iterator[pa.Table]:
     try:
         for line, row in source.read_rows():
             for name in row.keys() - names:
-                source.note_fault(
+                source.record_fault(
                     line, name, f"is not a column; the columns are {', '.join(schema.names)}"
                 )
             batch.append({n: parse_value(source, line, n, row.get(n), r, o) for n, r, o in readers})
@@ -172,12 +172,12 @@ def parse_value(
     """Parse `raw` with `reader`; if that fails, note the fault and return None."""
     if raw is None:
         if not optional:
-            source.note_fault(line, column, "is missing")
+            source.record_fault(line, column, "is missing")
         return None
     try:
         return reader(raw)
     except ValueError as error:
-        source.note_fault(line, column, f"is {str(raw)[:40]!r}; {error}")
+        source.record_fault(line, column, f"is {str(raw)[:40]!r}; {error}")
         return None
 
 

@@ -62,7 +62,7 @@ def test_what_was_cut_short_is_under_way_again_under_its_id(records: Records) ->
 
 def test_what_was_asked_to_end_stays_ended(records: Records) -> None:
     change = accept(records, "A")
-    ChangeLedger(records, CLOCK).note_wish_to_end(change)
+    ChangeLedger(records, CLOCK).record_wish_to_end(change)
     recovered, changes = recovery(records)
     assert recovered.take_up() == []
     assert changes.get(change.id)["state"] == "cancelled"

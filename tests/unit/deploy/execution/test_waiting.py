@@ -82,10 +82,10 @@ def test_a_step_is_overdue_after_its_limit() -> None:
 def test_the_time_of_silence_does_not_count() -> None:
     steps = WaitingSteps()
     steps.add(1, waiting(limit_s=10.0), 0.0, awaited=False)
-    assert steps.note_silence("edge-a") == [1]
+    assert steps.record_silence("edge-a") == [1]
     assert steps.take_overdue(1_000.0) == []
-    assert steps.note_answer("edge-a", 1_000.0) == [1]
-    assert steps.note_answer("edge-a", 1_001.0) == [], "it answers all along"
+    assert steps.record_answer("edge-a", 1_000.0) == [1]
+    assert steps.record_answer("edge-a", 1_001.0) == [], "it answers all along"
     assert steps.take_overdue(1_010.0) == []
     assert [step_id for step_id, _ in steps.take_overdue(1_010.1)] == [1]
 
@@ -95,7 +95,7 @@ def test_only_what_has_begun_something_at_a_site_that_answers_is_waited_for() ->
     steps.add(1, waiting("edge-a"), 0.0, awaited=False)
     steps.add(2, waiting("edge-b"), 0.0, awaited=False)
     steps.add(3, waiting(None, may_be_left=True), 0.0, awaited=False)
-    steps.note_silence("edge-b")
+    steps.record_silence("edge-b")
     assert steps.give_up(everything=False) == {2, 3}
     assert steps.give_up(everything=True) == {1}
     assert not steps

@@ -71,7 +71,7 @@ def test_a_view_that_fails_fails_for_all_and_the_next_one_is_new() -> None:
     broker = Broker()
     broker.error = UnreachableError("cannot reach the broker")
     views = SharedViews(broker.view)
-    views.note_end(EDGE, "a")
+    views.record_end(EDGE, "a")
     with pytest.raises(UnreachableError):
         look(broker, views, "a")
     broker.error = None
@@ -82,12 +82,12 @@ def test_of_clients_that_have_ended_the_newest_view_is_enough() -> None:
     broker = Broker()
     views = SharedViews(broker.view)
     assert look(broker, views, "a", "a-out") == 1  # they have not ended
-    views.note_end(EDGE, "a")
-    views.note_end(EDGE, "a-out")
+    views.record_end(EDGE, "a")
+    views.record_end(EDGE, "a-out")
     assert look(broker, views, "a", "a-out") == 2  # that view began before their end
     assert look(broker, views, "a", "a-out") == 2
     assert look(broker, views, "a", "b-out") == 3
-    views.note_start(EDGE, "a-out")
+    views.record_start(EDGE, "a-out")
     assert look(broker, views, "a", "a-out") == 4
     assert look(broker, views) == 5
 
@@ -96,8 +96,8 @@ def test_a_view_reads_what_has_ended_too_since_it_will_be_asked_for() -> None:
     broker = Broker()
     views = SharedViews(broker.view)
     for client_id in ("a", "b", "c"):
-        views.note_end(EDGE, client_id)
-    views.note_end("elsewhere", "d")
+        views.record_end(EDGE, client_id)
+    views.record_end("elsewhere", "d")
     assert look(broker, views, "a") == 1
     assert look(broker, views, "b", "c") == 1
     assert look(broker, views, "d") == 2
@@ -107,8 +107,8 @@ def test_a_view_reads_what_has_ended_too_since_it_will_be_asked_for() -> None:
 def test_who_asks_while_a_view_is_under_way_takes_part_if_all_had_ended_before() -> None:
     broker = Broker()
     views = SharedViews(broker.view)
-    views.note_end(EDGE, "a")
-    views.note_end(EDGE, "b")
+    views.record_end(EDGE, "a")
+    views.record_end(EDGE, "b")
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(views.view_after_end, EDGE, ("a",))
         wait_for(lambda: len(broker.views) == 1)

@@ -15,7 +15,7 @@ from speck.deploy.operations import Refills
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.shared_views import SharedViews
-from speck.deploy.operations.starting import _note_last_epoch
+from speck.deploy.operations.starting import _record_last_epoch
 from speck.errors import UnreachableError
 from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
@@ -63,5 +63,5 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         SharedViews(view),
         Gathering(lambda site, sinks: None),
     )
-    _note_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))
+    _record_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))
     assert records.sessions("c") == [replace(kept, owed=OWED, fed_outside=True)]
