@@ -43,8 +43,8 @@ def findings(settings: Settings, jvm: Jvm) -> list[Finding]:
     """What may end the engine or damage text; of an engine that does not describe its JVM
     (Flink before 1.15), as far as its settings show it."""
     options = jvm.options or tuple((settings.get(OPTIONS, "env.java.opts") or "").split())
-    found = (_check_guard(settings, options), _check_encoding(jvm, options))
-    return [finding for finding in found if finding is not None]
+    checks = (_check_guard(settings, options), _check_encoding(jvm, options))
+    return [finding for finding in checks if finding is not None]
 
 
 def metaspace_finding(used: int | None, limit: int | None) -> Finding | None:

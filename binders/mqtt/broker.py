@@ -86,26 +86,26 @@ class MqttBroker:
     def identify(self, proposed: str | None = None) -> str | None:
         """Read the identity behind a marker, which comes after what is retained; write it if there
         is none, and read again: another service may have written one at the same time."""
-        found = self._read_identity()
-        if found is None and proposed is not None:
+        identity = self._read_identity()
+        if identity is None and proposed is not None:
             with self._open(_visitor()) as connection:
                 connection.publish(bookkeeping.BROKER, proposed.encode(), retain=True)
-            found = self._read_identity()
-        return found
+            identity = self._read_identity()
+        return identity
 
     def _read_identity(self) -> str | None:
-        found: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         marker = bookkeeping.MARKER + secrets.token_hex(8)
 
         def collect(message: MQTTMessage) -> None:
             if (topic := read_topic(message)) in (bookkeeping.BROKER, marker):
-                found[topic] = bytes(message.payload[:_LONGEST_IDENTITY])
+                values[topic] = bytes(message.payload[:_LONGEST_IDENTITY])
 
         with self._open(_visitor(), collect) as connection:
             connection.subscribe(bookkeeping.BROKER, marker)
             connection.publish(marker, b"")
-            connection.wait(lambda: marker in found, "read the broker's identity")
-        return bookkeeping.read_identity(found.get(bookkeeping.BROKER, b""))
+            connection.wait(lambda: marker in values, "read the broker's identity")
+        return bookkeeping.read_identity(values.get(bookkeeping.BROKER, b""))
 
     def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
         """Create the session and its subscription, and announce it and that the link has readers;
@@ -209,21 +209,21 @@ class MqttBroker:
         """Read which sessions are announced and tell the sinks on one connection, that is, of one
         life of the broker."""
         _check_topic(topic)
-        found: set[str] = set()
+        announced_topics: set[str] = set()
         marker = bookkeeping.MARKER + secrets.token_hex(8)
 
         expected = {bookkeeping.session_topic(topic, reader) for reader in readers}
 
         def collect(message: MQTTMessage) -> None:
             if (announced := read_topic(message)) in {*expected, marker}:
-                found.add(announced)
+                announced_topics.add(announced)
 
         with self._open(_visitor(), collect) as connection:
             own = (bookkeeping.session_topic(topic, "+"), marker)
             connection.subscribe(*own)
             connection.publish(marker, b"")
-            connection.wait(lambda: marker in found, "read the sessions of a link")
-            if not expected <= found:
+            connection.wait(lambda: marker in announced_topics, "read the sessions of a link")
+            if not expected <= announced_topics:
                 return False
             connection.publish(bookkeeping.READERS + topic, bookkeeping.COMPLETE)
             return True

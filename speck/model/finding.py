@@ -13,6 +13,6 @@ class Finding:
     """`error`: loses data or refuses work; `warning`: slow, short-lived or open; `note`: as it
     should be, but worth knowing."""
     setting: str
-    found: str
+    value: str
     why: str
     mend: str

@@ -13,7 +13,7 @@ from speck.binding import normalise_address
 from speck.errors import ConflictError
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.sites.identities import BrokerFound, Identities
+from speck.sites.identities import BrokerAnswer, Identities
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -25,7 +25,7 @@ class Probe:
 
     site: Site
     known: Site | None
-    broker: BrokerFound | None = None
+    broker: BrokerAnswer | None = None
     engine_owner: str | None = None
 
 
@@ -50,14 +50,14 @@ class Readdressing:
         wanted = {**before, **{site.name: site for site in sites}}
         probes = []
         for site in sites:
-            known, found, owner = before.get(site.name), None, None
+            known, answer, owner = before.get(site.name), None, None
             if known is None or known.broker != site.broker or new_broker:
                 is_expected = known is not None and self._list_users(site.name) and not new_broker
                 give = None if is_expected else self._identities.make()
-                found = self._identities.ask_broker(site, give)
+                answer = self._identities.ask_broker(site, give)
             if known is not None and known.spe.address != site.spe.address and not by_itself:
                 owner = self._identities.find_engine_owner(site, wanted)
-            probes.append(Probe(site, known, found, owner))
+            probes.append(Probe(site, known, answer, owner))
         return probes
 
     def check(
@@ -89,19 +89,19 @@ class Readdressing:
             batch |= self._identities.put(name, probe.broker.identity)
         return batch
 
-    def _refuse_another_broker(self, probe: Probe, found: BrokerFound) -> None:
+    def _refuse_another_broker(self, probe: Probe, answer: BrokerAnswer) -> None:
         name, recorded = probe.site.name, self._identities.recorded(probe.site.name)
         users = self._list_users(name)
-        if probe.known is None or not users or (found.error is None and recorded is None):
+        if probe.known is None or not users or (answer.error is None and recorded is None):
             return
-        if found.error is None and found.identity == recorded:
+        if answer.error is None and answer.identity == recorded:
             return
         refusal = f"cannot change the addresses of site {name!r}: "
         there = f"the sessions of {', '.join(users)}, and what waits in them"
-        if found.error is not None:
+        if answer.error is not None:
             raise ConflictError(
                 f"{refusal}it is not known whether the broker at {probe.site.broker.address} has"
-                f" {there}: {found.error}; start it and try again, or accept a new broker"
+                f" {there}: {answer.error}; start it and try again, or accept a new broker"
                 f" ({_CONSENT}), where the sessions are made anew"
             )
         raise ConflictError(

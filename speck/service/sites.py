@@ -343,10 +343,10 @@ def _explain_failure(part: str, site: str, error: SpeckError) -> Finding:
     """The finding for a part that does not answer, or that cannot be called as it is set up: with
     these credentials, say, or under this name."""
     if isinstance(error, TransientError):
-        found, mend = "no answer", f"start the {part}, or give its address with PUT /sites/{site}"
+        value, mend = "no answer", f"start the {part}, or give its address with PUT /sites/{site}"
     else:
-        found, mend = (
+        value, mend = (
             "cannot be used",
             "correct the address, the credentials or the certificate that it names",
         )
-    return Finding("error", "address", found, str(error), mend)
+    return Finding("error", "address", value, str(error), mend)

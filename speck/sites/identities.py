@@ -23,7 +23,7 @@ _ANSWER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFound:
+class BrokerAnswer:
     """What answers at a broker's address: its identity, None if it has none. `error`: why nothing
     is known of it."""
 
@@ -53,21 +53,21 @@ class Identities:
         record = {"id": identity} if identity is not None else None
         return {self._records.broker_identities.key(site): record}
 
-    def ask_broker(self, site: Site, give: str | None = None) -> BrokerFound:
+    def ask_broker(self, site: Site, give: str | None = None) -> BrokerAnswer:
         """Ask the broker at the address of `site`; it gets the identity `give` if it has none."""
         try:
             with self._connections.visit_broker(site, _ANSWER_S) as broker:
-                return BrokerFound(broker.identify(give))
+                return BrokerAnswer(broker.identify(give))
         except SpeckError as error:
-            return BrokerFound(None, error)
+            return BrokerAnswer(None, error)
 
     def finds_stranger(self, site: Site) -> bool:
         """Whether another broker than the one that the site had answers at its address."""
         recorded = self.recorded(site.name)
         if recorded is None:
             return False
-        found = self.ask_broker(site)
-        return found.error is None and found.identity != recorded
+        answer = self.ask_broker(site)
+        return answer.error is None and answer.identity != recorded
 
     def explain_stranger(self, site: str, shown: str | None) -> str | None:
         """Whose broker answers at the address of `site` with this identity; None if it is its own,

@@ -637,7 +637,7 @@ def test_check_says_that_a_3_1_1_broker_carries_no_numbers(tmp_path: Path) -> No
     with mosquitto(tmp_path) as server, only_3_1_1(server) as address:
         findings_by_setting = by_setting(MqttBroker(Target(address)).check())
 
-    assert findings_by_setting["protocol"].found == "MQTT 3.1.1 only"
+    assert findings_by_setting["protocol"].value == "MQTT 3.1.1 only"
 
 
 # -- settings -----------------------------------------------------------------------------
@@ -652,7 +652,7 @@ def test_a_well_set_broker_has_only_what_cannot_be_seen(tmp_path: Path) -> None:
         findings = MqttBroker(Target(server.address)).check()
 
     assert [finding.severity for finding in findings] == ["warning"] * 3
-    assert all("cannot be seen from outside" in finding.found for finding in findings)
+    assert all("cannot be seen from outside" in finding.value for finding in findings)
 
 
 def test_careless_settings_are_found_each_with_its_line(tmp_path: Path) -> None:
@@ -663,13 +663,13 @@ def test_careless_settings_are_found_each_with_its_line(tmp_path: Path) -> None:
     findings_by_setting = by_setting(findings)
     assert findings_by_setting["max_queued_messages"].severity == "error"
     assert (
-        findings_by_setting["max_queued_messages"].found
+        findings_by_setting["max_queued_messages"].value
         == f"a session kept 1000 of {check.PROBE_MESSAGES}"
         " messages"
     )
     assert findings_by_setting["max_queued_messages"].mend.startswith("max_queued_messages 1000000")
     assert findings_by_setting["max_inflight_messages"].mend == "max_inflight_messages 1000"
-    assert findings_by_setting["max_packet_size"].found == "2000 bytes"
+    assert findings_by_setting["max_packet_size"].value == "2000 bytes"
     assert findings_by_setting["persistence"].mend.startswith("persistence true")
 
 
@@ -679,8 +679,8 @@ def test_a_limit_of_the_messages_size_is_found_by_a_probe(tmp_path: Path) -> Non
 
     finding = findings_by_setting["message_size_limit"]
     assert finding.severity == "error"
-    assert finding.found.startswith("a message of 1048576 bytes does not get through: ")
-    assert "Packet too large" in finding.found
+    assert finding.value.startswith("a message of 1048576 bytes does not get through: ")
+    assert "Packet too large" in finding.value
     assert finding.mend == "message_size_limit 1048576"
 
 
@@ -729,7 +729,7 @@ def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
                 connection.publish("t", b"x")
         wait_for_drops(server)
 
-        drops = [f for f in broker.check() if "dropped since" in f.found]
+        drops = [f for f in broker.check() if "dropped since" in f.value]
 
     assert [finding.severity for finding in drops] == ["error"]
 
@@ -865,7 +865,7 @@ def test_a_bridge_is_named_at_both_of_its_ends(tmp_path: Path) -> None:
                 while not (found := [f for f in broker.check() if f.setting == "connection"]):
                     assert time.monotonic() < deadline
                 (finding,) = found
-                assert "to-far" in finding.found and finding.severity == "warning"
+                assert "to-far" in finding.value and finding.severity == "warning"
                 (bridge,) = broker.view().bridges
                 assert bridge.endswith("to-far")
 
@@ -879,7 +879,7 @@ def test_an_old_broker_that_hangs_up_on_mqtt_5_is_spoken_to_in_3_1_1(
         assert BrokerCapability.NUMBERS not in broker.capabilities
         assert broker.reach() == "mqtt 3.1.1"
         (finding,) = (each for each in broker.check() if each.setting == "protocol")
-    assert (finding.severity, finding.found) == ("warning", "MQTT 3.1.1 only")
+    assert (finding.severity, finding.value) == ("warning", "MQTT 3.1.1 only")
 
 
 def test_a_server_that_hangs_up_on_everybody_is_unreachable() -> None:

@@ -109,7 +109,7 @@ class FindingShape(Shape):
     part = one_of(PARTS)
     severity = one_of(("error", "warning", "note"))
     setting = text()
-    found = text()
+    value = text()
     why = text()
     mend = text("the setting that fixes it")
 

@@ -422,7 +422,7 @@ def _render_check(report: JsonObject) -> str:
     lines = [f"{report['name']}:"]
     for finding in sorted(report["findings"], key=lambda f: list(_COLOURS).index(f["severity"])):
         mark = style(finding["severity"], fg=_COLOURS[finding["severity"]])
-        what = f"{finding['part']} {finding['setting']}: {finding['found']}; {finding['why']}"
+        what = f"{finding['part']} {finding['setting']}: {finding['value']}; {finding['why']}"
         mend = clean(finding["mend"]).replace("\n", "\n          ")
         lines += [f"  {mark}: {clean(what)}", f"    mend: {mend}"]
     return "\n".join(lines)

@@ -152,13 +152,13 @@ def _list_day(storage: Storage, table: Table, day: date) -> dict[Partition, list
 
 
 def _list_folder(storage: Storage, table: Table, folder: str) -> dict[Partition, list[StoredFile]]:
-    found: dict[Partition, list[StoredFile]] = {}
+    partitions: dict[Partition, list[StoredFile]] = {}
     for file in storage.list_files(folder):
         if is_finished(file) and (partition := _parse_folder(file.folder, table)) is not None:
-            found.setdefault(partition, []).append(file)
-    for files in found.values():
+            partitions.setdefault(partition, []).append(file)
+    for files in partitions.values():
         files.sort(key=lambda file: (file.name.partition("-")[2], file.name))
-    return found
+    return partitions
 
 
 def is_finished(file: StoredFile) -> bool:

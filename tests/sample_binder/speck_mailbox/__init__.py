@@ -65,7 +65,7 @@ class MailboxBroker:
             Finding(
                 severity="error",
                 setting="persistence",
-                found="none",
+                value="none",
                 why="a restart loses every session",
                 mend="use another broker",
             )

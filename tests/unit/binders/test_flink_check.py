@@ -41,7 +41,7 @@ def test_versions_that_speck_cannot_use_are_named(version: str, severity: str | 
     finding = version_finding(version)
     assert (finding.severity if finding is not None else None) == severity
     if finding is not None:
-        assert (finding.found, finding.mend) == (version, "# run Flink 1.20 or 2.x")
+        assert (finding.value, finding.mend) == (version, "# run Flink 1.20 or 2.x")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_every_mend_mends() -> None:
 )
 def test_each_bad_value_is_found(tmp_path: Path, key: str, value: str, severity: str) -> None:
     faults = findings(fog_settings(tmp_path, **{key: value}), IDLE)
-    assert [(each.setting, each.found, each.severity) for each in faults] == [
+    assert [(each.setting, each.value, each.severity) for each in faults] == [
         (key, value, severity)
     ]
     assert faults[0].mend.startswith(f"{key}: ")
@@ -200,7 +200,7 @@ def test_a_running_job_without_checkpoints_is_named() -> None:
     assert job_finding("A", {"interval": 1000, "externalization": externalization}) is None
     without = job_finding("A", None)
     assert without is not None
-    assert without.found == "job A takes no checkpoints"
+    assert without.value == "job A takes no checkpoints"
     never = job_finding("A", {"interval": 2**63 - 1, "externalization": externalization})
     assert never == without
     deleted = job_finding(
@@ -264,5 +264,5 @@ def test_a_metaspace_that_is_nearly_full(used: int | None, limit: int | None, wa
     finding = metaspace_finding(used and used * mib, limit and limit * mib)
     assert (finding is not None) == warned
     if finding is not None:
-        assert finding.found == "80 of 100 MiB in use"
+        assert finding.value == "80 of 100 MiB in use"
         assert finding.mend == "taskmanager.memory.jvm-metaspace.size: 200m"

@@ -37,7 +37,7 @@ def test_each_limit_has_its_line(limits: dict[str, Any], severity: str, mend: st
     (finding,) = connack_findings(GOOD | limits)
 
     assert (finding.severity, finding.mend) == (severity, mend)
-    assert finding.found and finding.why
+    assert finding.value and finding.why
 
 
 def test_missing_wildcards_are_an_error() -> None:

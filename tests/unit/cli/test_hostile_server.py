@@ -264,7 +264,7 @@ COMMANDS = [
             "ok": True,
             "findings": [
                 dict.fromkeys(
-                    ("part", "severity", "setting", "found", "consequence", "mend", "remedy"), NASTY
+                    ("part", "severity", "setting", "value", "consequence", "mend", "remedy"), NASTY
                 )
             ],
         },

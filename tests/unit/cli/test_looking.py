@@ -283,7 +283,7 @@ def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyP
         "part": "broker",
         "severity": "warning",
         "setting": "persistence",
-        "found": "false",
+        "value": "false",
         "why": "queues are lost",
         "mend": "persistence true",
     }

@@ -367,7 +367,7 @@ def test_site_check_tells_of_agents(
     if beats is not None:
         beat(service, **beats)
     (finding,) = findings_but_of_tls(service, "edge-a")
-    assert (finding["part"], finding["severity"], finding["found"]) == ("agent", severity, text)
+    assert (finding["part"], finding["severity"], finding["value"]) == ("agent", severity, text)
     assert findings_but_of_tls(service, "cloud") == []
 
 

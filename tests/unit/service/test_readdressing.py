@@ -284,7 +284,7 @@ def test_another_broker_at_a_sites_address_is_reported_and_gets_no_sessions(
     assert ("that of site edge-b" if whose else "not the one that it had") in message
     assert reader not in own.sessions and recorded(service, "cloud") == kept
     findings = service.sites.check("cloud")["findings"]
-    assert any("another broker answers" in finding["found"] for finding in findings)
+    assert any("another broker answers" in finding["value"] for finding in findings)
 
     own.identity = kept
     poll_brokers(service)

@@ -166,7 +166,7 @@ def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
     engine("edge-a").unreachable = True
     assert not service.sites.check("edge-a")["ok"]
     findings = findings_but_of_tls(service, "edge-a")
-    assert [(f["part"], f["found"]) for f in findings] == [("engine", "no answer")]
+    assert [(f["part"], f["value"]) for f in findings] == [("engine", "no answer")]
 
 
 def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Service) -> None:
@@ -174,7 +174,7 @@ def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Servic
     body["broker"]["credentials"] = "missing"
     service.sites.put(site_from_data(body))
     (finding,) = findings_but_of_tls(service, "edge-a")
-    assert (finding["part"], finding["found"]) == ("broker", "cannot be used")
+    assert (finding["part"], finding["value"]) == ("broker", "cannot be used")
     assert "no file of that name" in finding["why"]
     assert "start the broker" not in finding["mend"]
 
@@ -182,7 +182,7 @@ def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Servic
 def test_check_names_every_plain_leg(service: Service) -> None:
     service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
     findings = service.sites.check("edge-a")["findings"]
-    legs = [(f["part"], f["severity"], f["found"]) for f in findings if f["setting"] == "TLS"]
+    legs = [(f["part"], f["severity"], f["value"]) for f in findings if f["setting"] == "TLS"]
     assert legs == [
         ("engine", "warning", "http://edge-a.test:8081 is plain"),
         ("broker", "warning", "tcp://edge-a.test:1883 is plain"),
@@ -201,7 +201,7 @@ def test_check_names_the_service_s_own_certificate_when_it_ends_soon(
     legs = Legs(config, service.connections, service.agents, service.clock)
     (finding,) = [each for each in legs.findings("edge-a") if each["setting"] == "certificate"]
     assert (finding["part"], finding["severity"]) == ("service", "warning")
-    assert f"that of {cert} ends in" in finding["found"]
+    assert f"that of {cert} ends in" in finding["value"]
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:

@@ -60,7 +60,7 @@ def test_a_plain_leg_on_loopback_is_no_warning(host: str) -> None:
     finding = plain_finding(Leg("engine", f"http://{host}:8081", encrypted=False), "edge-a")
     assert finding is not None
     assert finding.severity == "note"
-    assert finding.found == f"http://{host}:8081 is plain, on loopback"
+    assert finding.value == f"http://{host}:8081 is plain, on loopback"
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def test_a_certificate_that_ends_within_30_days_is_named(
         leg = Leg("broker", f"ssl://127.0.0.1:{port}", encrypted=True)
         findings = list(expiry_findings(leg, ClientTls(authority.cert), NOW))
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
-    assert all(words in finding.found and leg.address in finding.found for finding in findings)
+    assert all(words in finding.value and leg.address in finding.value for finding in findings)
 
 
 def test_the_service_s_own_certificate_is_looked_at_too(tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_the_service_s_own_certificate_is_looked_at_too(tmp_path: Path) -> None:
     login = ClientTls(authority.cert, cert, tmp_path / "service.key")
     leg = Leg("engine", "https://127.0.0.1:1", encrypted=True)  # nobody listens there
     (soon,) = expiry_findings(leg, login, NOW)
-    assert (soon.severity, str(cert) in soon.found) == ("warning", True)
+    assert (soon.severity, str(cert) in soon.value) == ("warning", True)
     (late,) = expiry_findings(leg, login, NOW + timedelta(days=21))
-    assert (late.severity, "ended on" in late.found) == ("error", True)
+    assert (late.severity, "ended on" in late.value) == ("error", True)
