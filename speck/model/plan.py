@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import ClassVar
 
 from speck.model.incarnation import StaleSink
 from speck.model.job import Job
+from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.model.queue import DroppedQueue
@@ -22,27 +22,6 @@ from speck.model.values import cut
 
 DRAIN_LIMIT_S = 300.0
 """How long a reader is drained if its queue may be dropped then."""
-
-
-class Action(StrEnum):
-    """What a user sees happen to a job."""
-
-    ADD = "add"
-    UPDATE = "update"
-    MOVE = "move"
-    REMOVE = "remove"
-    UNCHANGED = "unchanged"
-
-
-@dataclass(frozen=True, slots=True)
-class JobChange:
-    """One job's action; `source` and `target` are site names (API: `from` and `to`)."""
-
-    job_name: str
-    action: Action
-    reason: str
-    source: str | None
-    target: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from speck.model.change import ChangeState, OperationState
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, JobDescription
+from speck.model.job_change import Action
 from speck.model.observation import EngineView, RunState
-from speck.model.plan import Action
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.monitor.health import Health

@@ -18,7 +18,7 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.model.change import Cause, ChangeState, OperationState
-from speck.model.plan import Action
+from speck.model.job_change import Action
 from speck.model.queue import Count
 from speck.spec.fields import Choice
 

@@ -63,9 +63,10 @@ from speck.deploy.planner.state_losses import note_state_losses
 from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
+from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import DRAIN_LIMIT_S, Action, JobChange, Plan
+from speck.model.plan import DRAIN_LIMIT_S, Plan
 from speck.model.queue import DroppedQueue
 
 

@@ -21,8 +21,8 @@ from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.job_change import Action
 from speck.model.link import Link
-from speck.model.plan import Action
 from speck.spec.job_contract import reports_numbers
 
 _Ways = Sequence[tuple[str, Link, Link]]

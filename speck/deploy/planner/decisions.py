@@ -5,8 +5,8 @@ from __future__ import annotations
 from speck.deploy.planner.draft import Decision, Draft
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.job_change import Action
 from speck.model.observation import RunState
-from speck.model.plan import Action
 from speck.spec.fingerprint import differences
 
 

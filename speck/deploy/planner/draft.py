@@ -11,9 +11,10 @@ from speck.model.composition import Composition
 from speck.model.ids import engine_job_id
 from speck.model.incarnation import Incarnation, Inventory, Session
 from speck.model.job import Job
+from speck.model.job_change import Action
 from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import Action, Operation, Step
+from speck.model.plan import Operation, Step
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speck.deploy.planner.draft import Decision
-from speck.model.plan import Action
+from speck.model.job_change import Action
 
 
 def note_state_losses(decisions: list[Decision]) -> None:

@@ -16,8 +16,9 @@ from speck.model.composition import composition_of_one
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndState, Incarnation, Session
 from speck.model.job import Job
+from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
-from speck.model.plan import Action, JobChange, Plan, Step, Upload
+from speck.model.plan import Plan, Step, Upload
 from speck.spec.schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch

@@ -61,7 +61,7 @@ def test_the_sites_to_ask_are_those_of_the_steps_that_wait() -> None:
     for step_id, site in enumerate(("edge-a", "edge-a", "cloud", None)):
         steps.add(step_id, waiting(site), 0.0, awaited=site == "cloud")
     assert steps.sites == {"edge-a", "cloud"}
-    assert steps.at("edge-a") == [0, 1]
+    assert steps.steps_at("edge-a") == [0, 1]
     assert [steps.is_awaited(site) for site in ("edge-a", "cloud")] == [False, True]
     steps.remove(2)
     assert steps.sites == {"edge-a"}
