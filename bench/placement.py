@@ -21,8 +21,9 @@ from pathlib import Path
 from bench import rolbts_figures
 from bench.common import is_quick, machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
+from policies import rolbts, rolbts_exact, schedulercfg
 from speck.model.values import JsonObject
-from speck.placement import ds2, rolbts, rolbts_exact, schedulercfg
+from speck.placement import ds2
 from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.common import timed
+from policies.rolbts import Server, count_assignments
+from policies.rolbts_exact import assign_exactly
 from speck.model.values import JsonObject
-from speck.placement.rolbts import Server, count_assignments
-from speck.placement.rolbts_exact import assign_exactly
 
 CORES = 14
 V_MEM, V_CPU = 1.0, 100.0

@@ -133,3 +133,32 @@ def every_answer(problem: Problem) -> Iterator[dict[str, str]]:
     names = [place.name for place in problem.places]
     for sites in product(names, repeat=len(instance.movable)):
         yield {**instance.fixed_sites, **dict(zip(instance.movable, sites, strict=True))}
+
+
+TREE = Problem(
+    loads=(
+        *(Load(f"in-{n}", Kind.END, site=f"edge-{n}") for n in (1, 2)),
+        *(Load(f"clean-{n}", core_s_per_record=1e-3, rate=200, site="cloud") for n in (1, 2)),
+        *(Load(f"stats-{n}", core_s_per_record=1e-3, rate=100, site="cloud") for n in (1, 2)),
+        Load("merge", core_s_per_record=1e-3, rate=20, site="cloud"),
+        Load("out", Kind.END, site="cloud"),
+    ),
+    flows=(
+        *tuple(
+            flow
+            for n in (1, 2)
+            for flow in (
+                Flow(f"in-{n}", f"clean-{n}", 200, 20000),
+                Flow(f"clean-{n}", f"stats-{n}", 100, 10000),
+                Flow(f"stats-{n}", "merge", 10, 1000),
+            )
+        ),
+        Flow("merge", "out", 20, 2000),
+    ),
+    places=(
+        Place("cloud", "cloud", cores=4, slots=5),
+        Place("edge-1", "edge", cores=1, slots=2),
+        Place("edge-2", "edge", cores=1, slots=1),
+    ),
+    limits=Limits(),
+)

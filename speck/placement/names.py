@@ -1,7 +1,14 @@
-"""All policies by name, with the idea of each, without the solvers behind them (see `policies`)."""
+"""The names of all policies, without the solvers behind them (see `policies`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
 
 DEFAULT_POLICY = "milp"
 """The policy of every command and of the autopilot, unless another one is asked for."""
+GROUP = "speck.policies"
+"""The group of entry points of all other policies: each takes nothing and returns a policy."""
 IDEAS = {
     "milp": "exact: the fewest bytes between sites that the limits allow",
     "greedy": "one move after another, in the order of the ranking, while bytes are saved",
@@ -11,11 +18,11 @@ IDEAS = {
     "all-cloud": "every job in the cloud",
     "all-edge": "every job at an edge",
     "bottom-up": "from the sources on: at the edge of the inputs, else in the cloud",
-    "top-down": "from the sinks back: the cloud until it is full, then edges",
-    "rolbts": "shares of slots in use as even as possible",
-    "rolbts-links": "shares of slots and of bandwidth as even as possible",
-    "rolbts-exact": "as rolbts, over all jobs at once",
-    "fsace": "each job where most memory and processor are free",
-    "caps": "thresholds on processor, state and network of each site",
 }
-POLICY_NAMES = tuple(IDEAS)
+"""What each policy of speck does."""
+
+
+@cache  # finding entry points reads the metadata of every installed package
+def list_policies() -> tuple[str, ...]:
+    """The names of speck's own policies, and of those that are installed beside it."""
+    return (*IDEAS, *sorted(entry_points(group=GROUP).names - IDEAS.keys()))

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import cast
 
 from speck.errors import InvalidError, Problem
-from speck.placement.balance import Fsace, Rolbts, RolbtsExact
-from speck.placement.caps import Caps
 from speck.placement.descending import Lightweight, Ranked
 from speck.placement.greedy import Greedy
 from speck.placement.milp import Milp
 from speck.placement.model import Policy
-from speck.placement.simple import AllCloud, AllEdge, BottomUp, Stay, TopDown
+from speck.placement.names import GROUP, list_policies
+from speck.placement.simple import AllCloud, AllEdge, BottomUp, Stay
 
-POLICIES: Mapping[str, Policy] = {
-    policy.name: policy
-    for policy in (
-        Milp(),
-        Greedy(),
-        Ranked(),
-        Lightweight(),
-        Stay(),
-        AllCloud(),
-        AllEdge(),
-        BottomUp(),
-        TopDown(),
-        Rolbts(),
-        Rolbts("rolbts-links", objective="both"),
-        RolbtsExact(),
-        Fsace(),
-        Caps(),
-    )
-}
+_ALL = (Milp(), Greedy(), Ranked(), Lightweight(), Stay(), AllCloud(), AllEdge(), BottomUp())
+_OWN: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
 
 
 def find_policy(name: str) -> Policy:
-    """Return the policy called `name`. Raises InvalidError, which lists all names."""
-    if name not in POLICIES:
-        names = ", ".join(POLICIES)
-        problem = Problem("policy", f"there is none, only {names}")
-        raise InvalidError(f"cannot place by policy {name}: {problem.message}", [problem])
-    return POLICIES[name]
+    """Return the policy called `name`: one of speck's own, or the entry point of that name. Raises
+    InvalidError, which lists all names."""
+    if name in _OWN:
+        return _OWN[name]
+    if name in list_policies():
+        (found, *_) = entry_points(group=GROUP, name=name)
+        return cast(Policy, found.load()())
+    problem = Problem("policy", f"there is none, only {', '.join(list_policies())}")
+    raise InvalidError(f"cannot place by policy {name}: {problem.message}", [problem])

@@ -1,4 +1,4 @@
-"""Baseline policies: all where they are, in the cloud, at the edges, and filling from one end."""
+"""Baseline policies: all where they are, in the cloud, at the edges, and filling from the edges."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AllEdge:
         for name in instance.movable:
             home = _find_edge(filling, name)
             rest = sorted(instance.edges, key=lambda place: -_capacity_left_at(filling, place))
-            _put_first(filling, name, ([home] if home else []) + rest)
+            put_first(filling, name, ([home] if home else []) + rest)
         return make_placement(self.name, instance, filling.sites)
 
 
@@ -79,27 +79,7 @@ class BottomUp:
         for name in instance.movable:
             origins = {filling.sites[flow.start] for flow in instance.into[name]}
             below = [place for place in instance.edges if origins == {place.name}]
-            _put_first(filling, name, below + instance.clouds + instance.edges)
-        return make_placement(self.name, instance, filling.sites)
-
-
-@dataclass(frozen=True, slots=True)
-class TopDown:
-    """Policy `top-down`: fill the cloud first, against the order of the graph.
-
-    From the sinks back, jobs go to the cloud while it has room; the others go down to the edge
-    that sends most of their input.
-    """
-
-    name: str = "top-down"
-
-    def place(self, problem: Problem) -> Placement:
-        instance = Instance(problem)
-        filling = Filling(instance)
-        for name in reversed(instance.movable):
-            home = _find_origin(instance, name)
-            below = [instance.places[home]] if home is not None else []
-            _put_first(filling, name, instance.clouds + below + instance.edges)
+            put_first(filling, name, below + instance.clouds + instance.edges)
         return make_placement(self.name, instance, filling.sites)
 
 
@@ -107,11 +87,11 @@ def place_in_cloud(instance: Instance) -> dict[str, str]:
     """Place every load in the cloud; at edges only if there is no cloud."""
     filling = Filling(instance)
     for name in instance.movable:
-        _put_first(filling, name, instance.clouds or instance.edges)
+        put_first(filling, name, instance.clouds or instance.edges)
     return filling.sites
 
 
-def _put_first(filling: Filling, name: str, places: list[Place]) -> None:
+def put_first(filling: Filling, name: str, places: list[Place]) -> None:
     """Put the load at the first place with room, else where it keeps up, else at the first."""
     instance = filling.instance
     places = [place for place in places if instance.may_be_at(name, place.name)]
@@ -139,13 +119,3 @@ def _find_edge(filling: Filling, name: str) -> Place | None:
 
 def _capacity_left_at(filling: Filling, place: Place) -> float:
     return filling.instance.room_at(place) - filling.work[place.name]
-
-
-def _find_origin(instance: Instance, name: str) -> str | None:
-    """Follow the largest input of each load upstream to the edge where it begins."""
-    while instance.into[name]:
-        name = max(instance.into[name], key=lambda flow: flow.bytes_per_s).start
-        site = instance.fixed_sites.get(name)
-        if site is not None and instance.places[site] in instance.edges:
-            return site
-    return None

@@ -13,8 +13,9 @@ from speck.analyzer.links import join_links
 from speck.analyzer.result import render_jobs
 from speck.model.values import JsonObject
 from speck.placement.model import Kind, Limits, Problem
+from speck.placement.names import list_policies
 from speck.placement.places import Condition
-from speck.placement.policies import POLICIES
+from speck.placement.policies import find_policy
 from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import lay_out
 from speck.placement.wiring import At, wire
@@ -45,13 +46,13 @@ def forget_flows(problem: Problem, seed: int) -> Problem:
 
 
 @settings(deadline=None, max_examples=300)
-@given(SEEDS, st.sampled_from(sorted(POLICIES)), st.booleans())
+@given(SEEDS, st.sampled_from(list_policies()), st.booleans())
 def test_a_flow_without_evidence_moves_nothing_and_frees_nothing(
     seed: int, name: str, short: bool
 ) -> None:
     problem = random_problem(seed)
     problem = forget_flows(limit_memory(problem, seed) if short else problem, seed)
-    sites = POLICIES[name].place(problem).sites
+    sites = find_policy(name).place(problem).sites
     today = {load.name: load.site for load in problem.loads}
     for start, end in problem.unmeasured:
         assert sites[start] == today[start] and sites[end] == today[end]
@@ -148,10 +149,10 @@ def is_measured(report: JsonObject | None) -> bool:
 
 
 @settings(deadline=None, max_examples=400)
-@given(SEEDS, st.sampled_from(sorted(POLICIES)))
+@given(SEEDS, st.sampled_from(list_policies()))
 def test_no_move_rests_on_a_figure_without_evidence(seed: int, name: str) -> None:
     question, body = make_case(random.Random(seed))
-    answer = POLICIES[name].place(question.problem)
+    answer = find_policy(name).place(question.problem)
     layout = lay_out(question, answer.sites)
     reports = {job["job_name"]: job for job in body["jobs"]}
     known_sites = {site["name"] for site in body["sites"]}
@@ -233,10 +234,10 @@ def make_measured_case(chance: random.Random) -> tuple[Question, set[str]]:
 
 
 @settings(deadline=None, max_examples=300)
-@given(SEEDS, st.sampled_from(sorted(POLICIES)))
+@given(SEEDS, st.sampled_from(list_policies()))
 def test_no_move_rests_on_a_job_of_which_too_little_is_known(seed: int, name: str) -> None:
     question, known = make_measured_case(random.Random(seed))
-    layout = lay_out(question, POLICIES[name].place(question.problem).sites)
+    layout = lay_out(question, find_policy(name).place(question.problem).sites)
     unknown = [job for job in question.wiring.jobs if job.name not in known]
     shut = {at for job in unknown for at in (job.site, job.sink.site)}
     for job in question.wiring.jobs:
@@ -253,14 +254,14 @@ def test_some_of_these_cases_move_jobs_and_some_close_sites() -> None:
     moves, closed = 0, 0
     for seed in range(60):
         question, _ = make_case(random.Random(seed))
-        sites = POLICIES["milp"].place(question.problem).sites
+        sites = find_policy("milp").place(question.problem).sites
         moves += any(sites[job.name] != job.site for job in question.wiring.jobs)
         closed += bool(question.closed)
     assert moves > 10 and closed > 10
     moves = 0
     for seed in range(60):
         question, known = make_measured_case(random.Random(seed))
-        sites = POLICIES["ranked"].place(question.problem).sites
+        sites = find_policy("ranked").place(question.problem).sites
         is_moved = any(sites[job.name] != job.site for job in question.wiring.jobs)
         moves += is_moved and len(known) < len(question.wiring.jobs)
     assert moves > 10

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance
 from speck.placement.model import Problem
-from speck.placement.policies import POLICIES
+from speck.placement.names import list_policies
+from speck.placement.policies import find_policy
 from tests.placement_problems import every_answer, limit_memory, random_problem
 
 SEEDS = st.integers(0, 10**6)
-MOVING = sorted(POLICIES.keys() - {"stay"})
+MOVING = sorted(set(list_policies()) - {"stay"})
 """`stay` moves nothing: it can only report what is exceeded."""
 
 
@@ -39,7 +40,7 @@ def can_keep_memory(problem: Problem) -> bool:
 @given(SEEDS, st.sampled_from(MOVING))
 def test_no_policy_exceeds_memory_that_can_be_kept(seed: int, name: str) -> None:
     problem = limit_memory(random_problem(seed), seed)
-    placement = POLICIES[name].place(problem)
+    placement = find_policy(name).place(problem)
     exceeded = list_memory_violations(evaluate(problem, placement.sites).violations)
     assert exceeded == list_memory_violations(placement.violations)
     if exceeded:
@@ -56,7 +57,7 @@ def test_with_memory_the_exact_policy_is_equal_to_brute_force(seed: int) -> None
         for sites in every_answer(problem)
         if not predict(instance, sites).violations
     ]
-    placement = POLICIES["milp"].place(problem)
+    placement = find_policy("milp").place(problem)
     assert placement.feasible == bool(costs)
     if costs:
         assert placement.objective is not None

@@ -14,7 +14,7 @@ from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
-from speck.placement.names import POLICY_NAMES
+from speck.placement.names import list_policies
 from speck.placement.places import Condition
 from speck.placement.policies import find_policy
 from speck.placement.problem import Question, pose_question
@@ -136,7 +136,7 @@ CASES = {
     "edges": st.sampled_from(
         [{0: "edge-a"}, {0: "edge-a", 1: "edge-b"}, {0: "cloud", 1: "edge-a"}]
     ),
-    "policy": st.sampled_from(POLICY_NAMES),
+    "policy": st.sampled_from(list_policies()),
 }
 
 

@@ -15,7 +15,7 @@ from speck.api.shapes.base import (
     number,
     text,
 )
-from speck.placement.names import DEFAULT_POLICY, IDEAS, POLICY_NAMES
+from speck.placement.names import DEFAULT_POLICY, IDEAS, list_policies
 from speck.spec.fields import Amount, Flag, Name
 from speck.spec.strict_schema import StrictSchema
 
@@ -222,7 +222,7 @@ def policy_field() -> fields.String:
     """A policy; an unknown one is refused with the choices."""
     return fields.String(
         load_default=DEFAULT_POLICY,
-        validate=OneOf(POLICY_NAMES, error="there is no policy {input!r}, only {choices}"),
+        validate=OneOf(list_policies(), error="there is no policy {input!r}, only {choices}"),
         metadata={"description": "; ".join(f"{name}: {idea}" for name, idea in IDEAS.items())},
     )
 

@@ -14,9 +14,9 @@ from speck.cli.options import (
     names_of,
     output,
 )
-from speck.cli.policies import EPILOG
+from speck.cli.policies import EPILOG, PolicyName
 from speck.model.values import JsonObject
-from speck.placement.names import DEFAULT_POLICY, POLICY_NAMES
+from speck.placement.names import DEFAULT_POLICY
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
 _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "agreeing", "scale", "ahead_s")
@@ -42,8 +42,7 @@ def autopilot() -> None:
 )
 @click.option(
     "--policy",
-    type=click.Choice(POLICY_NAMES),
-    metavar="NAME",
+    type=PolicyName(),
     help=f"The placement policy (initially {DEFAULT_POLICY}); see below.",
 )
 @click.option("--settle", type=Duration(), help="Time to wait after any change (initially 10m).")

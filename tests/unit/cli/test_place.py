@@ -80,7 +80,7 @@ def test_where_it_differs_from_the_ranking_the_table_says_why(placed: Run, serve
 def test_an_unknown_policy_is_refused_with_the_choices(placed: Run) -> None:
     result = placed("place", "chain", "--policy", "best")
     assert result.exit_code != 0
-    assert "'ranked', 'lightweight'" in result.stderr
+    assert "milp, greedy, ranked, lightweight" in result.stderr
     text = placed("place", "--help").stdout
     for name, idea in IDEAS.items():
         assert f"  {name:<13} {idea}" in text

@@ -9,8 +9,9 @@ import pytest
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
 from speck.placement.move_costs import Silence, Silences, expect_silence, summarise_silences
+from speck.placement.names import list_policies
 from speck.placement.payoff import drop_moves
-from speck.placement.policies import POLICIES, find_policy
+from speck.placement.policies import find_policy
 
 
 def chain(saved: float, *, stateful: bool | None = False, silence_s: float = 1.0) -> Problem:
@@ -46,7 +47,7 @@ def test_a_move_costs_its_state_and_what_arrives_in_its_silence() -> None:
     assert Instance(chain(600.0, silence_s=0.0)).move_bytes_of("filter") == 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", list_policies())
 @pytest.mark.parametrize("stateful", [True, None])
 def test_40_bytes_a_second_never_move_a_job_that_may_keep_state(
     policy: str, stateful: bool | None

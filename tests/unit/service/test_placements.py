@@ -10,7 +10,7 @@ import pytest
 from speck.clock import rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError, StaleRevisionError
 from speck.model.values import JsonObject
-from speck.placement.names import POLICY_NAMES
+from speck.placement.names import list_policies
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import load_composition
@@ -92,7 +92,7 @@ def test_where_it_differs_from_the_ranking_it_says_why(placed: Service) -> None:
 def test_a_move_that_does_not_pay_is_proposed_by_no_policy(placed: Service) -> None:
     """merge sends twice what it takes: at edge-a it would cost 1 kB/s."""
     placed.placements.analyses = Given({**FILTERS, "ranking": [rank("merge", 12741.0)]})
-    for policy in POLICY_NAMES:
+    for policy in list_policies():
         placement = make_placement(placed, policy)
         assert placement["proposed"]["sites"]["merge"] == "cloud"
         assert placement["gain"]["net_bytes_per_s"] > 0 or placement["proposed"]["moves"] == []

@@ -11,12 +11,12 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Literal
 
+from policies.rolbts import compute_variance
 from speck.placement.answer import make_placement
 from speck.placement.filling import Filling
 from speck.placement.instance import TOLERANCE, Instance
 from speck.placement.model import Place, Placement, Problem
 from speck.placement.program import Expression, Program, Solution, find_least_excess
-from speck.placement.rolbts import compute_variance
 from speck.placement.simple import place_in_cloud
 
 
@@ -61,6 +61,11 @@ class Rolbts:
                 best = (Fraction(0), largest.name)
             filling.put(name, best[1])
         return make_placement(self.name, instance, filling.sites)
+
+
+def with_links() -> Rolbts:
+    """Policy `rolbts-links`."""
+    return Rolbts("rolbts-links", objective="both")
 
 
 def _find_topic_site(filling: Filling, name: str) -> str:

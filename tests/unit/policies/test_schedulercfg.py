@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.schedulercfg import Subtask, Task, dump, from_placement, load, tasks_of
 from speck.errors import PermanentError
 from speck.placement.model import Placement
-from speck.placement.schedulercfg import Subtask, Task, dump, from_placement, load, tasks_of
 
 # as the project's own scripts write it
 TEXT = """\

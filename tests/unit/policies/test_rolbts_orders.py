@@ -13,7 +13,7 @@ from itertools import accumulate, permutations
 
 import pytest
 
-from speck.placement.rolbts import Objective, Server, assign_as_published
+from policies.rolbts import Objective, Server, assign_as_published
 
 SIZES = tuple(range(1, 8))
 SERVERS = [Server(name, cores=14, overclock=4) for name in "abc"]

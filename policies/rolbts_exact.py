@@ -1,6 +1,6 @@
 """RoLBTS's objective over all services at once, exactly, with the fewest separated pairs.
 
-`assign_exactly` minimises the variance of the servers' occupancy, as `speck.placement.rolbts`
+`assign_exactly` minimises the variance of the servers' occupancy, as `policies.rolbts`
 does service by service. Among all balanced placements it takes one with the fewest separated pairs,
 so that links stay idle.
 """
@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from policies.rolbts import Assignment, Server, check_slots, count_free_slots
 from speck.errors import PermanentError
-from speck.placement.rolbts import Assignment, Server, check_slots, count_free_slots
 
 MOST_SHAPES = 1000
 """Maximum number of equally even distributions of branches to try."""

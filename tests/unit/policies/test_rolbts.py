@@ -9,8 +9,7 @@ from itertools import combinations, product
 
 import pytest
 
-from speck.errors import PermanentError
-from speck.placement.rolbts import (
+from policies.rolbts import (
     Assignment,
     Objective,
     Server,
@@ -19,7 +18,8 @@ from speck.placement.rolbts import (
     assign_as_published,
     count_assignments,
 )
-from speck.placement.rolbts_exact import assign_exactly
+from policies.rolbts_exact import assign_exactly
+from speck.errors import PermanentError
 
 SERVERS = [Server(f"server-{n}", cores=14, overclock=4) for n in (1, 2, 3)]
 ARRIVALS = (2, 1, 3, 5, 6, 4, 7)
