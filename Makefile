@@ -89,7 +89,7 @@ check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not long" tests/unit/bench
 
 demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
-	@$(PY) -m speck.fog.demo $(if $(TLS),--tls)
+	@$(PY) -m traffic.demo $(if $(TLS),--tls)
 
 bench: setup ## all experiments that this code lacks, one after another; QUICK=1: short, to see that they work
 	@$(PY) -m bench.everything

@@ -11,7 +11,7 @@ import yaml
 
 from bench.common import is_quick
 from bench.detections import STREAMS, TRAFFIC, edge_of, encode
-from speck.fog.reference import Detection
+from speck.fog.trace import Detection
 from speck.model.values import JsonObject
 
 CLOUD = "cloud"

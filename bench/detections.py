@@ -21,7 +21,7 @@ from types import TracebackType
 
 from speck.errors import TransientError
 from speck.fog.publisher import Message, Publisher, ReplayOptions
-from speck.fog.reference import Detection, Row, read_trace
+from speck.fog.trace import Detection, Row, read_trace
 
 STREAMS: Mapping[str, tuple[str, ...]] = {
     "A": ("A1", "A2", "A3"),

@@ -23,10 +23,10 @@ from bench.common import Api, fog_with_service, say
 from bench.detections import STREAMS, DetectionFeed, Log, templates
 from bench.experiment import Check, Experiment, interval, is_quick, percentile
 from bench.usage import Machine
-from speck.fog.reference import Comparison, compare_local, compute_local
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
 from speck.model.values import JsonObject
+from traffic.reference import Comparison, compare_local, compute_local
 
 EDGE, CLOUD, SITE = "edge-a", "cloud", "A"
 PLACES = {"local": EDGE, "remote": CLOUD}

@@ -38,8 +38,8 @@ from bench.experiment import Check, Experiment, interval
 from bench.instruments import crossing
 from speck.fog import flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
-from speck.fog.reference import read_trace
 from speck.fog.replay import expand
+from speck.fog.trace import read_trace
 from speck.model.values import JsonObject
 
 QUICK = is_quick()

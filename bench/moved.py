@@ -14,15 +14,15 @@ from bench.cameras import CLOUD
 from bench.detections import STREAMS, Log
 from bench.experiment import percentile
 from bench.usage import Machine, cpu_s
-from speck.fog.reference import (
+from speck.fog.sites import Fog
+from speck.model.values import JsonObject
+from traffic.reference import (
     Comparison,
     compare_global,
     compare_local,
     compute_global,
     compute_local,
 )
-from speck.fog.sites import Fog
-from speck.model.values import JsonObject
 
 LOCAL, GLOBAL = "demo-local-", "demo-global"
 DRAIN_S, QUIET_S = 90.0, 30.0

@@ -26,16 +26,16 @@ from bench.detections import (
 )
 from bench.experiment import percentile
 from bench.usage import Machine, cpu_s
-from speck.fog.reference import (
+from speck.fog.sites import Fog
+from speck.fog.wan import Uplink, Wan
+from speck.model.values import JsonObject
+from traffic.reference import (
     Comparison,
     compare_global,
     compare_local,
     compute_global,
     compute_local,
 )
-from speck.fog.sites import Fog
-from speck.fog.wan import Uplink, Wan
-from speck.model.values import JsonObject
 
 CLOUD = "cloud"
 WINDOW_MS = 500

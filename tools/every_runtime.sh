@@ -39,11 +39,11 @@ while read -r version python; do
     if try "set-up with Python $version" env PYTHON="$python" tools/venv.sh "$venv" </dev/null; then
         try "unit tests with Python $version" \
             "$venv"/bin/python -m pytest -q -n 2 tests/unit tests/properties </dev/null
-        try "demo with Python $version" "$venv"/bin/python -m speck.fog.demo </dev/null
+        try "demo with Python $version" "$venv"/bin/python -m traffic.demo </dev/null
     fi
 done < <(pythons)
 while read -r version home; do
-    try "demo with Java $version" env JAVA_HOME="$home" .venv/bin/python -m speck.fog.demo </dev/null
+    try "demo with Java $version" env JAVA_HOME="$home" .venv/bin/python -m traffic.demo </dev/null
 done < <(javas)
 
 if [ "${#failed[@]}" -gt 0 ]; then

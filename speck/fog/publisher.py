@@ -11,7 +11,7 @@ from speck.errors import (
     InvalidError,
     PermanentError,
 )
-from speck.fog.reference import site_of
+from speck.fog.trace import site_of
 from speck.sites.credentials import Credentials
 
 TICK_S = 0.2  # longest wait between two checks of cancellation and connections

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from speck.errors import InvalidError
 from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions, find_broker
-from speck.fog.reference import Row, site_of
+from speck.fog.trace import Row, site_of
 from speck.model.values import is_name
 
 
@@ -297,7 +297,7 @@ def replay(
     cancel: threading.Event | None = None,
     on_progress: Callable[[Mapping[str, StreamProgress]], None] | None = None,
 ) -> Summary:
-    """Replay all `rows` (see `speck.fog.reference.read_trace`); see `Replay.run`.
+    """Replay all `rows` (see `speck.fog.trace.read_trace`); see `Replay.run`.
 
     `on_progress` is called in this thread, about five times a second and once at the end.
     """

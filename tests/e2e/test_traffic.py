@@ -8,16 +8,11 @@ from pathlib import Path
 import yaml
 
 from speck.fog.publisher import ReplayOptions
-from speck.fog.reference import (
-    compare_global,
-    compare_local,
-    compute_global,
-    compute_local,
-    read_trace,
-)
 from speck.fog.replay import Replay
+from speck.fog.trace import read_trace
 from tests.e2e.harness import Speck, actions
 from tests.waiting import wait_for
+from traffic.reference import compare_global, compare_local, compute_global, compute_local
 
 TRAFFIC = Path(__file__).parents[2] / "compositions" / "traffic"
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}

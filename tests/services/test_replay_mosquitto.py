@@ -18,9 +18,10 @@ from paho.mqtt.properties import Properties
 from speck.errors import BrokerRefusedError, TransientError
 from speck.fog import mosquitto
 from speck.fog.publisher import ReplayOptions
-from speck.fog.reference import Row, count_valid, read_trace
 from speck.fog.replay import Replay, StreamProgress, Summary, replay
+from speck.fog.trace import Row, read_trace
 from tests.waiting import wait_for
+from traffic.reference import count_valid
 
 DEADLINE_S = 120.0
 TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.csv.gz"

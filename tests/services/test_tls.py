@@ -28,8 +28,8 @@ from speck.fog.mosquitto import Mosquitto
 from speck.fog.outputs import OutputReader
 from speck.fog.paths import edge_jar
 from speck.fog.publisher import ReplayOptions
-from speck.fog.reference import Row
 from speck.fog.replay import Replay
+from speck.fog.trace import Row
 from speck.service import Service
 from speck.sites.credentials import Credentials
 from speck.spec.schema import job_from_data, site_from_data

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from speck.fog.publisher import ReplayOptions
-    from speck.fog.reference import Row
     from speck.fog.replay import StreamProgress, Summary
+    from speck.fog.trace import Row
     from speck.sites.credentials import Credentials
 
 
@@ -96,7 +96,7 @@ def replay(
     import time
 
     from speck.fog.publisher import ReplayOptions
-    from speck.fog.reference import read_trace, site_of
+    from speck.fog.trace import read_trace, site_of
 
     rows = read_trace(file, _pairs(streams, "--stream"))
     addresses, logins = _brokers(_pairs(brokers, "--broker"), {site_of(r.stream) for r in rows})

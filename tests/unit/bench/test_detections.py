@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from bench.detections import STREAMS, Log, all_streams, encode, templates
-from speck.fog.reference import Detection, compute_local
+from speck.fog.trace import Detection
+from traffic.reference import compute_local
 
 
 def make_detection(time_ms: int) -> Detection:

@@ -9,7 +9,7 @@ import pytest
 
 from bench.cameras import CLOUD, camera, composition, expected_moves, laid_out
 from bench.in_action import judge
-from speck.fog.reference import Detection
+from speck.fog.trace import Detection
 
 SEEN = Detection(1_000, "A1-01", "v1", 13.5, 4.5, "car")
 

@@ -13,8 +13,8 @@ from paho.mqtt.properties import Properties
 from binders.mqtt.link_writer import Header, split_address
 from speck.errors import InvalidError, UnreachableError
 from speck.fog.publisher import ReplayOptions, find_broker
-from speck.fog.reference import Row, parse_detection
 from speck.fog.replay import Pacer, Replay, end_markers, expand
+from speck.fog.trace import Row, parse_detection
 
 
 def row(stream: str, columns: str) -> Row:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from speck.fog.reference import count_valid, read_trace
+from speck.fog.trace import read_trace
 from speck.model.values import is_name
 from speck.spec.schema import load_composition
 from speck.spec.topology import check
+from traffic.reference import count_valid
 
 TRAFFIC = Path(__file__).resolve().parents[3] / "compositions" / "traffic"
 STREAMS = ["A1", "A2", "A3", "B1", "B2", "B3", "C1", "C2", "C3", "C4"]

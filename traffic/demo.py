@@ -32,26 +32,25 @@ from rich.table import Table
 from speck.binding import MessageBroker, Target, open_broker
 from speck.client import Client
 from speck.errors import PermanentError, SpeckError
-from speck.fog.flows import Flow, Flows, Reading
 from speck.fog.outputs import OutputReader
 from speck.fog.paths import checkout, default_folder, edge_jar
 from speck.fog.publisher import ReplayOptions
-from speck.fog.reference import (
+from speck.fog.replay import Replay
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.fog.trace import Row, read_trace
+from speck.model.values import JsonObject
+from speck.sites.credentials import Credentials
+from speck.tls.identity import CREDENTIALS, SERVICE, Identity
+from traffic.flows import Flow, Flows, Reading
+from traffic.reference import (
     Comparison,
-    Row,
     compare_global,
     compare_local,
     compute_global,
     compute_local,
     count_valid,
-    read_trace,
 )
-from speck.fog.replay import Replay
-from speck.fog.service import serving
-from speck.fog.sites import Fog
-from speck.model.values import JsonObject
-from speck.sites.credentials import Credentials
-from speck.tls.identity import CREDENTIALS, SERVICE, Identity
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
