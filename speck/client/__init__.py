@@ -403,7 +403,7 @@ class Client(Transport):
         table: str | None = None,
         on_sent: Callable[[int], object] | None = None,
     ) -> JsonObject:
-        """Import a file: `{table, rows, new, since, until, ignored, warnings}`. `on_sent` is called
+        """Import a file: `{table, rows, new, since, until, warnings}`. `on_sent` is called
         with the size of each chunk."""
         with file.open("rb") as stream:
             length = os.fstat(stream.fileno()).st_size

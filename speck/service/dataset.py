@@ -80,7 +80,7 @@ class Dataset:
         """Import a file that its user calls `name`; all of its rows or none. A process of its own
         reads it, whose memory is limited.
 
-        Answers `{table, rows, new, since, until, ignored, warnings}`. Raises InvalidError with
+        Answers `{table, rows, new, since, until, warnings}`. Raises InvalidError with
         every fault, StoreFullError, TransientError.
         """
         schema = None if table is None else find_table(table)
@@ -101,7 +101,6 @@ class Dataset:
             "new": imported.new,
             "since": imported.since and rfc3339(imported.since),
             "until": imported.until and rfc3339(imported.until),
-            "ignored": list(imported.ignored),
             "warnings": self._warnings(imported),
         }
 

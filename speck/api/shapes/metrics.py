@@ -76,5 +76,4 @@ class ImportedShape(Shape):
     new = fields.Integer(required=True, metadata={"description": "rows that the dataset lacked"})
     since = fields.String(required=True, allow_none=True)
     until = fields.String(required=True, allow_none=True)
-    ignored = fields.List(fields.String(), required=True)
     warnings = fields.List(fields.String(), required=True)

@@ -122,9 +122,8 @@ def _fetch(
 def import_metrics(paths: tuple[Path, ...], table: str | None) -> None:
     """Import metrics from files, each completely or not at all.
 
-    Files end with .parquet, .csv or .jsonl: exports of `speck metrics export`, or traces of Flink's
-    gauges (job, vertex, subtask, timestamp, busyTimeMsPerSecond, ...). Rows that exist already are
-    left unchanged.
+    Files end with .parquet, .csv or .jsonl, as exports of `speck metrics export` do. Rows that
+    exist already are left unchanged.
     """
     from speck.cli.messages import say
     from speck.cli.output import Grid
@@ -134,8 +133,6 @@ def import_metrics(paths: tuple[Path, ...], table: str | None) -> None:
         report = {"file": str(file), **_send(file, table)}
         for warning in report["warnings"]:
             say(f"{file}: {warning}")
-        if report["ignored"]:
-            say(f"{file}: ignored columns: {', '.join(report['ignored'])}")
         reports.append(report)
     rows = [(one["file"], one["table"], one["rows"], one["new"]) for one in reports]
     output().show({"files": reports}, Grid(("file", "table", "rows", "new"), rows))

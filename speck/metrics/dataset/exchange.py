@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 from speck.errors import InvalidError
 from speck.metrics.dataset.arrivals import Arrivals
 from speck.metrics.dataset.files import check_composition
-from speck.metrics.dataset.foreign import is_foreign, list_ignored, tasks_of
 from speck.metrics.dataset.parsing import BATCH, FORMATS, FORMULA, Source, parse_columns
 from speck.metrics.dataset.reading import Damaged, make_empty, read_pieces
-from speck.metrics.dataset.schema import ALONE, TABLES, TASKS, Table
+from speck.metrics.dataset.schema import ALONE, TABLES, Table
 from speck.metrics.dataset.storage import Storage
 
 
@@ -41,8 +40,6 @@ class ImportResult:
     new: int
     since: datetime | None
     until: datetime | None
-    ignored: tuple[str, ...] = ()
-    """Columns of the file that were not imported."""
 
 
 def find_table(name: str) -> Table:
@@ -149,13 +146,8 @@ def import_file(
     source = Source(path, name, form)
     header = source.read_header()
     source.check()
-    unused: list[str] = []
-    if table is None and is_foreign(header):
-        table, unused = TASKS, list_ignored(header)
-        batches = iter([tasks_of(source)])
-    else:
-        table = table or _table_of(header, name)
-        batches = _read_own_rows(source, header, table)
+    table = table or _table_of(header, name)
+    batches = _read_own_rows(source, header, table)
     arrivals = Arrivals(storage, table, name)
     if form == "parquet":  # before any is read
         arrivals.refuse_too_many(pq.read_metadata(path).num_rows)
@@ -166,9 +158,7 @@ def import_file(
     except BaseException:
         arrivals.discard()
         raise
-    return ImportResult(
-        table.name, arrivals.rows, arrivals.new, arrivals.since, arrivals.until, tuple(unused)
-    )
+    return ImportResult(table.name, arrivals.rows, arrivals.new, arrivals.since, arrivals.until)
 
 
 def _table_of(header: Sequence[str], name: str) -> Table:

@@ -66,7 +66,7 @@ def import_in_process(
     answer = json.loads(process.stdout or "{}")
     if process.returncode == 0:
         moments = {end: answer[end] and datetime.fromisoformat(answer[end]) for end in _MOMENTS}
-        return ImportResult(**{**answer, **moments, "ignored": tuple(answer["ignored"])})
+        return ImportResult(**{**answer, **moments})
     if process.returncode == _REFUSED:
         raise InvalidError(answer["error"], [Problem(**each) for each in answer["problems"]])
     if process.returncode == _FAILED:

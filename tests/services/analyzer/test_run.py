@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.foreign import convert
 from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.exchange import import_file
@@ -105,7 +106,9 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     lines += [f"B,{v},0,{(moment(s)).isoformat()},200,800,0,100,50" for s in (0, 10) for v in "xy"]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(lines))
-    import_file(LocalStorage(tmp_path / "metrics"), trace, trace.name, "csv")
+    rows = tmp_path / "rows.parquet"
+    convert(trace, rows)
+    import_file(LocalStorage(tmp_path / "metrics"), rows, rows.name, "parquet")
 
     analysis = analyse(spark, LocalStorage(tmp_path / "metrics"), SPAN)
 

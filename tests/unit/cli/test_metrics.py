@@ -70,17 +70,15 @@ def test_all_tables_to_a_folder_and_back(speck: Run, filled: Server, tmp_path: P
     assert sorted(map(str, read(LocalStorage(root), TASKS).to_pylist())) == sorted(map(str, before))
 
 
-def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path) -> None:
-    (tmp_path / "trace.csv").write_text(
-        "job,vertex,subtask,timestamp,backPressureTimeMsPerSecond,load\n"
-        "A,v,0,1772366400000,100,3\nA,v,0,1772366410000,100,3\n"
-    )
-    result = speck("metrics", "import", "trace.csv")
+def test_rows_of_old_days_are_imported_with_a_warning(
+    speck: Run, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "old.csv").write_text("at,site,tier\n2026-03-01T12:00:00Z,edge-a,edge\n")
+    result = speck("metrics", "import", "old.csv", "--table", "sites")
     assert result.exit_code == 0, result.stderr
-    assert "trace.csv: ignored columns: load" in result.stderr
     assert "days that ended 30 days ago or earlier are dropped" in result.stderr
-    rows = read(LocalStorage(server.service.config.metrics), TASKS)
-    assert sorted(rows["back_pressured_ms"].to_pylist()) == [0.0, 1000.0]
+    rows = read(LocalStorage(server.service.config.metrics), SITES)
+    assert "edge-a" in rows["site"].to_pylist()
 
 
 def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Imports traces of other collectors: Flink's gauges per second -> the totals of `tasks`.
+"""Traces of other collectors -> rows of the metrics dataset: `python -m bench.foreign TRACE ROWS`.
+
+Writes a Parquet file for `speck metrics import`, from Flink's gauges per second.
 
 Such a trace has one row per subtask and poll, with Flink's own metric names. A total is the sum of
 gauge x time since the previous row. That is an approximation, since a gauge averages over some
@@ -12,12 +14,15 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from speck.errors import InvalidError
 from speck.metrics.dataset.parsing import (
@@ -29,7 +34,7 @@ from speck.metrics.dataset.parsing import (
     parse_value,
 )
 from speck.metrics.dataset.schema import ALONE, TASKS
-from speck.model.values import cut, is_name
+from speck.model.values import is_name
 
 GAUGES = {
     "busyTimeMsPerSecond": "busy_ms",
@@ -45,22 +50,6 @@ KEY = ("job", "vertex", "subtask", "timestamp")
 GAP_S = 60.0
 """There is a gap between two rows at least this far apart, and over three usual intervals."""
 
-_TEXTS = ("site", "composition")
-MOST_IGNORED = 100
-"""The most names of columns that are told not to be imported."""
-
-
-def is_foreign(header: Sequence[str]) -> bool:
-    """Whether these are the columns of such a trace."""
-    return {"job", "timestamp"} <= set(header)
-
-
-def list_ignored(header: Sequence[str]) -> list[str]:
-    """The columns that are not imported; of many, the first ones and how many more."""
-    names = sorted(set(header) - {*KEY, *GAUGES, *OLD_NAMES, *_TEXTS})
-    more = [f"and {len(names) - MOST_IGNORED} more"] if len(names) > MOST_IGNORED else []
-    return [*map(cut, names[:MOST_IGNORED]), *more]
-
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
@@ -70,12 +59,17 @@ class _Sample:
     gauges: dict[str, float]
 
 
+def convert(trace: Path, rows: Path) -> None:
+    """Write a trace (`.csv`, `.jsonl` or `.parquet`) as rows in Parquet. Raises InvalidError."""
+    pq.write_table(tasks_of(Source(trace, trace.name, trace.suffix[1:])), rows)
+
+
 def tasks_of(source: Source) -> pa.Table:
     """The trace as rows of `tasks` with their composition. Raises InvalidError."""
     missing = [name for name in KEY if name not in source.read_header()]
     if missing:
         raise InvalidError(
-            f"cannot import {source.name}: it has no column {missing[0]}; a trace of gauges has"
+            f"cannot convert {source.name}: it has no column {missing[0]}; a trace of gauges has"
             f" {', '.join(KEY)}, and any of {', '.join(GAUGES)}"
         )
     try:
@@ -169,3 +163,7 @@ def _find_gap_length(times: list[datetime]) -> timedelta:
     intervals_s = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
     usual_s = statistics.median(intervals_s) if intervals_s else 0.0
     return timedelta(seconds=max(GAP_S, 3 * usual_s))
+
+
+if __name__ == "__main__":
+    convert(Path(sys.argv[1]), Path(sys.argv[2]))
