@@ -101,7 +101,6 @@ def analysis(
         "ended": "2026-01-31T12:10:20.000Z",
         "error": None,
         "master": "local[*]",
-        "follow": False,
         "warm": True,
         "window": {
             "from": "2026-01-31T12:00:00.000Z",

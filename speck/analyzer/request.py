@@ -34,8 +34,7 @@ STEP = "step: "
 class AnalyzerRequest:
     """What to analyse: `dataset` from `since` to `until` (without them:
     the `window_s` seconds before the newest sample), all jobs or those of one composition; with
-    `ahead_s`, forecasts of links for so many seconds. `out` is the file for the answer. With
-    `follow` the answer is written again whenever there are new samples."""
+    `ahead_s`, forecasts of links for so many seconds. `out` is the file for the answer."""
 
     dataset: Storage
     out: Path
@@ -44,7 +43,6 @@ class AnalyzerRequest:
     since: datetime | None = None
     until: datetime | None = None
     ahead_s: float | None = None
-    follow: bool = False
 
     def to_json(self) -> JsonObject:
         """As plain data: places and times (RFC 3339) are strings."""
@@ -73,13 +71,10 @@ def parse_time(text: str) -> datetime:
 
 def answer(spark: SparkSession, request: AnalyzerRequest, report: Report = lambda _: None) -> None:
     """Analyse as requested and write the answer. Raises SpeckError, or an error of Spark's."""
-    from speck.analyzer import follow, probe, result, run
+    from speck.analyzer import probe, result, run
 
     storage = request.dataset
     probe.check_readable(spark, storage)
-    if request.follow:
-        follow.follow(spark, storage, request.out, request.window_s, request.composition)
-        return
     report(READING)
     span = _choose_span(request)
     analysis = run.analyse(spark, storage, span, request.composition, report)
@@ -102,12 +97,9 @@ def _choose_span(request: AnalyzerRequest) -> Span:
 
 
 def is_small(request: AnalyzerRequest) -> bool:
-    """Whether a request reads so few rows that a small JVM holds them. One that follows does not:
-    nobody knows what will come."""
+    """Whether a request reads so few rows that a small JVM holds them."""
     from speck.analyzer import forecast, reading, run
 
-    if request.follow:
-        return False
     storage = request.dataset
     try:
         with hold_files(storage):

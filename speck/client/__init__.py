@@ -288,8 +288,8 @@ class Client(Transport):
     # -- analyses -------------------------------------------------------------------------
 
     def analyse(self, composition: str | None = None, **options: object) -> JsonObject:
-        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `follow`, `ahead_s`)
-        and return its head."""
+        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `ahead_s`) and return
+        its head."""
         values = {"composition": composition, **options}
         body = {name: value for name, value in values.items() if value is not None}
         return self._json("POST", "/analyses", json=body)

@@ -1,10 +1,10 @@
 """Analyses: each is requested, runs on Spark, and is kept.
 
-One runs at a time, others wait for it; beside it one may follow the dataset, in a Spark application
-of its own. The others share one that stays up between them ("warm") and is ended when it was idle
-for long, when it has taken too much memory, when another master is asked for, and when more rows
-than it holds are. If it dies during an analysis, that begins again in a new one. It is started
-before the first request once a job runs, unless memory is scarce.
+One runs at a time, others wait for it. They share a Spark application that stays up between them
+("warm") and is ended when it was idle for long, when it has taken too much memory, when another
+master is asked for, and when more rows than it holds are. If it dies during an analysis, that
+begins again in a new one. It is started before the first request once a job runs, unless memory is
+scarce.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ _HEAD = (
     "ended",
     "error",
     "master",
-    "follow",
     "warm",
 )
 
@@ -73,7 +72,6 @@ class AnalysisRequest:
     since: datetime | None = None
     until: datetime | None = None
     master: str | None = None
-    follow: bool = False
     ahead_s: float | None = None
 
 
@@ -138,10 +136,8 @@ class Analyses:
         ]
 
     def get(self, analysis_id: str) -> JsonObject:
-        """An analysis with its result once it is done (one that follows: its result so far); while
-        it runs, with its `progress`.
-
-        Raises NotFoundError.
+        """An analysis with its result once it is done; while it runs, with its `progress`. Raises
+        NotFoundError.
         """
         record = self._records.analyses.get(analysis_id)
         if record is None:
@@ -157,7 +153,7 @@ class Analyses:
         """The newest analysis that has a result, of this composition or of all."""
         for record in self.all():
             covers = record["composition"] in (None, composition)
-            if covers and (record["state"] == "done" or record["follow"]):
+            if covers and record["state"] == "done":
                 analysis = self.get(record["id"])
                 if "jobs" in analysis:
                     return analysis
@@ -169,7 +165,7 @@ class Analyses:
             if run is None:
                 return record
             if not run.begun:
-                return {**record, "waits_for": self._find_former(run)}
+                return {**record, "waits_for": self._find_former()}
             if run.step is None:
                 return record
             is_cold = not run.record["warm"] or run.step == STARTING
@@ -179,12 +175,9 @@ class Analyses:
             progress = {"step": run.step, "done": steps.index(run.step), "of": len(steps)}
             return {**record, "warm": run.record["warm"], "progress": progress}
 
-    def _find_former(self, run: _Run) -> str | None:
-        """The analysis that a run waits for: the one that has begun. The caller holds the lock."""
-        others = (each for each in self._runs.values() if each.begun)
-        return next(
-            (o.record["id"] for o in others if o.request.follow == run.request.follow), None
-        )
+    def _find_former(self) -> str | None:
+        """The analysis that others wait for: the one that has begun. The caller holds the lock."""
+        return next((each.record["id"] for each in self._runs.values() if each.begun), None)
 
     # -- running --------------------------------------------------------------------------
 
@@ -192,8 +185,7 @@ class Analyses:
         """Start an analysis: 202 with its location.
 
         Raises InvalidError without Spark or Java, or for what cannot be analysed; NotFoundError for
-        a composition of which nothing is known; ConflictError when too many wait, or another one
-        follows.
+        a composition of which nothing is known; ConflictError when too many wait.
         """
         self._check_composition(request.composition)
         master = self._masters.choose(request.master)
@@ -210,18 +202,14 @@ class Analyses:
             "composition": request.composition,
             "started": rfc3339(now),
             "master": master,
-            "follow": request.follow,
         }
         run = _Run(record, request)
         with self._lock:
-            self._refuse_too_many(request)
+            self._refuse_too_many()
             self._runs[analysis_id] = run
             self._records.write({self._records.analyses.key(analysis_id): record})
             self._drop_oldest()
-            if request.follow:
-                threading.Thread(target=self._run, args=(run,), daemon=True).start()
-            else:
-                self._enqueue(run)
+            self._enqueue(run)
         return Answer(202, record, f"/analyses/{analysis_id}")
 
     def warm_up(self) -> None:
@@ -297,16 +285,13 @@ class Analyses:
         if self._thread is not None:
             self._thread.join(2 * GRACE_S)
 
-    def _refuse_too_many(self, request: AnalysisRequest) -> None:
+    def _refuse_too_many(self) -> None:
         if self._closing:
             raise ConflictError("cannot analyse: the service is stopping")
-        running = [
-            r.record["id"] for r in self._runs.values() if r.request.follow == request.follow
-        ]
-        if len(running) > (0 if request.follow else WAITING):
-            what = "follows already" if request.follow else f"runs and {WAITING} wait for it"
+        running = list(self._runs)
+        if len(running) > WAITING:
             raise ConflictError(
-                f"cannot analyse: analysis {running[0]} {what};"
+                f"cannot analyse: analysis {running[0]} runs and {WAITING} wait for it;"
                 f" end it with DELETE /analyses/{running[0]}, or wait"
             )
 
@@ -344,7 +329,7 @@ class Analyses:
         state, error = "failed", "the service stopped"
         try:
             self._flush()
-            state, error = self._follow(run) if run.request.follow else self._analyse(run)
+            state, error = self._analyse(run)
         except Exception as fault:
             _LOG.exception("an analysis failed")
             state, error = "failed", f"cannot run the analyzer: {fault}"
@@ -377,14 +362,6 @@ class Analyses:
                 return "failed", application.describe_end()
             why = "the analyzer died" if outcome is None else "a larger JVM is started"
             _LOG.warning("%s; analysis %s begins again", why, run.record["id"])
-
-    def _follow(self, run: _Run) -> tuple[str, str]:
-        """The state and error of an analysis that follows, in an application of its own."""
-        application = self._make_application(run.record["master"], self._log(run.record["id"]))
-        outcome = self._ask(run, application, warm=False)
-        application.end()
-        application.await_end()
-        return outcome or ("failed", application.describe_end())
 
     def _ask(
         self, run: _Run, application: SparkApplication, *, warm: bool
@@ -420,7 +397,6 @@ class Analyses:
             request.since,
             request.until,
             request.ahead_s or None,
-            request.follow,
         )
 
     def _take_warm(self, master: str) -> SparkApplication:
@@ -430,7 +406,7 @@ class Analyses:
             if application.is_usable and its_master == master:
                 return application
             self._end_warm()
-        application = self._make_application(master, self._folder / "analyzer.log")
+        application = self._make_application(master)
         self._warm = (master, application)
         return application
 
@@ -441,24 +417,20 @@ class Analyses:
             application.end()
             application.await_end()
 
-    def _make_application(self, master: str, log: Path) -> SparkApplication:
+    def _make_application(self, master: str) -> SparkApplication:
         argv = [sys.executable, "-m", "speck.analyzer", "--serve", "--master", master]
         argv += ["--memory", f"{self._memory >> 20}m", *self._clusters.list_arguments()]
-        return SparkApplication(argv, log)
+        return SparkApplication(argv, self._folder / "analyzer.log")
 
     def _result(self, analysis_id: str) -> Path:
         return self._folder / f"{analysis_id}.json"
-
-    def _log(self, analysis_id: str) -> Path:
-        return self._folder / f"{analysis_id}.log"
 
     def _drop_oldest(self) -> None:
         analyses = self._records.analyses
         ended = [name for name, record in analyses.items() if record["state"] != "running"]
         for analysis_id in ended[: max(0, len(ended) - KEPT + 1)]:
             self._records.write(analyses.drop(analysis_id))
-            for file in (self._result(analysis_id), self._log(analysis_id)):
-                file.unlink(missing_ok=True)
+            self._result(analysis_id).unlink(missing_ok=True)
 
 
 def _check_installed() -> None:

@@ -237,7 +237,7 @@ class Placements:
                 )
             return newest
         analysis = self.analyses.get(analysis_id)
-        if analysis["state"] != "done" and not (analysis["follow"] and analysis.get("jobs")):
+        if analysis["state"] != "done":
             raise ConflictError(
                 f"cannot place by analysis {analysis_id!r}: it is {analysis['state']};"
                 f" run `speck analyze {composition}` (POST /analyses)"

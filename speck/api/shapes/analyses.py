@@ -9,7 +9,6 @@ from marshmallow.validate import Range
 
 from speck.api.shapes.base import (
     Shape,
-    flag,
     list_shape,
     nullable_text,
     one_of,
@@ -29,7 +28,6 @@ class AnalysisHeadShape(Shape):
     ended = nullable_text()
     error = nullable_text()
     master = text("the Spark master that runs it")
-    follow = flag("repeated whenever there are new samples, until it is cancelled")
     warm = fields.Boolean(
         required=True,
         allow_none=True,
@@ -85,7 +83,6 @@ class AnalysisRequestShape(StrictSchema):
     master = fields.String(
         metadata={"description": "name or URL of one of the service's masters; else its first"}
     )
-    follow = fields.Boolean(load_default=False)
     ahead_s = fields.Float(
         load_default=None,
         allow_none=True,

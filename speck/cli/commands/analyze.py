@@ -14,11 +14,9 @@ from speck.cli.options import add_connection_options, add_output_option, client,
 from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
-    from speck.client import Client
     from speck.model.values import JsonObject
 
 _URI = re.compile(r"(file|s3a|hdfs):")
-_FOLLOW_S = 1.0
 
 
 @click.command()
@@ -40,7 +38,6 @@ _FOLLOW_S = 1.0
     metavar="NAME|URL",
     help="One of the service's Spark masters; with --dataset any, like local[2].",
 )
-@click.option("--follow", is_flag=True, help="Repeat the analysis whenever there are new samples.")
 @click.option(
     "--dataset",
     metavar="FOLDER|URI",
@@ -54,7 +51,6 @@ def analyze(
     window: float,
     ahead: float | None,
     master: str | None,
-    follow: bool,
     dataset: str | None,
 ) -> None:
     """Show what jobs cost and save, and which belong at edges.
@@ -63,26 +59,20 @@ def analyze(
     `speck place` proposes sites from the result.
     """
     if dataset is not None:
-        _show(_analyze_dataset(dataset, composition, window, ahead, master or "local[*]", follow))
+        _show(_analyze_dataset(dataset, composition, window, ahead, master or "local[*]"))
         return
     from speck.cli.names import check_known
+    from speck.cli.waiting import await_analysis
     from speck.client import ClientError
 
     service = client()
     try:
-        head = service.analyse(
-            composition, window_s=window, follow=follow, master=master, ahead_s=ahead
-        )
+        head = service.analyse(composition, window_s=window, master=master, ahead_s=ahead)
     except ClientError as error:
         if error.status == HTTPStatus.NOT_FOUND:  # one that is gone may have samples
             check_known(service, composition=composition)
         raise
-    if follow:
-        _follow(service, head["id"])
-    else:
-        from speck.cli.waiting import await_analysis
-
-        _show(await_analysis(service, head["id"]))
+    _show(await_analysis(service, head["id"]))
 
 
 def _check_dataset(place: str) -> str:
@@ -100,7 +90,6 @@ def _analyze_dataset(
     window: float,
     ahead: float | None,
     master: str,
-    follow: bool,
 ) -> JsonObject:
     """Run the analyzer on this machine and wait for it."""
     import json
@@ -109,10 +98,7 @@ def _analyze_dataset(
     from datetime import UTC, datetime
 
     from speck.cli.offline import config_at
-    from speck.errors import InvalidError
 
-    if follow:
-        raise InvalidError("cannot follow a folder: --follow needs the service")
     with tempfile.TemporaryDirectory(prefix="speck-analysis-") as folder:
         out = Path(folder) / "analysis.json"
         argv = [sys.executable, "-m", "speck.analyzer", "--dataset", dataset]
@@ -157,27 +143,6 @@ def _run_analyzer(argv: list[str]) -> None:
     at = text.rfind("\ncannot ")
     ended = f"cannot analyse: the analyzer ended with status {status}"
     raise PermanentError(text[at + 1 :] if at >= 0 else ended)
-
-
-def _follow(service: Client, analysis_id: str) -> None:
-    """Show results until Ctrl-C, which also cancels the analysis."""
-    import time
-
-    from speck.errors import PermanentError
-
-    last_window = None
-    try:
-        while (analysis := service.analysis(analysis_id))["state"] == "running":
-            if "window" in analysis and analysis["window"] != last_window:
-                last_window = analysis["window"]
-                _show(analysis)
-            time.sleep(_FOLLOW_S)
-    except KeyboardInterrupt:
-        service.cancel_analysis(analysis_id)
-        raise
-    raise PermanentError(
-        analysis["error"] or f"cannot follow: the analysis was {analysis['state']}"
-    )
 
 
 def _show(analysis: JsonObject) -> None:

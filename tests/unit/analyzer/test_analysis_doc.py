@@ -39,5 +39,5 @@ def test_every_field_is_described_once(part: str) -> None:
 
 def test_the_parts_of_the_document_are_those_of_the_api() -> None:
     parts = {*fields_in(DOC.split("## jobs")[0])}
-    heads = {"id", "composition", "started", "ended", "error", "master", "follow"}
+    heads = {"id", "composition", "started", "ended", "error", "master"}
     assert parts == {*AnalysisShape().fields} - heads

@@ -138,13 +138,10 @@ def test_the_samples_of_the_warm_up_are_a_whole_dataset(tmp_path: Path) -> None:
     assert is_small(AnalyzerRequest(storage, tmp_path / "out.json"))
 
 
-@pytest.mark.parametrize(
-    ("more", "small"),
-    [({}, True), ({"ahead_s": 60.0}, True), ({"follow": True}, False)],
-)
-def test_few_rows_are_a_small_request(tmp_path: Path, more: dict[str, Any], small: bool) -> None:
+@pytest.mark.parametrize("ahead_s", [None, 60.0])
+def test_few_rows_are_a_small_request(tmp_path: Path, ahead_s: float | None) -> None:
     root = dataset(tmp_path, running(), [plan()], [*site("edge-a")])
-    assert is_small(AnalyzerRequest(LocalStorage(root), tmp_path / "out.json", **more)) is small
+    assert is_small(AnalyzerRequest(LocalStorage(root), tmp_path / "out.json", ahead_s=ahead_s))
 
 
 @pytest.mark.parametrize("use", [lambda folder: dataset(folder, running()), lambda folder: folder])

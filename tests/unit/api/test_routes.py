@@ -156,7 +156,7 @@ def _analysed(bench: Bench) -> None:
     """An analysis that is done, as the analyzer leaves it."""
     head = dict.fromkeys(("composition", "ended", "error", "warm"))
     head |= {"id": "a1", "state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
-    bench.service.records.write({"analysis/a1": {**head, "follow": False}})
+    bench.service.records.write({"analysis/a1": head})
     file = bench.service.config.home / "analyses" / "a1.json"
     file.parent.mkdir()
     file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))

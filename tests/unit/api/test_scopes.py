@@ -76,7 +76,7 @@ class Field:
         head |= {"state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
         for name in ("alpha", "beta"):
             analysis = {**head, "id": f"an-{name}", "composition": name}
-            analysis |= {"follow": False, "warm": None}
+            analysis |= {"warm": None}
             placement = {
                 **dict.fromkeys(("at", "policy", "analysis", "gain", "violations")),
                 "id": f"pl-{name}",

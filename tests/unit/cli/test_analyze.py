@@ -54,12 +54,6 @@ def test_a_dataset_is_named_by_a_uri_too(alone: Run) -> None:
     assert "write file:///folder, s3a://bucket/folder or hdfs://host:port/folder" in result.output
 
 
-def test_a_folder_cannot_be_followed(alone: Run, tmp_path: Path) -> None:
-    result = alone("analyze", "--dataset", str(tmp_path), "--follow")
-    assert result.exit_code != 0
-    assert "cannot follow a folder" in result.output
-
-
 def samples(root: Path) -> Path:
     lazy = running("lazy", rate=1.0, busy=0.001)
     return dataset(root, [*running(), *lazy], [plan()], [*site("edge-a"), *site("cloud")])

@@ -250,7 +250,7 @@ def test_a_stop_of_the_service_ends_it(service: Service) -> None:
 
 
 def test_a_service_that_was_killed_left_one_that_failed(service: Service) -> None:
-    record = {"id": "a", "state": "running", "composition": None, "follow": False}
+    record = {"id": "a", "state": "running", "composition": None}
     service.records.write({"analysis/a": record})
 
     again = reopened(service)
@@ -261,14 +261,11 @@ def test_a_service_that_was_killed_left_one_that_failed(service: Service) -> Non
         again.close()
 
 
-def test_only_so_many_wait_and_one_follows(service: Service) -> None:
+def test_only_so_many_wait(service: Service) -> None:
     running_now = [start(service) for _ in range(WAITING + 1)]
     with pytest.raises(ConflictError, match=running_now[0]):
         start(service)
-    following = start(service, follow=True)
-    with pytest.raises(ConflictError, match=f"{following} follows already"):
-        start(service, follow=True)
-    for analysis_id in reversed([*running_now, following]):
+    for analysis_id in reversed(running_now):
         service.analyses.cancel(analysis_id)
 
 
