@@ -166,7 +166,7 @@ bench-overload: setup ## the service under slow, silent and hostile clients: hea
 house: $(VENV_STAMP) ## figures of the code: modules, layers, longest parts, keys outside the store
 	@$(PY) tools/house.py
 
-results: $(VENV_STAMP) ## docs/results.md and its plots, made of bench/results/*.json
+results: $(VENV_STAMP) ## docs/results, its pages and plots, made of bench/results/*.json
 	@$(PY) -m bench.results_page
 
 clean: ## delete what was built

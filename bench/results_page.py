@@ -1,4 +1,5 @@
-"""docs/results.md and its plots, made of bench/results/*.json: `make results`.
+"""docs/results.md, a page and the plots of each experiment, made of bench/results/*.json: `make
+results`.
 
 The same results give the same bytes. Each plot carries a mark of the result it was drawn from,
 so that a test sees one that is out of date.
@@ -15,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.common import RESULTS, say
+from bench.page import small
 from bench.page.result import Result, fingerprint, load
-from bench.page.section import Section, claims_of, made_of, markdown
+from bench.page.section import MADE, Section, claims_of, made_of, markdown
 from bench.page.words import table
 from speck.errors import PermanentError
 
@@ -47,7 +49,7 @@ NAMES = (
     "overload",
     "state",
 )
-"""The sections in their order; each is a module of bench/page."""
+"""The sections in their order; each is a module of bench/page, or in `bench.page.small`."""
 
 SHOWN = ("traffic", "edge_server", "in_action")
 """What the README shows a plot of: the first of each."""
@@ -67,7 +69,10 @@ three runs none is given."""
 
 def load_sections() -> list[Section]:
     """All of them, in the page's order."""
-    return [importlib.import_module(f"bench.page.{name}").SECTION for name in NAMES]
+    few = {section.name: section for section in small.SECTIONS}
+    return [
+        few.get(name) or importlib.import_module(f"bench.page.{name}").SECTION for name in NAMES
+    ]
 
 
 def load_results(sections: Sequence[Section], folder: Path = RESULTS) -> dict[str, Result]:
@@ -76,21 +81,21 @@ def load_results(sections: Sequence[Section], folder: Path = RESULTS) -> dict[st
     return {name: load(file) for name, file in files.items() if file.exists()}
 
 
-def render_page(sections: Sequence[Section], results: dict[str, Result]) -> str:
-    """The whole of docs/results.md."""
+def render_pages(sections: Sequence[Section], results: dict[str, Result]) -> dict[str, str]:
+    """All pages, by their names below docs: the overview, and one for each experiment."""
     parts = [
         "# Results",
-        "<!-- made by `make results` from bench/results/*.json: change those, not this -->",
+        MADE,
         "What speck does, measured. `make bench` repeats all of it, `make bench QUICK=1` tries all"
         " of it (its figures prove nothing and are kept apart), `make results`"
-        " makes this page.",
+        " makes these pages.",
         _machines(results),
         LIMITS,
         _overview(sections, results),
         _list_failed(sections, results),
-        *(markdown(section, results.get(section.name)) for section in sections),
     ]
-    return "\n\n".join(parts) + "\n"
+    pages = {section.page: markdown(section, results.get(section.name)) for section in sections}
+    return {name: text + "\n" for name, text in {"results.md": "\n\n".join(parts), **pages}.items()}
 
 
 def render_readme(text: str, sections: Sequence[Section], results: dict[str, Result]) -> str:
@@ -146,7 +151,7 @@ def _settings_of_first(result: Result) -> Result:
 def _overview(sections: Sequence[Section], results: dict[str, Result]) -> str:
     rows: list[Sequence[object]] = []
     for section in sections:
-        link = f"[{section.title}](#{_anchor(section.title)})"
+        link = f"[{section.title}]({section.page})"
         if section.name not in results:
             rows.append((link, section.question, "**missing**", "", ""))
             continue
@@ -159,7 +164,7 @@ def _overview(sections: Sequence[Section], results: dict[str, Result]) -> str:
 def _list_failed(sections: Sequence[Section], results: dict[str, Result]) -> str:
     """All failed checks, in one place."""
     rows = [
-        (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
+        (f"[{section.title}]({section.page})", claim.name, claim.wanted, claim.measured)
         for section in sections
         if section.name in results
         for claim in claims_of(section, results[section.name])
@@ -168,12 +173,6 @@ def _list_failed(sections: Sequence[Section], results: dict[str, Result]) -> str
     if not rows:
         return "No check failed."
     return "Not as wanted:\n\n" + table(["experiment", "what", ">wanted", ">measured"], rows)
-
-
-def _anchor(title: str) -> str:
-    """As GitHub makes it of a heading."""
-    letters = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
-    return letters.replace(" ", "-")
 
 
 def draw_plots(
@@ -212,14 +211,19 @@ def main() -> int:
         drawings = set(draw_plots(sections, results, plots, "svg"))
         for old in set(plots.glob("*.svg")) - drawings:
             old.unlink()
-        (DOCS / "results.md").write_text(render_page(sections, results))
+        pages = render_pages(sections, results)
+        for old in set((DOCS / "results").glob("*.md")) - {DOCS / name for name in pages}:
+            old.unlink()
+        for name, text in pages.items():
+            (DOCS / name).parent.mkdir(exist_ok=True)
+            (DOCS / name).write_text(text)
         README.write_text(render_readme(README.read_text(), sections, results))
     except PermanentError as error:
         say(str(error))
         return 1
     missing = [section.name for section in sections if section.name not in results]
     names = ", ".join(missing) or "none"
-    say(f"wrote {DOCS / 'results.md'}, {len(drawings)} plots; missing: {names}")
+    say(f"wrote {len(pages)} pages in {DOCS}, {len(drawings)} plots; missing: {names}")
     return 0
 
 

@@ -1,1 +1,2 @@
-"""docs/results.md: one module for each experiment, and what they share."""
+"""docs/results: one module for each experiment, `small` for those that need no more than a table,
+and what they share."""

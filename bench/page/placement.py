@@ -24,7 +24,7 @@ def _figures(result: Result) -> str:
         for it in result["milp"]
     ]
     text = "The exact policy (`milp`); the last row was stopped early."
-    text += " More: [placement.md](placement.md)."
+    text += " More: [placement.md](../placement.md)."
     times = table(["problem", ">jobs", ">sites", ">s", ">optimal"], rows)
     return f"{text}\n\n{times}\n\n{_compare(result)}"
 

@@ -78,7 +78,7 @@ def _figures(result: Result) -> str:
         " engine, a broker or the service is killed within 2 s after each change was asked for"
         f" ({killed['engine']}, {killed['broker']} and {killed['service']} times); brokers and"
         " sinks then send again what may not have been kept; a sink that was stopped just before"
-        " can send nothing again ([expected losses](guarantees.md#expected-losses))."
+        " can send nothing again ([expected losses](../guarantees.md#expected-losses))."
         " `at_most_once` promises nothing."
     )
     text += _describe_absent_readers(result) + _describe_cancels(result)

@@ -1,4 +1,4 @@
-"""One experiment's part of docs/results.md."""
+"""One experiment's page in docs/results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from bench.page.result import Result
 from bench.page.words import number, table
 
+MADE = "<!-- made by `make results` from bench/results/*.json: change those, not this -->"
 MARKS = {True: "ok", False: "**NOT**", None: "not judged"}
 
 
@@ -57,6 +58,11 @@ class Section:
     headline: Callable[[Result], Sequence[tuple[str, str]]] | None = None
     differences: Callable[[Result], Sequence[str]] | None = None
 
+    @property
+    def page(self) -> str:
+        """Its page, as docs/results.md names it."""
+        return f"results/{self.target}.md"
+
 
 def claims_of(section: Section, result: Result) -> list[Claim]:
     """Those worked out of the result, or its own checks."""
@@ -73,8 +79,8 @@ def made_of(result: Result) -> Result:
 
 
 def markdown(section: Section, result: Result | None) -> str:
-    """The section; one without a result says that it is missing."""
-    parts = [f"## {section.title}", f"*{section.question}* {section.set_up}"]
+    """The page; one without a result says that it is missing."""
+    parts = [f"# {section.title}", MADE, f"*{section.question}* {section.set_up}"]
     if result is None:
         how = f"`make bench-{section.target}`{', as root on Linux,' if section.root else ''}"
         parts.append(f"**Missing: not measured yet.** {how} measures it.")
@@ -83,7 +89,7 @@ def markdown(section: Section, result: Result | None) -> str:
     if wrong := [claim for claim in claims if claim.ok is False]:
         names = "; ".join(claim.name for claim in wrong)
         parts.append(f"> **{len(wrong)} of {len(claims)} checks failed:** {names}.")
-    parts += [f"![{plot.alt}](plots/{plot.name}.svg)" for plot in section.plots]
+    parts += [f"![{plot.alt}](../plots/{plot.name}.svg)" for plot in section.plots]
     parts.append(section.figures(result))
     if section.differences is not None:
         lines = [f"- {_sentence(it)}" for it in section.differences(result)]
@@ -137,5 +143,5 @@ def _repeat(section: Section, result: Result) -> str:
     if "code" in provenance:
         words.append(f", code {provenance['code']}")
     rows = " (`rows`: every run)" if isinstance(result.get("rows"), list) else ""
-    where = f"[bench/results/{result.file}](../bench/results/{result.file}){rows}"
+    where = f"[bench/results/{result.file}](../../bench/results/{result.file}){rows}"
     return "".join(words) + f". Data: {where}."

@@ -1,8 +1,9 @@
-"""docs/results.md and its plots show the latest results, and name missing ones."""
+"""The pages of results and their plots show the latest results, and name missing ones."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,23 @@ from bench.results_page import (
     load_results,
     load_sections,
     mark_of,
-    render_page,
+    render_pages,
     render_readme,
 )
 
 SECTIONS = load_sections()
 
 
-def test_the_page_is_made_from_the_results() -> None:
-    assert (DOCS / "results.md").read_text() == render_page(SECTIONS, load_results(SECTIONS))
+def test_the_pages_are_made_from_the_results() -> None:
+    pages = render_pages(SECTIONS, load_results(SECTIONS))
+    assert {name: (DOCS / name).read_text() for name in pages} == pages
+    assert {f"results/{file.name}" for file in (DOCS / "results").iterdir()} < pages.keys()
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for name, text in render_pages(SECTIONS, load_results(SECTIONS)).items():
+        for link in re.findall(r"\]\(([^)#]+)", text):
+            assert (DOCS / name).parent.joinpath(link).exists(), f"{name}: {link}"
 
 
 def test_the_readme_is_made_from_the_results() -> None:
@@ -73,9 +82,12 @@ def _section(**more: object) -> Section:
 
 
 def test_what_was_not_measured_is_said_to_be_missing() -> None:
-    text = render_page([_section()], {})
-    assert "| [Speed](#speed) | How fast? | **missing** |" in text
-    assert "**Missing: not measured yet.** `make bench-speed` measures it." in text
+    pages = render_pages([_section()], {})
+    assert "| [Speed](results/speed.md) | How fast? | **missing** |" in pages["results.md"]
+    assert (
+        "**Missing: not measured yet.** `make bench-speed` measures it."
+        in pages["results/speed.md"]
+    )
 
 
 def test_a_failed_check_stands_out(tmp_path: Path) -> None:
@@ -86,9 +98,10 @@ def test_a_failed_check_stands_out(tmp_path: Path) -> None:
     ]
     file = tmp_path / "speed.json"
     file.write_text(json.dumps({"summary": {"rate_per_s": 3}, "checks": checks}))
-    text = render_page([_section()], {"speed": load(file)})
-    assert "| [Speed](#speed) | How fast? | 1 | **1** | 1 |" in text
-    assert "| [Speed](#speed) | rate | > 5 | 3 |" in text
+    pages = render_pages([_section()], {"speed": load(file)})
+    assert "| [Speed](results/speed.md) | How fast? | 1 | **1** | 1 |" in pages["results.md"]
+    assert "| [Speed](results/speed.md) | rate | > 5 | 3 |" in pages["results.md"]
+    text = pages["results/speed.md"]
     assert "> **1 of 3 checks failed:** rate." in text
     assert "| **NOT** | rate | > 5 | 3 | slow |" in text
     assert "| not judged | cpu | < 70 % | 0.9 | saturated |" in text
@@ -99,7 +112,7 @@ def test_a_missing_key_is_named_with_its_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"summary": {"rates": [{"mean": 1}]}}))
     result = load(file)
     with pytest.raises(ResultError, match=r"cannot show speed\.json: it has no 'summary\.rate_per"):
-        render_page([_section()], {"speed": result})
+        render_pages([_section()], {"speed": result})
     with pytest.raises(ResultError, match=r"no 'summary\.rates\[0\]\.low'"):
         result["summary"]["rates"][0]["low"]
 
