@@ -178,7 +178,7 @@ class _Rated:
         if self.saved is not None and self.saved <= 0:
             more = f"{abs(self.saved):.0f} B/s more"
             yield (
-                f"{more} would cross between sites"
+                f"{more} would be sent between sites"
                 if is_part
                 else f"it sends {more} than it receives"
             )

@@ -35,7 +35,8 @@ from speck.store.records import Records
 
 _INTERVALS_OF_MANY = 2.0
 """With many sites jobs are asked for their checkpoints in every second interval: one request for
-each job is most of what the polls cost. Less than three must pass until a job is stalled."""
+each job is most of what the polls cost. A job is stalled after three intervals without a
+checkpoint, so it has to be polled before."""
 
 _NO_LOSSES = Losses()
 

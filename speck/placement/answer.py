@@ -91,7 +91,11 @@ def explain(instance: Instance, sites: Mapping[str, str], name: str) -> str:
     if saved == 0:
         return f"{was}: as many bytes between sites as at {other}"
     more = "more" if saved > 0 else "fewer"
-    alone = f"{abs(saved):.0f} bytes/s {more} would cross if it alone were at {other}"
+    noun = "topic" if load.kind is Kind.TOPIC else "job"
+    alone = (
+        f"{abs(saved):.0f} bytes/s {more} would be sent between sites if only this {noun} were at"
+        f" {other}"
+    )
     return f"{was}: {alone}" if saved > 0 else f"{was}, though {alone}"
 
 

@@ -48,11 +48,11 @@ def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str
         return "this policy moves nothing"
     here, there = filling.cost_of(name, filling.sites[name]), filling.cost_of(name, site)
     if abs(there - here) <= TOLERANCE * max(here, there):
-        return "as many bytes would cross between sites if it alone were there"
+        return "as many bytes would be sent between sites if only this job were there"
     if there > here:
         why = _name_neighbours(filling, name, site)
-        return f"more bytes would cross between sites if it alone were there{why}"
-    return f"the policy {policy} does not see that fewer bytes would cross between sites"
+        return f"more bytes would be sent between sites if only this job were there{why}"
+    return f"the policy {policy} does not see that fewer bytes would be sent between sites"
 
 
 def _find_exceeded_limit(filling: Filling, name: str, site: str) -> str | None:

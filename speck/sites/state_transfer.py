@@ -186,7 +186,8 @@ class Transfers:
             if report.get("state") == "failed":
                 self._fail(moving, moving.transfer.target, report)
             elif report.get("state") == "done" and not isinstance(report.get("location"), str):
-                said = {"error": "it has received the state, but not where it is; update the agent"}
+                unplaced = "it received the state but did not report its location"
+                said = {"error": f"{unplaced}; update the agent"}
                 self._fail(moving, moving.transfer.target, said)
             elif report.get("state") == "done":
                 moving.location = report["location"]

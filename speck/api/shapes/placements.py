@@ -62,7 +62,8 @@ class _MoveShape(Shape):
     state_bytes = integer(allow_none=True)
     silence_s = number("expected time for which the move stops the job, in seconds")
     saved_bytes_per_s = number(
-        "what would cross between sites in addition if it alone went back", allow_none=True
+        "bytes/s that would be sent between sites in addition if only this job went back",
+        allow_none=True,
     )
     cost_bytes = number("its state, and what arrives while it is silent")
     break_even_s = number(
@@ -127,7 +128,8 @@ class PlacedJobShape(Shape):
     site = text("where it is today")
     proposed = text("site")
     saved_bytes_per_s = number(
-        "what would cross between sites in addition if it alone were at `compared_with`",
+        "bytes/s that would be sent between sites in addition if only this job were at"
+        " `compared_with`",
         allow_none=True,
     )
     compared_with = nullable_text("site")

@@ -98,7 +98,7 @@ def test_what_arises_at_the_cloud_would_have_to_come_down() -> None:
     ]
     ranking = next(row for row in rank(jobs) if row["job_name"] == "merge")
     assert ranking["wan_bytes_saved_per_s"] == pytest.approx(1000 - 4000 - 100)
-    assert ranking["against"][1] == "3100 B/s more would cross between sites"
+    assert ranking["against"][1] == "3100 B/s more would be sent between sites"
 
 
 def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares() -> None:

@@ -72,7 +72,7 @@ def test_where_it_differs_from_the_ranking_the_table_says_why(placed: Run, serve
     ]
     document = json.loads(placed("place", "chain", "-o", "json").stdout)
     keep = document["jobs"][1]
-    assert keep["why"][0].startswith("the ranking suggests edge-a, but more bytes would cross")
+    assert keep["why"][0].startswith("the ranking suggests edge-a, but more bytes would be sent")
     table = placed("place", "chain").stdout
     assert table.count(keep["why"][0]) == 1 and "Why\n" in table
 

@@ -57,8 +57,8 @@ def test_nothing_is_said_of_jobs_that_are_where_the_ranking_wants_them() -> None
 def test_a_job_whose_input_stays_in_the_cloud_would_send_more() -> None:
     sentences = explain(replace(chain(), ranking=(STORE,)), place("cloud", "cloud"))
     assert sentences == {
-        "store": "the ranking suggests edge, but more bytes would cross between sites if it alone"
-        " were there: its input comes from cloud"
+        "store": "the ranking suggests edge, but more bytes would be sent between sites if only"
+        " this job were there: its input comes from cloud"
     }
 
 
@@ -80,7 +80,7 @@ def test_a_limit_is_named_with_its_figures(problem: Problem, reason: str) -> Non
 
 def test_a_latency_that_is_too_long_anyway_is_no_reason() -> None:
     problem = replace(chain(), limits=Limits(max_latency_ms=0.1))
-    assert "more bytes would cross" in explain(problem, place("cloud", "cloud"))["store"]
+    assert "more bytes would be sent" in explain(problem, place("cloud", "cloud"))["store"]
 
 
 def test_a_job_that_cannot_move_says_why() -> None:
@@ -98,7 +98,7 @@ def test_an_edge_that_is_gone_is_named() -> None:
 
 def test_a_policy_that_overlooks_a_saving_is_named() -> None:
     sentence = explain(chain(), place("cloud", "cloud"), "all-cloud")["filter"]
-    assert "the policy all-cloud does not see that fewer bytes would cross" in sentence
+    assert "the policy all-cloud does not see that fewer bytes would be sent" in sentence
     assert (
         "this policy moves nothing" in explain(chain(), place("cloud", "cloud"), "stay")["filter"]
     )
@@ -107,7 +107,9 @@ def test_a_policy_that_overlooks_a_saving_is_named() -> None:
 def test_a_job_that_costs_as_much_at_either_site() -> None:
     flows = tuple(replace(flow, bytes_per_s=5_000.0) for flow in chain().flows)
     sentence = explain(replace(chain(), flows=flows), place("cloud", "cloud"))["filter"]
-    assert sentence.endswith("as many bytes would cross between sites if it alone were there")
+    assert sentence.endswith(
+        "as many bytes would be sent between sites if only this job were there"
+    )
 
 
 def test_a_job_at_an_edge_that_the_ranking_objects_to() -> None:
@@ -116,4 +118,4 @@ def test_a_job_at_an_edge_that_the_ranking_objects_to() -> None:
     assert sentence.startswith(
         "the ranking suggests the cloud (it sends 3 B/s more than it receives), but "
     )
-    assert "more bytes would cross between sites if it alone were there" in sentence
+    assert "more bytes would be sent between sites if only this job were there" in sentence

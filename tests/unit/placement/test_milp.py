@@ -80,7 +80,8 @@ def test_a_filter_goes_to_the_edge_and_nothing_moves_that_gains_nothing() -> Non
     assert placement.sites == {"in": "edge", "filter": "edge", "count": "cloud", "out": "cloud"}
     assert placement.objective == 5_000
     assert placement.reasons["filter"] == (
-        "moves from cloud to edge: 45000 bytes/s more would cross if it alone were at cloud"
+        "moves from cloud to edge: 45000 bytes/s more would be sent between sites if only this job"
+        " were at cloud"
     )
     assert placement.reasons["count"] == "stays at cloud"
 

@@ -295,7 +295,7 @@ def test_a_target_that_does_not_say_where_the_state_is_has_failed(
     answer(service, "edge-b", "receive", state="done", bytes=90, **body)
     progress = service.agents.carry(MOVE)
     assert progress.done and progress.location is None
-    assert "the agent of edge-b says: it has received the state, but not" in str(progress.failure)
+    assert "the agent of edge-b says: it received the state but did not" in str(progress.failure)
 
 
 def test_what_an_agent_says_of_a_failure_is_kept_in_part(service: Service) -> None:

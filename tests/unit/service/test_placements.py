@@ -79,8 +79,8 @@ def test_where_it_differs_from_the_ranking_it_says_why(placed: Service) -> None:
     placed.placements.analyses = Given({**FILTERS, "ranking": ranking})
     clean, merge = make_placement(placed)["jobs"]
     assert merge["why"] == [
-        "the ranking suggests edge-a, but more bytes would cross between sites if it alone were"
-        " there: its output goes to cloud"
+        "the ranking suggests edge-a, but more bytes would be sent between sites if only this job"
+        " were there: its output goes to cloud"
     ]
     assert (merge["saved_bytes_per_s"], merge["compared_with"]) == (1000.0, "edge-a")
     assert clean["why"] == ["at edge-a fewer bytes cross between sites than at cloud"]
