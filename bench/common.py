@@ -45,7 +45,7 @@ def find_code() -> str:
         return process.stdout.strip()
 
     tests = ":(exclude)edge_jobs/*/src/test/*"
-    product = ("speck", "binders", "edge_jobs", "compositions", tests)
+    product = ("speck", "binders", "policies", "edge_jobs", "compositions", tests)
     changes = git("status", "--porcelain", "--untracked-files=no", "--", *product)
     commit = git("log", "-1", "--format=%h", "--", *product)
     return (commit + "+" if changes else commit) or "unknown"

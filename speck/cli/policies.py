@@ -24,7 +24,7 @@ EPILOG = "\n".join(
 """The end of a command's --help. After \\b click leaves the lines as they are."""
 
 
-class PolicyName(click.ParamType):
+class PolicyName(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
     """The name of a policy. The service, which may know more of them than the machine of the
     command, refuses an unknown one with all names."""
 
