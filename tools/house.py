@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -87,10 +87,7 @@ def find_circles(modules: Mapping[Path, ast.Module]) -> list[list[str]]:
     the shortest way around for each that one must cut."""
     names = {path: _module_name(path) for path in modules}
     known = set(names.values())
-    imports = {
-        name: {each for each in _imports(name, modules[path]) if each in known} - {name}
-        for path, name in names.items()
-    }
+    imports = {name: set(_imports(modules[path], known)) - {name} for path, name in names.items()}
     circles = []
     while circle := _find_circle(imports):
         circles.append(circle)
@@ -106,14 +103,16 @@ def _find_circle(imports: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def _imports(module: str, tree: ast.Module) -> Iterator[str]:
-    """Names of what a module may import: of `from a import b`, both `a.b` and `a`."""
+def _imports(tree: ast.Module, known: Set[str]) -> Iterator[str]:
+    """The modules among `known` that a module may import; of `from a import b`, `a.b` or `a`."""
     for node in ast.walk(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names = [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            inside = (f"{node.module}.{alias.name}" for alias in node.names)
+            names = [name if name in known else node.module for name in inside]
+        yield from (name for name in names if name in known)
 
 
 def _parse(folder: str) -> dict[Path, ast.Module]:
