@@ -6,6 +6,8 @@ MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.ca
 # tests with servers mostly wait: a third process runs the others beside them
 # (groups: tests/conftest.py)
 SIDE_BY_SIDE := -n 3
+# the tests that the time of a run goes by
+SLOWEST := --durations=30 --durations-min=3
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
@@ -77,7 +79,7 @@ test test-long check-bench: export PYTHONNODEBUGRANGES = 1
 
 test: setup check ## set up, check, and run the quick tests
 	$(need-java)
-	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not long"
+	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) $(SLOWEST) -m "not long"
 
 test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
