@@ -255,11 +255,11 @@ def test_pairs_of_batching_writers_and_foreign_readers_are_warned_of_a_few_times
 ) -> None:
     batching = Batching(batch_records=100)
     writers = [
-        JobDescription(f"w{n}", f"in{n}", "t", "a.B", "x", site="s", link=batching)
+        JobDescription(f"w{n}", f"in{n}", "t", "x", "a.B", site="s", link=batching)
         for n in range(300)
     ]
     readers = [
-        JobDescription(f"r{n}", "t", f"out{n}", "a.B", "x", site="s", args=("{epoch}",))
+        JobDescription(f"r{n}", "t", f"out{n}", "x", "a.B", site="s", args=("{epoch}",))
         for n in range(300)
     ]
     described = replace(composition_from_data({"jobs": []}), jobs=(*writers, *readers))
