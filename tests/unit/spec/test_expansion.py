@@ -241,8 +241,8 @@ def jar_with_class(folder: Path) -> Jar:
 
 def test_the_topics_of_all_edges_are_counted() -> None:
     topic = "t" * 60_000
-    writers = [JobDescription(f"w{n}", f"in{n}", topic, "a.B", "x", site="s") for n in range(30)]
-    readers = [JobDescription(f"r{n}", topic, f"out{n}", "a.B", "x", site="s") for n in range(30)]
+    writers = [JobDescription(f"w{n}", f"in{n}", topic, "x", "a.B", site="s") for n in range(30)]
+    readers = [JobDescription(f"r{n}", topic, f"out{n}", "x", "a.B", site="s") for n in range(30)]
     nodes = [node_of(each, index) for index, each in enumerate([*writers, *readers])]
     with little_memory(1 << 20):
         (problem,) = Graph(tuple(nodes)).problems()
