@@ -51,6 +51,11 @@ class EngineView:
     jobs: Mapping[str, EngineJob]
 
 
+Position = Mapping[tuple[str, int], int]
+"""A place on a link: the number of all that lies before it, by (series, epoch). In most cases a
+series is a producer; at a broker that keeps a log it is a part of that. Only the broker's binder,
+readers and writers know which; everybody else compares and adds up."""
+
 Ranges = tuple[tuple[int, int], ...]
 """Disjoint ranges (first, last) of numbers in rising order, both ends included."""
 
@@ -160,11 +165,9 @@ class BrokerView:
     (`MessageBroker.identify`). `bridges` are the names of its bridges to other brokers, as both
     ends publish them.
 
-    A place on a link is a position: numbers by (series, epoch), which nobody but the broker's
-    binder and the link's readers and writers interpret. In most cases a series is a producer. A
-    broker that keeps a log knows more: `ends` holds by topic where each of its series ends now,
-    whoever wrote there, and its readers' `taken` are places in the same series; then no sink
-    reports anything. What such a broker has deleted before a reader took it is `missing` there.
+    A broker that keeps logs knows more: `ends` holds by topic the position of its end now, whoever
+    wrote there, and its readers' `taken` are positions in the same series; then no sink reports
+    anything. What such a broker has deleted before a reader took it is `missing` there.
     """
 
     taken: Mapping[str, Taken]
@@ -176,7 +179,7 @@ class BrokerView:
     identity: str | None = None
     bridges: frozenset[str] = frozenset()
     up_since: float | None = None
-    ends: Mapping[str, Mapping[tuple[str, int], int]] = field(default_factory=dict)
+    ends: Mapping[str, Position] = field(default_factory=dict)
 
     def knows(self, topic: str, sink: str) -> bool:
         """Whether it is known what `sink` delivered to `topic`."""
@@ -219,7 +222,7 @@ class BrokerView:
             last[key] = max(number, last.get(key, 0))
         return self.untaken(reader, last)
 
-    def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:
+    def untaken(self, reader: str, last: Position) -> int:
         """Count the messages up to `last` ((producer, epoch) -> number) that `reader` has not
         reported as taken. This is more than waits for it if it subscribed after some of them were
         sent and has taken none since, or if it has lost its state.
@@ -248,7 +251,7 @@ class BrokerView:
                 waiting += number
         return waiting
 
-    def has_last(self, reader: str, last: Mapping[tuple[str, int], int]) -> bool:
+    def has_last(self, reader: str, last: Position) -> bool:
         """Whether `reader` has taken each number of `last` ((producer, epoch) -> number) or a
         later one, even if it has missed earlier numbers."""
         report = self.taken.get(reader)

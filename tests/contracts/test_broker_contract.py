@@ -29,6 +29,7 @@ from speck.fog.mosquitto import Mosquitto
 from speck.model.batches import Record
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.monitor.links import FOR_GOOD_S, LinkMemory, ReaderOf, judge
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto
 from tests.third_party_kinds import canals, third_party
@@ -781,3 +782,20 @@ def test_a_broker_keeps_the_first_identity_that_it_was_given(bench: Bench) -> No
     assert broker.identify("2" * 32) == first
     assert bench.open().identify() == first
     assert broker.view().identity == first
+
+
+def test_what_a_log_has_deleted_before_it_was_taken_is_lost_and_counted() -> None:
+    """By the places alone: the reader need not even come."""
+    with third_party():
+        bench = CanalBench()
+        broker = bench.open()
+        broker.reserve("one", "raw")
+        bench.publish("raw", [b"x"] * 10)
+        bench.canal.commit("one", "raw", 3)
+        readers = {"site": [ReaderOf("one", "raw", None, "c")]}
+        memory, news = judge(0.0, {"site": broker.view()}, readers, LinkMemory())
+        assert news == []
+        bench.canal.trim("raw", 8)
+        for now in (1.0, FOR_GOOD_S + 2.0):
+            memory, news = judge(now, {"site": broker.view()}, readers, memory)
+        assert [(each.kind, each.count) for each in news] == [("lost", 4)]
