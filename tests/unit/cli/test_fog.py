@@ -331,7 +331,7 @@ def test_replay_uses_the_credentials_of_the_home(
     assert speck("replay", "trace.csv").exit_code == 0
     assert replays[0].logins is not None
     assert replays[0].logins["S"].password == "p=q"
-    assert replays[0].logins["S"].ca == folder / "ca.pem"
+    assert replays[0].logins["S"].tls.ca == folder / "ca.pem"
     file.write_text("user=u\npassword=p=q\naddress=tcp://elsewhere:1883\n")
     foreign = speck("replay", "trace.csv")
     assert foreign.exit_code == 1
