@@ -25,7 +25,7 @@ class MessageBroker(Protocol):
     """A site's message broker. Every call has a time limit and raises only SpeckErrors.
 
     A reader and a sink are called by names that speck makes up, and a link by its topic. How the
-    broker keeps them (sessions, groups, offsets, retained messages) is its binder's business.
+    broker keeps them is its binder's business.
     """
 
     capabilities: frozenset[BrokerCapability]

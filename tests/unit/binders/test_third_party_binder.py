@@ -108,3 +108,22 @@ def test_the_page_on_binders_shows_python_that_runs() -> None:
     assert blocks
     for block in blocks:
         subprocess.run([sys.executable, "-c", block], cwd=ROOT, check=True)
+
+
+def test_the_contracts_speak_no_engine_s_and_no_broker_s_words() -> None:
+    """But for the kind of artifact that is a jar."""
+    words = re.compile(
+        r"flink|mqtt|kafka|spark|savepoint|retained|_metadata|client.id|class.name|\bjars?\b", re.I
+    )
+    folders = [ROOT / "speck" / "binding", ROOT / "speck" / "agent"]
+    texts = {
+        f"{file.name}:{number}": line
+        for folder in folders
+        for file in folder.glob("*.py")
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+    }
+    spoken = {place: line.strip() for place, line in texts.items() if words.search(line)}
+    expected = ("JAR = ", "ArtifactKind.JAR", "engine_kind", "broker_kind")
+    assert {
+        place: line for place, line in spoken.items() if not any(each in line for each in expected)
+    } == {}
