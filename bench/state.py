@@ -16,7 +16,8 @@ from binders.memory import World
 from speck.config import Config
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from speck.store.leveldb import Store
 
 JOBS = 100 if is_quick() else 1000

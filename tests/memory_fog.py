@@ -21,7 +21,7 @@ from speck.errors import UnreachableError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service import Service
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 
 FAST = Bounds(
     poll_s=0.001,

@@ -14,7 +14,7 @@ from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import ForbiddenError, InvalidError
 from speck.service.analyses import AnalysisRequest
-from speck.spec.schema import problems_of
+from speck.spec.documents import problems_of
 
 routes = Routes("analyses", "Analyses of the collected metrics")
 

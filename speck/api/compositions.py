@@ -29,14 +29,9 @@ from speck.model.values import JsonObject
 from speck.service.compositions import ApplyRequest
 from speck.service.tokens import Role
 from speck.spec import drawing
+from speck.spec.documents import YAML_TYPES, limits_for
 from speck.spec.resolve import LineOf
-from speck.spec.schema import (
-    YAML_TYPES,
-    CompositionSchema,
-    composition_as_stored,
-    composition_from_data,
-    limits_for,
-)
+from speck.spec.schema import CompositionSchema, composition_as_stored, composition_from_data
 from speck.spec.yaml_writer import to_yaml
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")

@@ -15,7 +15,7 @@ from werkzeug.exceptions import ClientDisconnected
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
 from speck.errors import InvalidError, Problem, suggest
-from speck.spec.schema import YAML_TYPES, load_document, problems_of
+from speck.spec.documents import YAML_TYPES, load_document, problems_of
 from speck.spec.yaml_loader import Document, Limits
 
 MAX_WAIT_S = 3600.0

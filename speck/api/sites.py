@@ -24,7 +24,7 @@ from speck.model.site import Site
 from speck.service.answer import Answer
 from speck.service.tokens import Role
 from speck.spec.heartbeat import MAX_BYTES, HeartbeatSchema, heartbeat_from_data
-from speck.spec.schema import SiteSchema, SitesSchema, site_from_data, sites_from_data
+from speck.spec.site_schema import SiteSchema, SitesSchema, site_from_data, sites_from_data
 
 CALIBRATION: dict[str, Any] = {
     "type": "object",

@@ -18,7 +18,7 @@ from speck.errors import InvalidError
 from speck.model.scopes import Scopes
 from speck.service.answer import Answer
 from speck.service.audit_log import read_entries, read_newest
-from speck.spec.schema import problems_of
+from speck.spec.documents import problems_of
 from speck.store.backup import write_backup
 
 routes = Routes("administration", "Tokens, the audit log and backups")

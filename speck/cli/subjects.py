@@ -79,7 +79,8 @@ def _name_in(document: str) -> str:
     """The name of the composition in a document. Raises SpeckError when it holds none."""
     from speck.cli import documents
     from speck.errors import InvalidError
-    from speck.spec.schema import MAX_JOBS, limits_for, load_document
+    from speck.spec.documents import limits_for, load_document
+    from speck.spec.schema import MAX_JOBS
 
     text = documents.read(document)
     data = load_document(text.content, text.content_type, limits_for(MAX_JOBS)).data

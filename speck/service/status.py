@@ -23,7 +23,8 @@ from speck.sites.poll_cache import PATIENCE_S, Poll, fresh_for
 from speck.sites.site_polls import SitePolls
 from speck.spec.addresses import engine_address
 from speck.spec.jars import ARTIFACT
-from speck.spec.schema import dump_job, dump_site
+from speck.spec.schema import dump_job
+from speck.spec.site_schema import dump_site
 from speck.store.records import Records
 
 _UNDER_CHANGE = {

@@ -11,8 +11,8 @@ from marshmallow.validate import Length, Range, Regexp
 from speck.errors import InvalidError
 from speck.model.addresses import HTTP, normalise
 from speck.model.values import JsonObject
+from speck.spec.documents import problems_of
 from speck.spec.fields import EngineAddress, Text
-from speck.spec.schema import problems_of
 from speck.spec.strict_schema import StrictSchema
 
 MAX_BYTES = 16 * 1024

@@ -20,7 +20,8 @@ from speck.placement.places import Condition
 from speck.placement.policies import find_policy
 from speck.placement.problem import pose_question
 from speck.placement.wiring import wire
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests.e2e.harness import Speck, change_job, composition, flowing, job
 from tests.waiting import wait_for
 

@@ -23,7 +23,8 @@ from speck.model.batches import Record
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests.agents import answering, heard
 from tests.third_party_kinds import canals, third_party
 from tests.waiting import wait_for

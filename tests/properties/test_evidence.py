@@ -19,7 +19,8 @@ from speck.placement.policies import find_policy
 from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import lay_out
 from speck.placement.wiring import At, wire
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests import rows_of_jobs
 from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body

@@ -22,7 +22,8 @@ from speck.placement.proposal import Proposal, Wish, price_of, propose
 from speck.placement.rendering import render
 from speck.placement.wiring import wire
 from speck.service.comparison import compare
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests.analyses import analysis, describe_measured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

@@ -30,7 +30,7 @@ from speck.sites.pollers import process
 from speck.sites.pollers.messages import Inbox, PollRequest, pack
 from speck.sites.pollers.pool import Pollers
 from speck.sites.pollers.process import Poller
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.mosquitto_server import mosquitto
 from tests.waiting import wait_for
 

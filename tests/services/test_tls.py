@@ -32,7 +32,8 @@ from speck.fog.replay import Replay
 from speck.fog.trace import Row
 from speck.service import Service
 from speck.sites.credentials import Credentials
-from speck.spec.schema import job_from_data, site_from_data
+from speck.spec.schema import job_from_data
+from speck.spec.site_schema import site_from_data
 from speck.tls.authority import Authority
 from speck.tls.contexts import ClientTls
 from speck.tls.identity import SERVICE, Identity, issue_all

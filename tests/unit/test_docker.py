@@ -20,7 +20,7 @@ import yaml
 from binders.flink.ends import find_last_end
 from speck.cli.commands.agent import agent
 from speck.config import Config
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

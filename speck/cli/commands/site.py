@@ -235,7 +235,7 @@ def _read_bodies(file: str) -> list[JsonObject]:
     """Read the bodies in a file: one mapping, a list of them, or `sites: [...]`."""
     from speck.cli import documents
     from speck.errors import InvalidError
-    from speck.spec.schema import load_document
+    from speck.spec.documents import load_document
 
     text = documents.read(file)
     data = load_document(text.content, text.content_type).data

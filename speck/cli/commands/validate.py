@@ -35,7 +35,8 @@ def validate(files: tuple[str, ...], more: tuple[str, ...]) -> None:
 def _check_file(file: str) -> JsonObject:
     from speck.cli.documents import read
     from speck.errors import InvalidError
-    from speck.spec.schema import MAX_JOBS, composition_from_data, limits_for, load_document
+    from speck.spec.documents import limits_for, load_document
+    from speck.spec.schema import MAX_JOBS, composition_from_data
     from speck.spec.topology import check
 
     text = read(file)

@@ -9,7 +9,7 @@ import pytest
 from speck.deploy.bridges import LABEL, Bridges, find_loops, find_repeated_topics, warn_of_repeats
 from speck.model.link import JobLinks, Link
 from speck.model.site import Site
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import site_body
 
 

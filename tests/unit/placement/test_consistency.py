@@ -13,7 +13,8 @@ from speck.placement.model import Limits
 from speck.placement.places import Condition
 from speck.placement.problem import pose_question
 from speck.placement.wiring import wire
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests.analyses import analysis, describe_measured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

@@ -12,7 +12,8 @@ from speck.placement.model import Candidate, Flow, Kind, Limits
 from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
 from speck.placement.wiring import At, wire
-from speck.spec.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data
+from speck.spec.site_schema import site_from_data
 from tests.analyses import analysis, describe_measured, describe_unmeasured, site_told
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

@@ -13,7 +13,8 @@ from speck.placement.places import Condition
 from speck.placement.problem import Question, pose_question
 from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
-from speck.spec.schema import composition_from_data, load_composition, site_from_data
+from speck.spec.schema import composition_from_data, load_composition
+from speck.spec.site_schema import site_from_data
 from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

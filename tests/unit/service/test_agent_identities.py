@@ -19,7 +19,7 @@ from speck.errors import (
     PermanentError,
 )
 from speck.service import Service
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body, reopened
 

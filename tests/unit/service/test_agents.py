@@ -14,7 +14,7 @@ from speck.errors import NotFoundError, PermanentError, TransientError, Unreacha
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.sites.relay import OutOfOrderError, Relay
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import findings_but_of_tls, look_anew, reopened
 from tests.waiting import wait_for

@@ -19,7 +19,7 @@ from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.advice import advice_of
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.analyses import analysis, describe_measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, look_anew

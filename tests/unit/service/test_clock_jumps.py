@@ -14,7 +14,7 @@ from speck.config import Config
 from speck.deploy.operations import Patience
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import FAST, make_jar, site_body
 from tests.service_helpers import LIMIT_S, composition, engine, job
 from tests.service_helpers import job_body as body

@@ -10,7 +10,8 @@ import pytest
 from binders.memory import World
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import load_composition, site_from_data
+from speck.spec.schema import load_composition
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import make_jar, memory_service
 
 COMPOSITIONS = Path(__file__).parents[3] / "compositions"

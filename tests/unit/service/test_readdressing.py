@@ -14,7 +14,7 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body, look_anew
 from tests.waiting import wait_for

@@ -14,7 +14,7 @@ from speck.model.site import Site
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.service.legs import Legs
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from speck.tls.authority import Authority
 from tests.memory_fog import site_body
 from tests.service_helpers import (

@@ -9,7 +9,7 @@ import pytest
 from binders.memory import World
 from speck.errors import NotFoundError, PermanentError
 from speck.sites.connections import Connections
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import site_body
 
 

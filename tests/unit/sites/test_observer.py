@@ -11,7 +11,7 @@ from speck.model.observation import Observation
 from speck.sites.connections import Connections
 from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import site_body
 from tests.waiting import wait_for
 

@@ -13,7 +13,8 @@ from speck.model.job import Job
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.jars import JarFinder
 from speck.spec.resolve import Resolved, Slots, resolve
-from speck.spec.schema import dump_composition, load_composition, site_from_data
+from speck.spec.schema import dump_composition, load_composition
+from speck.spec.site_schema import site_from_data
 from speck.spec.topology import check
 
 FOLDER = Path(__file__).parents[3] / "compositions"

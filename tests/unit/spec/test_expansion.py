@@ -16,6 +16,7 @@ from speck.errors import MOST_PROBLEMS, InvalidError
 from speck.model.job import Batching, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
+from speck.spec.documents import limits_for
 from speck.spec.expansion import expansion_problem, text_bytes
 from speck.spec.fields import MAX_ARGUMENT_BYTES, MAX_LABELS
 from speck.spec.jars import Jar
@@ -25,10 +26,9 @@ from speck.spec.schema import (
     composition_as_stored,
     composition_from_data,
     dump_composition,
-    limits_for,
     load_composition,
-    site_from_data,
 )
+from speck.spec.site_schema import site_from_data
 from speck.spec.topology import MAX_EDGE_BYTES, Graph, node_of
 
 KIB = 1024

@@ -26,9 +26,10 @@ from speck.model.job import (
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import cut
+from speck.spec.documents import load_document
 from speck.spec.jars import Jar, JarFinder
 from speck.spec.resolve import Slots, resolve
-from speck.spec.schema import composition_from_data, load_document
+from speck.spec.schema import composition_from_data
 
 FindJar = Callable[[str], Jar]
 

@@ -14,21 +14,19 @@ from speck.errors import InvalidError
 from speck.model.composition import CompositionDescription, Drift, Port
 from speck.model.job import Batching, Compression, Delivery, DesiredState, JobDescription, Upgrade
 from speck.model.site import Broker, Engine, Site, Tier
+from speck.spec.documents import load_document
 from speck.spec.schema import (
     CompositionSchema,
     JobSchema,
-    SiteSchema,
     composition_as_stored,
     composition_from_data,
     dump_composition,
     dump_job,
-    dump_site,
     job_from_data,
     load_composition,
-    load_document,
     read_valid_job,
-    site_from_data,
 )
+from speck.spec.site_schema import SiteSchema, dump_site, site_from_data
 
 JOB: dict[str, Any] = {
     "job_name": "A",

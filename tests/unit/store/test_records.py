@@ -19,7 +19,7 @@ from speck.model.job import Job
 from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
 from speck.model.plan import Plan, Step, Upload
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import site_body

@@ -42,7 +42,7 @@ from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import FAST, HASTY, site_body
