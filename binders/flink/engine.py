@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +13,14 @@ from typing import Any
 from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.artifacts import CALIBRATION, judge_jar
+from binders.flink.configuration import Configuration
 from binders.flink.ends import read_last_end
 from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
 from binders.flink.jars import JarStore
-from binders.flink.jvm import Jvm, metaspace_finding
+from binders.flink.jvm import metaspace_finding
 from binders.flink.layout import LAYOUT
 from binders.flink.measuring import Measuring, metric_queries
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
-from binders.flink.settings import Settings
 from speck.binding import (
     AddressRules,
     Artifact,
@@ -60,9 +59,6 @@ CHECK_S = 15.0
 JOBS_CHECKED = 20
 """The most running jobs whose checkpoint configuration `check` reads."""
 
-INTERVALS_KEPT = 10_000
-"""The most jobs whose checkpoint interval is cached."""
-
 
 class FlinkEngine:
     """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
@@ -82,9 +78,7 @@ class FlinkEngine:
         self._main_s = target.main_timeout_s
         self._jars = JarStore(self._rest, max(UPLOAD_S, target.timeout_s))
         self._measuring = Measuring(self._rest)
-        self._settings: Settings | None = None
-        self._intervals: dict[str, float | None] = {}
-        self._lock = threading.Lock()
+        self._configuration = Configuration(self._rest)
 
     def view(self) -> EngineView:
         """Version, slots and every job in two requests at once. Raises Unreachable-,
@@ -290,7 +284,7 @@ class FlinkEngine:
         change while the job runs. None: Flink does not know the job."""
         with self._translate_errors(f"read the checkpoints of job {engine_job_id}"):
             try:
-                interval_s = self._interval_s(engine_job_id)
+                interval_s = self._configuration.interval_s(engine_job_id)
                 if interval_s is None:
                     return Checkpointing(None)
                 answer = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
@@ -345,25 +339,17 @@ class FlinkEngine:
             version = checks.version_finding(view.version)
             if version is not None and version.severity == "error":
                 return [version]  # it may not even tell its settings
-            settings = self._read_settings(refresh=True)
-            findings = checks.findings(settings, view, self._read_jvm())
+            settings = self._configuration.settings(refresh=True)
+            findings = checks.findings(settings, view, self._configuration.jvm())
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
-            of_jobs = [self._check_checkpointing(job) for job in running[:JOBS_CHECKED]]
+            of_jobs = [self._configuration.check_job(job) for job in running[:JOBS_CHECKED]]
             of_jobs += [version, metaspace_finding(*self._measuring.metaspace())]
             return findings + [finding for finding in of_jobs if finding is not None]
-
-    def _read_jvm(self) -> Jvm:
-        try:
-            return Jvm.of(self._rest.get("/jobmanager/environment"))
-        except RefusedAnswer as refused:
-            if refused.refusal.status != 404:
-                raise
-            return Jvm()
 
     def state_folder(self) -> str | None:
         """Return `execution.checkpointing.dir`; None if it is not set."""
         with self._translate_errors("read the engine's settings"):
-            return self._read_settings().get(*checks.CHECKPOINT_DIR)
+            return self._configuration.settings().get(*checks.CHECKPOINT_DIR)
 
     def close(self) -> None:
         """Close all connections."""
@@ -412,7 +398,7 @@ class FlinkEngine:
             raise
 
     def _outwait_cache(self, since_end_ms: float) -> None:
-        remaining_s = (self._read_settings().checkpoint_cache_ms - since_end_ms) / 1000
+        remaining_s = (self._configuration.settings().checkpoint_cache_ms - since_end_ms) / 1000
         if remaining_s > self._timeout_s:
             raise TransientError(
                 f"cannot determine the newest checkpoint: the engine at {self._rest.address} may"
@@ -421,35 +407,6 @@ class FlinkEngine:
             )
         time.sleep(max(0.0, remaining_s))
 
-    def _check_checkpointing(self, job: EngineJob) -> Finding | None:
-        """Check how a running job takes checkpoints."""
-        try:
-            config = self._rest.get(f"/jobs/{job.engine_job_id}/checkpoints/config")
-        except RefusedAnswer as refused:
-            if refused.refusal.status != 404:
-                raise
-            ended_meanwhile = refused.refusal.job_unknown
-            return None if ended_meanwhile else checks.job_finding(job.name, None)
-        return checks.job_finding(job.name, config)
-
-    def _interval_s(self, engine_job_id: str) -> float | None:
-        """A job's checkpoint interval, cached; None: it takes no checkpoints."""
-        with self._lock:
-            if engine_job_id in self._intervals:
-                return self._intervals[engine_job_id]
-        try:
-            config = self._rest.get(f"/jobs/{engine_job_id}/checkpoints/config")
-        except RefusedAnswer as refused:
-            if refused.refusal.status != 404 or refused.refusal.job_unknown:
-                raise
-            config = None
-        interval_s = checks.interval_s(config)
-        with self._lock:
-            if len(self._intervals) >= INTERVALS_KEPT:
-                self._intervals.clear()
-            self._intervals[engine_job_id] = interval_s
-        return interval_s
-
     def _vertex_metrics(self, engine_job_id: str, vertex: str) -> dict[str, float]:
         path = f"/jobs/{engine_job_id}/vertices/{vertex}/metrics"
         names = answers.counter_names(self._rest.get(path))
@@ -457,15 +414,6 @@ class FlinkEngine:
         for query in metric_queries(names):
             values += self._rest.get(path + query)
         return answers.sum_subtasks(vertex, values)
-
-    def _read_settings(self, *, refresh: bool = False) -> Settings:
-        with self._lock:
-            settings = self._settings
-        if settings is None or refresh:
-            settings = Settings.of(self._rest.get("/jobmanager/config"))
-            with self._lock:
-                self._settings = settings
-        return settings
 
     @contextmanager
     def _translate_errors(self, what: str) -> Iterator[None]:
