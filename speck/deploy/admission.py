@@ -33,6 +33,7 @@ from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
 from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions, warn_of_missing
 from speck.deploy.changes import Changes
+from speck.deploy.cycles import find_cycles_through, iterate_links, list_links
 from speck.errors import (
     ConflictError,
     InvalidError,
@@ -59,7 +60,6 @@ from speck.model.values import JsonObject
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems, resolve
-from speck.spec.topology import Graph, Node
 from speck.store.link_index import LinkIndex
 from speck.store.records import Records
 
@@ -193,8 +193,8 @@ class Admission:
         index, own = self._records.links, list_links(composition)
         others = [job for _, job in index.find_downstream((job.sink for job in own), scopes)]
         ends = (*composition.inputs, *(reader.link for reader in composition.readers))
-        links = {*_iterate_links(own), *ends}
-        sites = find_repeated_topics({*links, *_iterate_links(others)})
+        links = {*iterate_links(own), *ends}
+        sites = find_repeated_topics({*links, *iterate_links(others)})
         names = self._find_bridges(sites if ask else set())
         bridges = Bridges.of(names, self._records.sites())
         if not bridges.groups:
@@ -436,45 +436,6 @@ class _LinksOutside:
 
     def is_written(self, link: Link) -> bool:
         return self.index.is_written(link, self.scopes)
-
-
-def list_links(composition: Composition) -> list[JobLinks]:
-    """The links of a composition's jobs, in their order."""
-    return [
-        JobLinks(job.job_name, (job.source_site, job.source.topic), (job.sink_site, job.sink.topic))
-        for job in composition.jobs
-    ]
-
-
-def _iterate_links(jobs: Iterable[JobLinks]) -> Iterator[Link]:
-    return (Link(*place) for job in jobs for place in (job.source, job.sink))
-
-
-def find_cycles_through(
-    own: Sequence[JobLinks],
-    others: Sequence[tuple[str, JobLinks]],
-    sees: Callable[[str], bool] = lambda scope: True,
-) -> list[Problem]:
-    """The cycles that the jobs of a composition close with `others` (scope, job), which form none
-    by themselves, as problems of `jobs[n]`. Others that the user does not see are not named."""
-    if not others:
-        return []
-    names = [job.job_name for job in own]
-    names += [
-        f"{job.job_name} ({_describe_owner(scope)})" if sees(scope) else "a job of somebody else"
-        for scope, job in others
-    ]
-    nodes = tuple(
-        Node(name, "", Link(*job.source), Link(*job.sink), index)
-        for index, (name, job) in enumerate(
-            zip(names, (*own, *(job for _, job in others)), strict=True)
-        )
-    )
-    return Graph(nodes).find_cycle_problems(first=len(own))
-
-
-def _describe_owner(scope: str) -> str:
-    return "posted alone" if job_posted_alone(scope) is not None else title(scope)
 
 
 def make_owned_error(job_name: str, owner: str) -> ConflictError:

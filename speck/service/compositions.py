@@ -12,11 +12,11 @@ from speck.deploy.admission import (
     Admission,
     describe_removal,
     find_mass_removal,
-    list_links,
     refuse_mass_removal,
 )
 from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
+from speck.deploy.cycles import list_links
 from speck.deploy.deployer import Deployer, PreparedPlan
 from speck.deploy.dropping import refuse_dropping
 from speck.deploy.locks import NamedLocks
