@@ -16,6 +16,7 @@ from speck.api.requests import (
     drop_options,
     dropping,
     flag,
+    fresh,
     idempotency_key,
     if_match,
     mapping,
@@ -92,14 +93,18 @@ def apply(query: Query, headers: Query) -> Response:
 
 
 @routes.get(
-    "/compositions/<name>", answers={200: shapes.CompositionShape}, other_types=sorted(YAML_TYPES)
+    "/compositions/<name>",
+    query=[fresh()],
+    answers={200: shapes.CompositionShape},
+    other_types=sorted(YAML_TYPES),
 )
-def get_composition(name: str) -> Response:
+def get_composition(name: str, query: Query) -> Response:
     """The desired and the deployed jobs, and the state of each; the ETag is the revision.
 
     With `Accept: application/yaml` the newest revision as a document that can be applied again
     (a viewer sees no arguments of jobs).
     """
+    _refresh(name, query)
     composition = service().compositions.get(name)
     media = request.accept_mimetypes.best_match([JSON, *YAML_TYPES], JSON)
     if media == JSON:
@@ -109,6 +114,12 @@ def get_composition(name: str) -> Response:
         response = Response(to_yaml(description), content_type=f"{media}; charset=utf-8")
     response.set_etag(str(composition["desired"]["revision"]))
     return response
+
+
+def _refresh(name: str, query: Query) -> None:
+    if query["fresh"]:
+        with looking(f"poll the sites of {name}"):
+            service().compositions.refresh(name)
 
 
 @routes.delete(
@@ -157,9 +168,10 @@ def get_graph(name: str, query: Query) -> Response:
     return jsonify(drawing.to_json(graph))
 
 
-@routes.get("/compositions/<name>/drift", answers={200: shapes.DRIFT})
-def get_drift(name: str) -> Response:
+@routes.get("/compositions/<name>/drift", query=[fresh()], answers={200: shapes.DRIFT})
+def get_drift(name: str, query: Query) -> Response:
     """Differences between the observed and the deployed state that no change made."""
+    _refresh(name, query)
     return jsonify(service().compositions.drift(name))
 
 

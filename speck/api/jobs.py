@@ -13,6 +13,7 @@ from speck.api.requests import (
     document,
     drop_options,
     dropping,
+    fresh,
     paging,
     refuse_other_name,
     text,
@@ -42,6 +43,7 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
     query=[
         text("site", "only jobs of this site"),
         text("state", "only jobs in this state; `failed` includes `restarting`", shapes.JOB_STATES),
+        fresh(),
         *paging("job_name"),
     ],
     answers={200: shapes.JOBS},
@@ -49,6 +51,9 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
     has_job = reach().has_job
+    if query["fresh"]:
+        with looking("poll the sites of all jobs"):
+            service().jobs.refresh(has_job)
     at_once = min(AT_ONCE, max(_LEAST_AT_ONCE, (query["limit"] or AT_ONCE) + 1))
     jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"], at_once)
     return listing("jobs", show_jobs(j for j in jobs if has_job(j["job_name"])), "job_name", query)
@@ -83,9 +88,12 @@ def _refuse_outside(description: JobDescription) -> None:
     reach().refuse_composition(CompositionDescription(name, (description,)))
 
 
-@routes.get("/jobs/<job_name>", answers={200: shapes.JobShape})
-def get_job(job_name: str) -> Response:
-    """A job, with its current state from the engine."""
+@routes.get("/jobs/<job_name>", query=[fresh()], answers={200: shapes.JobShape})
+def get_job(job_name: str, query: Query) -> Response:
+    """A job, with its state as it was last polled."""
+    if query["fresh"]:
+        with looking(f"poll the site of {job_name}"):
+            service().jobs.refresh(lambda name: name == job_name)
     return jsonify(show_job(service().jobs.get(job_name)))
 
 

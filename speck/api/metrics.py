@@ -209,7 +209,7 @@ class _State(Collector):
         yield left_out
         yield lost
         problems: Counter[tuple[str, ...]] = Counter(
-            {(job,): 1 for _, job in self._service.board.link_problems()}
+            {(job,): 1 for job in self._service.board.find_link_problems()}
         )
         yield _gauge(
             "speck_link_problem", "1 for a job that cannot read or write a link", ["job"], problems

@@ -48,6 +48,14 @@ def flag(name: str, description: str, *, default: bool = False) -> Param:
     )
 
 
+def fresh() -> Param:
+    """Whether states are to be those of now."""
+    return flag(
+        "fresh",
+        "poll the sites first; without it states are those of the last poll, and no site is asked",
+    )
+
+
 def dropping() -> list[Param]:
     """The consent to lose messages, and how long jobs have to take theirs first."""
     fault = f"must be seconds from 0 to {MAX_DRAIN_S:.0f}"

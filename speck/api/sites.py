@@ -13,6 +13,7 @@ from speck.api.requests import (
     Query,
     document,
     flag,
+    fresh,
     optional_object,
     paging,
     refuse_other_name,
@@ -56,15 +57,20 @@ routes = Routes("sites", "Places with one engine and one broker")
     query=[
         text("site", "only the site of this name"),
         text("state", "only sites in this state", shapes.SITE_STATES),
+        fresh(),
         *paging("name"),
     ],
     answers={200: shapes.SITES},
 )
 def list_sites(query: Query) -> Response:
     """All sites by name."""
-    sites = service().sites.all(state=query["state"])
     name = query["site"]
     has_site = reach().has_site
+    if query["fresh"]:
+        with looking("poll the sites"):
+            names = service().records.sites()
+            service().sites.refresh([n for n in names if name in (None, n) and has_site(n)])
+    sites = service().sites.all(state=query["state"])
     matches = [site for site in sites if name in (None, site["name"]) and has_site(site["name"])]
     return listing("sites", matches, "name", query)
 
@@ -95,9 +101,12 @@ def put_sites(query: Query) -> Response:
     return jsonify({"sites": views})
 
 
-@routes.get("/sites/<name>", answers={200: shapes.SiteShape})
-def get_site(name: str) -> Response:
-    """A site, with its current state from the engine."""
+@routes.get("/sites/<name>", query=[fresh()], answers={200: shapes.SiteShape})
+def get_site(name: str, query: Query) -> Response:
+    """A site, with its state as it was last polled."""
+    if query["fresh"]:
+        with looking(f"poll site {name}"):
+            service().sites.refresh([name])
     return jsonify(service().sites.get(name))
 
 

@@ -95,6 +95,13 @@ def add_output_option(command: F) -> F:
     )(command)
 
 
+def add_fresh_option(command: F) -> F:
+    """Add --fresh, passed as `fresh`."""
+    return click.option(
+        "--fresh", is_flag=True, help="Poll the sites first; else show states as last polled."
+    )(command)
+
+
 def add_yes_option(command: F) -> F:
     """Add --yes, passed as `yes`."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)

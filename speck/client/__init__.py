@@ -50,9 +50,9 @@ class Client(Transport):
 
     # -- sites ----------------------------------------------------------------------------
 
-    def sites(self, state: str | None = None) -> list[JsonObject]:
-        """All sites."""
-        return self._list("/sites", "sites", "name", state=state)
+    def sites(self, state: str | None = None, *, fresh: bool = False) -> list[JsonObject]:
+        """All sites; `fresh`: once they have been polled."""
+        return self._list("/sites", "sites", "name", state=state, fresh=fresh or None)
 
     def site(self, name: str) -> JsonObject:
         """One site."""
@@ -96,13 +96,17 @@ class Client(Transport):
 
     # -- jobs -----------------------------------------------------------------------------
 
-    def jobs(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
-        """All jobs, or those of a site or in a state."""
-        return self._list("/jobs", "jobs", "job_name", site=site, state=state)
+    def jobs(
+        self, site: str | None = None, state: str | None = None, *, fresh: bool = False
+    ) -> list[JsonObject]:
+        """All jobs, or those of a site or in a state; `fresh`: once their engines have been
+        polled."""
+        query = {"site": site, "state": state, "fresh": fresh or None}
+        return self._list("/jobs", "jobs", "job_name", **query)
 
-    def job(self, name: str) -> JsonObject:
-        """One job."""
-        return self._json("GET", f"/jobs/{_part(name)}")
+    def job(self, name: str, *, fresh: bool = False) -> JsonObject:
+        """One job; `fresh`: once its engine has been polled."""
+        return self._json("GET", f"/jobs/{_part(name)}", query={"fresh": fresh or None})
 
     def rates(self, composition: str | None = None) -> list[JsonObject]:
         """The rates of jobs between the last two samples."""
@@ -135,9 +139,10 @@ class Client(Transport):
         """All compositions."""
         return self._list("/compositions", "compositions", "name")
 
-    def composition(self, name: str) -> JsonObject:
-        """`{name, desired, deployed, jobs}`."""
-        return self._json("GET", f"/compositions/{_part(name)}")
+    def composition(self, name: str, *, fresh: bool = False) -> JsonObject:
+        """`{name, desired, deployed, jobs}`; `fresh`: once the engines of its jobs have been
+        polled."""
+        return self._json("GET", f"/compositions/{_part(name)}", query={"fresh": fresh or None})
 
     def plan(self, name: str) -> JsonObject:
         """The plan from the observed state to the newest revision."""

@@ -188,6 +188,7 @@ class Transport:
             if not page or "next" not in answer.links:
                 return items
             query["after"] = page[-1][key]
+            query.pop("fresh", None)  # the first page has had the sites polled
 
     def _json(self, method: str, path: str, **call: Any) -> JsonObject:
         return self._body(self._call(method, path, **call))

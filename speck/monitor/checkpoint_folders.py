@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from speck.deploy.changes import Changes
-from speck.monitor.health import Key, Progress
+from speck.monitor.health import Key
+from speck.monitor.stalls import Progress
 from speck.store.records import Records
 
 

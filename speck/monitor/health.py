@@ -1,7 +1,8 @@
-"""Decides which jobs are unhealthy, and when to repair them. Pure: no I/O, the time is passed in.
+"""Remembers what polls showed of jobs, and decides when to repair them. Pure: no I/O, the time is
+passed in.
 
-Each poll of the sites is judged together with the `Memory` of earlier polls. An unreachable site is
-never a fault of its jobs: only an engine that answers can report a job as failed or unknown.
+The state of each job comes from `speck.monitor.judge`. An unreachable site is never a fault of its
+jobs: only an engine that answers can report a job as failed or unknown.
 """
 
 from __future__ import annotations
@@ -9,42 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
+from speck.model.incarnation import StartState
+from speck.model.job_state import JobState
 from speck.model.observation import EngineView, RunState
+from speck.monitor.judge import Facts, Finding, Observed, Sight, judge, observe
+from speck.monitor.stalls import STALL_LIMITS, Course, Progress, StallLimits, follow
 
 Key = tuple[str, str]
 """(scope, job name)"""
-
-
-class Health(StrEnum):
-    """The health of a job that should run."""
-
-    RUNNING = "running"
-    STARTING = "starting"
-    STALLED = "stalled"  # it runs without progress
-    RESTARTING = "restarting"  # the engine itself restarts it
-    STOPPING = "stopping"  # it is ending, and speck did not request that
-    ENDED = "ended"  # cancelled or finished, not by speck
-    FAILED = "failed"
-    LOST = "lost"  # its engine answers and does not know the job
-    UNREACHABLE = "unreachable"
-
-    @property
-    def broken(self) -> bool:
-        """Whether it will not run again by itself."""
-        return self in (Health.ENDED, Health.FAILED, Health.LOST)
-
-
-_HEALTH_OF_STATE = {
-    RunState.RUNNING: Health.RUNNING,
-    RunState.STARTING: Health.STARTING,
-    RunState.RESTARTING: Health.RESTARTING,
-    RunState.STOPPING: Health.STOPPING,
-    RunState.FINISHED: Health.ENDED,
-    RunState.CANCELED: Health.ENDED,
-    RunState.FAILED: Health.FAILED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +28,9 @@ class Limits:
     A job that breaks again is repaired after `wait_first`, then twice that, and so on up to
     `wait_most`; once it has run for `steady` the waits begin anew. A job must be unknown to its
     engine for `lost_for` before it is lost: a restarted master may recover its jobs. Its workers
-    may still run old tasks; their end is awaited for at most `zombies_for`. A job without progress
-    for `stall_intervals` checkpoint intervals, at least `stall_least` and `stall_polls` polls, is
-    stalled. Sites that become unreachable within `at_once` of each other count as one failure, and
-    suspend repairs for at most `hold_for`.
+    may still run old tasks; their end is awaited for at most `zombies_for`. Sites that become
+    unreachable within `at_once` of each other count as one failure, and suspend repairs for at most
+    `hold_for`.
     """
 
     wait_first: float = 1.0
@@ -65,12 +38,10 @@ class Limits:
     steady: float = 300.0
     lost_for: float = 1.0
     zombies_for: float = 120.0
-    stall_intervals: int = 3
-    stall_least: float = 30.0
-    stall_polls: int = 3
     at_once: float = 60.0
     hold_for: float = 600.0
     least_silent: int = 2
+    stall: StallLimits = STALL_LIMITS
 
     def wait(self, repairs: int) -> float:
         """Seconds to wait after a job's n-th repair."""
@@ -82,11 +53,11 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A job that should run: its newest incarnation. With `repair` false its health is only
+    """A job that should run: its newest incarnation. With `repair` false its state is only
     reported, for the reason given by `since`. A `busy` job is being changed, and is not judged.
-    `repaired`: the incarnation was started by a repair; `unstarted`: it never ran, since it failed,
-    or was refused, and speck has cancelled it. `may_restart`: it is restarted when its brokers'
-    addresses have changed, whatever its composition says of drift."""
+    `repaired`: the incarnation was started by a repair. `start`, `has_base` and `error`: see
+    `Facts`. `may_restart`: it is restarted when its brokers' addresses have changed, whatever its
+    composition says of drift."""
 
     scope: str
     job_name: str
@@ -97,69 +68,46 @@ class Watched:
     busy: bool = False
     since: str = ""
     repaired: bool = True
-    unstarted: bool = False
+    start: StartState = StartState.CONFIRMED
+    has_base: bool = False
+    error: str | None = None
     may_restart: bool = True
     key: Key = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.scope, self.job_name))
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of a running job. `completed` is the id of its newest checkpoint; `taken` counts
-    the messages that it has acknowledged, `sent` those that its producers sent, `lag` those sent
-    but not taken. `folder` is that of its checkpoints. None: unknown."""
-
-    interval_s: float | None
-    completed: int | None = None
-    taken: int | None = None
-    sent: int | None = None
-    lag: int | None = None
-    folder: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Standstill:
-    """A value that does not change: since when, and for how many polls."""
-
-    value: int | None
-    since: float
-    polls: int = 0
-
-    def update(self, value: int | None, now: float) -> _Standstill:
-        if value != self.value:
-            return _Standstill(value, now, 1)
-        return _Standstill(value, self.since, self.polls + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Feed:
-    """Messages sent while the job took none: `rises` counts increases, `first` is the time of the
-    first."""
-
-    sent: int
-    rises: int = 0
-    first: float = 0.0
+    def facts(self, observed: Observed, stall: str | None) -> Facts:
+        """What its state follows from. One that has finished is not among those that should run."""
+        return Facts(
+            start=self.start,
+            has_base=self.has_base,
+            error=self.error,
+            observed=observed,
+            finding=Finding(self.engine_job_id, stall=stall, was_stopped=True),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What earlier polls showed of a job; `repairs` and `not_before` outlive an incarnation that is
-    repaired, but no other: what a user starts begins with a clean slate. `waits` says what a repair
-    waits for at the job's site."""
+    """What earlier polls showed of a job: its momentary state (see `JobStatus`) `since` when, by
+    what was `observed` last. `stall` says why it makes no progress. `repairs` and `not_before`
+    outlive an incarnation that is repaired, but no other: what a user starts begins with a clean
+    slate. `waits` says what a repair waits for at the job's site."""
 
-    engine_job_id: str
-    health: Health
+    job: Watched
+    state: JobState
     since: float
-    reason: str | None = None
+    observed: Observed = Sight.UNSEEN
+    stall: str | None = None
     repairs: int = 0
     not_before: float = float("-inf")
-    interval_s: float | None = None
-    checkpoint: _Standstill | None = None
-    taken: _Standstill | None = None
-    feed: _Feed | None = None
+    course: Course | None = None
     waits: str | None = None
+
+    @property
+    def engine_job_id(self) -> str:
+        return self.job.engine_job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +134,8 @@ def wants_progress(memory: Memory, key: Key, now: float, intervals: float = 1.0)
     """Whether to ask the engine for a running job's progress: about once in so many checkpoint
     intervals, and at each poll once it has made none for so long."""
     memory_of_job = memory.jobs.get(key)
-    if (
-        memory_of_job is None
-        or memory_of_job.checkpoint is None
-        or memory_of_job.interval_s is None
-    ):
-        return True
-    return now - memory_of_job.checkpoint.since >= intervals * memory_of_job.interval_s
+    course = memory_of_job.course if memory_of_job is not None else None
+    return course is None or course.is_due(now, intervals)
 
 
 def decide(
@@ -217,9 +160,9 @@ def decide(
         old = before.jobs.get(job.key)
         if job.busy:
             if old is not None:
-                memories[job.key] = replace(old, checkpoint=None, taken=None, feed=None)
+                memories[job.key] = replace(old, course=None)
         elif job.site in sites:
-            memories[job.key] = _judge(
+            memories[job.key] = _update(
                 now, job, sites[job.site], progress.get(job.key), old, limits
             )
         elif old is not None:
@@ -279,7 +222,7 @@ def _find_due_repairs(
         if job.repair
         and not job.busy
         and (memory := memories.get(job.key)) is not None
-        and memory.health.broken
+        and memory.state.broken
     ]
     slots = {job.engine_job_id: job.slots for job in jobs} if broken else {}
     for job in sorted(broken, key=lambda job: job.key):
@@ -287,7 +230,7 @@ def _find_due_repairs(
         if view is None:
             continue
         ready = memory.not_before
-        if memory.health is Health.LOST:
+        if memory.observed is Sight.ABSENT:
             ready = max(ready, memory.since + limits.lost_for)
         if now < ready:
             due.append(ready)
@@ -297,7 +240,7 @@ def _find_due_repairs(
             waits = f"it waits for slots at {job.site}: {free} are free, it needs {job.slots}"
             memories[job.key] = replace(memory, waits=waits)
             continue
-        lost = memory.health is Health.LOST and now - memory.since < limits.zombies_for
+        lost = memory.observed is Sight.ABSENT and now - memory.since < limits.zombies_for
         if lost and _has_zombies(view, slots):
             waits = f"it waits until tasks without a job at {job.site} have released their slots"
             memories[job.key] = replace(memory, waits=waits)
@@ -319,7 +262,7 @@ def _has_zombies(view: EngineView, slots: Mapping[str, int]) -> bool:
     return view.slots.total - view.slots.free > sum(slots[one] for one in running)
 
 
-def _judge(
+def _update(
     now: float,
     job: Watched,
     view: EngineView | None,
@@ -328,91 +271,36 @@ def _judge(
     limits: Limits,
 ) -> JobMemory:
     """The memory of a job after this poll."""
-    same = old is not None and old.engine_job_id == job.engine_job_id
-    health = _judge_health(job, view)
-    if (
-        old is not None
-        and same
-        and progress is None
-        and health is old.health is Health.RUNNING
-        and not (old.reason or old.waits or old.repairs)
-        and _explain_stall(old, now, limits) is None
-    ):
+    observed = observe(view, job.engine_job_id)
+    if old is not None and progress is None and _is_as_before(now, job, observed, old, limits):
         return old  # as nearly all are at nearly every poll
-    memory = old if old is not None else JobMemory(job.engine_job_id, Health.RUNNING, now)
-    if not same:
-        memory = JobMemory(job.engine_job_id, memory.health, now)
-        if old is not None and job.repaired:
-            memory = replace(memory, repairs=old.repairs, not_before=old.not_before)
-    reason = None
-    if health is Health.RUNNING:
-        memory = _note_progress(memory, progress, now)
-        reason = _explain_stall(memory, now, limits)
-        health = Health.STALLED if reason else Health.RUNNING
-    else:
-        memory = replace(memory, checkpoint=None, taken=None, feed=None)
-    if not same or old is None or health is not old.health:
-        memory = replace(memory, health=health, since=now)
-    if memory.repairs and health is Health.RUNNING and now - memory.since >= limits.steady:
-        memory = replace(memory, repairs=0, not_before=float("-inf"))
-    if memory.reason == reason and memory.waits is None:
-        return memory
-    return replace(memory, reason=reason, waits=None)
+    same = old is not None and old.engine_job_id == job.engine_job_id
+    repairs, not_before = 0, float("-inf")
+    if old is not None and (same or job.repaired):
+        repairs, not_before = old.repairs, old.not_before
+    course = old.course if old is not None and same else None
+    if observed is not RunState.RUNNING:
+        course = None
+    elif progress is not None:
+        course = follow(course, progress, now)
+    stall = course.explain_stall(now, limits.stall) if course is not None else None
+    state = judge(job.facts(observed, stall)).momentary
+    since = now
+    if old is not None and same and old.state is state:
+        left = (old.observed is Sight.ABSENT) is not (observed is Sight.ABSENT)
+        since = now if left else old.since
+    if repairs and state is JobState.RUNNING and now - since >= limits.steady:
+        repairs, not_before = 0, float("-inf")
+    return JobMemory(job, state, since, observed, stall, repairs, not_before, course)
 
 
-def _judge_health(job: Watched, view: EngineView | None) -> Health:
-    if view is None:
-        return Health.UNREACHABLE
-    engine_job = view.jobs.get(job.engine_job_id)
-    if engine_job is None:
-        return Health.LOST
-    health = _HEALTH_OF_STATE[engine_job.state]
-    return Health.FAILED if health is Health.ENDED and job.unstarted else health
-
-
-def _note_progress(memory: JobMemory, progress: Progress | None, now: float) -> JobMemory:
-    if progress is None:
-        return memory
-    checkpoint = memory.checkpoint or _Standstill(progress.completed, now)
-    taken = memory.taken or _Standstill(progress.taken, now)
-    has_moved = progress.taken != taken.value
-    feed = memory.feed
-    if progress.sent is None or progress.taken is None or not progress.lag:
-        feed = None  # no messages are known to wait
-    elif feed is None or has_moved:
-        feed = _Feed(progress.sent)
-    elif progress.sent > feed.sent:
-        feed = _Feed(progress.sent, feed.rises + 1, feed.first if feed.rises else now)
-    elif progress.sent < feed.sent:  # a producer begins to count again in a new epoch
-        feed = replace(feed, sent=progress.sent)
-    return JobMemory(  # `replace` takes three times as long, and most jobs come here
-        memory.engine_job_id,
-        memory.health,
-        memory.since,
-        memory.reason,
-        memory.repairs,
-        memory.not_before,
-        progress.interval_s,
-        checkpoint.update(progress.completed, now),
-        taken.update(progress.taken, now),
-        feed,
-        memory.waits,
+def _is_as_before(
+    now: float, job: Watched, observed: Observed, old: JobMemory, limits: Limits
+) -> bool:
+    """Whether a job runs as at the last poll, with nothing to tell of it."""
+    return (
+        old.job is job
+        and old.observed is observed is RunState.RUNNING
+        and not (old.stall or old.waits or old.repairs)
+        and (old.course is None or old.course.explain_stall(now, limits.stall) is None)
     )
-
-
-def _explain_stall(memory: JobMemory, now: float, limits: Limits) -> str | None:
-    """Explain why a running job counts as stalled; None if it makes progress, or if that is
-    unknown."""
-    if memory.interval_s is None or memory.checkpoint is None:
-        return None
-    long = max(limits.stall_intervals * memory.interval_s, limits.stall_least)
-    idle = memory.checkpoint
-    if idle.polls >= limits.stall_polls and now - idle.since > long:
-        return f"no checkpoint completed for {now - idle.since:.0f} s"
-    # One rise proves nothing: its messages may have been taken before the producer reported them.
-    taken, feed = memory.taken, memory.feed
-    if taken is None or feed is None or feed.rises < 2 or taken.polls < limits.stall_polls:
-        return None
-    if now - feed.first > long:
-        return f"took nothing of its input for {now - taken.since:.0f} s while more was sent"
-    return None

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from speck.clock import Clock
 from speck.model.composition import visible_name
+from speck.model.job_state import JobState
 from speck.model.observation import EngineView
 from speck.monitor.failure_causes import Cause, FailureCauses
-from speck.monitor.health import Decision, Health, JobMemory, Key, Memory, Watched
-from speck.monitor.health_board import JobHealth
+from speck.monitor.health import Decision, JobMemory, Key, Memory, Watched
+from speck.monitor.judge import Finding
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -19,14 +20,13 @@ CALM_S = 60.0
 """A job that has run for this long since its last failure is not reported as failing any more."""
 
 _AMISS = (
-    Health.STALLED,
-    Health.RESTARTING,
-    Health.STOPPING,
-    Health.ENDED,
-    Health.FAILED,
-    Health.LOST,
+    JobState.STALLED,
+    JobState.RESTARTING,
+    JobState.STOPPING,
+    JobState.STOPPED,
+    JobState.FAILED,
+    JobState.LOST,
 )
-
 
 NOTED_AGAIN_S = 10.0
 """How often an engine is asked for the failures of a job that it keeps restarting, and of one that
@@ -44,21 +44,25 @@ class HealthEvents:
         self._asked_at: dict[Key, float] = {}
         """When an engine was asked last for the failures of a job, with an answer or without."""
         self._amiss_since: dict[Key, float] = {}
-        self._shown: dict[Key, tuple[JobMemory, Cause | None, JobHealth]] = {}
+        self._shown: dict[Key, tuple[JobMemory, Cause | None, Finding]] = {}
 
-    def health_of(self, key: Key, memory: JobMemory) -> JobHealth:
-        """The health of a job as users see it."""
+    def find(self, key: Key, memory: JobMemory) -> Finding:
+        """What is known of a job beside its engine's last report."""
         cause = self._causes.get(key)
         shown = self._shown.get(key)
         if shown is not None and shown[0] is memory and shown[1] is cause:
             return shown[2]
-        reason = memory.reason or (str(cause) if cause else None) or memory.waits
         loops = cause is not None and _is_loop(memory, cause)
-        health = Health.RESTARTING if loops and memory.health in _UP else memory.health
-        times = max(cause.failures, memory.repairs) if cause is not None and loops else 0
-        result = JobHealth(memory.engine_job_id, health, reason, times)
-        self._shown[key] = memory, cause, result
-        return result
+        finding = Finding(
+            memory.engine_job_id,
+            stall=memory.stall,
+            failure=str(cause) if cause is not None else None,
+            failures=max(cause.failures, memory.repairs) if cause is not None and loops else 0,
+            waits=memory.waits,
+            was_stopped=True,
+        )
+        self._shown[key] = memory, cause, finding
+        return finding
 
     def report_sites(
         self, before: Memory, after: Memory, engines: Mapping[str, Poll[EngineView]], now: float
@@ -90,7 +94,7 @@ class HealthEvents:
         self._finding.close()
 
     def report_jobs(self, jobs: list[Watched], before: Memory, decision: Decision) -> None:
-        """Write an event for each job whose health has changed."""
+        """Write an event for each job whose state has changed."""
         memories = decision.memory.jobs
         watched = []
         for job in jobs:
@@ -104,12 +108,12 @@ class HealthEvents:
         batches = self._explain_late(jobs, late, memories)
         for job, new, same, old in watched:
             begins = new.waits is not None and (old is None or old.waits is None)
-            if same is None or same.health is not new.health:
+            if same is None or same.state is not new.state:
                 is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
                 left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
-                message = self._describe_health(job, new, left_s)
+                message = self._describe_state(job, new, left_s)
                 if message is not None:
-                    kind = "drift" if new.health is Health.ENDED else "job"
+                    kind = "drift" if new.state is JobState.STOPPED else "job"
                     batches.append(self._event(kind, message, job))
             if begins:
                 batches.append(self._event("job", f"{job.job_name}: {new.waits}", job))
@@ -123,14 +127,20 @@ class HealthEvents:
         """Ask for the causes of what has changed; returns those of what had changed before."""
         lost, failed, now = [], [], self._clock.monotonic()
         for job, new, same, _ in watched:
-            if same is not None and same.health is new.health:
+            if same is not None and same.state is new.state:
                 if self._is_cause_due(job, new):
                     failed.append(job)
                 continue
-            went_back = same is not None and new.health is Health.STARTING  # its engine restarts it
-            if new.health is Health.LOST:
+            went_back = (
+                same is not None and new.state is JobState.DEPLOYING
+            )  # its engine restarts it
+            if new.state is JobState.LOST:
                 lost.append(job)
-            elif went_back or new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
+            elif went_back or new.state in (
+                JobState.FAILED,
+                JobState.RESTARTING,
+                JobState.STOPPING,
+            ):
                 failed.append(job)
         self._asked_at |= {job.key: now for job in failed}
         begun = self._finding.ask(lost, failed)
@@ -161,8 +171,8 @@ class HealthEvents:
     def _is_calm(self, job: Watched, new: JobMemory) -> bool:
         """Whether the causes of its failures need not be shown any more."""
         cause = self._causes.get(job.key)
-        if new.health is not Health.RUNNING or cause is None or not _is_loop(new, cause):
-            return new.health in (Health.RUNNING, Health.UNREACHABLE)
+        if new.state is not JobState.RUNNING or cause is None or not _is_loop(new, cause):
+            return new.state in (JobState.RUNNING, JobState.UNREACHABLE)
         return self._clock.monotonic() - new.since >= CALM_S
 
     def _is_of_former(self, job: Watched, new: JobMemory) -> bool:
@@ -170,30 +180,30 @@ class HealthEvents:
         cause = self._causes.get(job.key)
         return cause is not None and cause.engine_job_id != new.engine_job_id and not new.repairs
 
-    def _describe_health(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
-        """Describe a job's changed health. The next repair is due in `left_s` seconds; None: it is
+    def _describe_state(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
+        """Describe a job's changed state. The next repair is due in `left_s` seconds; None: it is
         being repaired."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
-        if new.health is Health.RUNNING:
+        if new.state is JobState.RUNNING:
             amiss = self._amiss_since.pop(job.key, None)
             if amiss is None:
                 return None
             return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
-        if new.health in _AMISS:
+        if new.state in _AMISS:
             self._amiss_since.setdefault(job.key, new.since)
-        match new.health:
-            case Health.LOST:
+        match new.state:
+            case JobState.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
                 message += because
-            case Health.FAILED:
+            case JobState.FAILED:
                 message = f"{name} has failed at {job.site}{because}"
-            case Health.ENDED:
+            case JobState.STOPPED:
                 message = f"{name} has ended at {job.site} though speck did not stop it"
-            case Health.RESTARTING:
+            case JobState.RESTARTING:
                 return f"{name} is being restarted by the engine of {job.site}{because}"
-            case Health.STALLED:
-                return f"{name} is stalled at {job.site}: {new.reason}"
+            case JobState.STALLED:
+                return f"{name} is stalled at {job.site}: {new.stall}"
             case _:
                 return None
         if not job.repair:
@@ -207,8 +217,8 @@ class HealthEvents:
     def _is_cause_due(self, job: Watched, new: JobMemory) -> bool:
         """Whether to read the failures of a job once more: a job that is still being restarted
         has further ones, and those of a failed one may not have been readable."""
-        is_unknown = new.health is Health.FAILED and job.key not in self._causes
-        if new.health is not Health.RESTARTING and not is_unknown:
+        is_unknown = new.state is JobState.FAILED and job.key not in self._causes
+        if new.state is not JobState.RESTARTING and not is_unknown:
             return False
         asked_at = self._asked_at.get(job.key, float("-inf"))
         return self._clock.monotonic() - asked_at >= NOTED_AGAIN_S
@@ -228,7 +238,3 @@ def _are_of_one(old: JobMemory, new: JobMemory) -> bool:
 def _is_loop(memory: JobMemory, cause: Cause) -> bool:
     """Whether a job fails again and again, be it restarted by its engine or repaired by speck."""
     return cause.loops or memory.repairs > 1
-
-
-_UP = (Health.RUNNING, Health.STARTING, Health.STALLED)
-"""Healths that do not last if the job fails again and again."""

@@ -11,7 +11,8 @@ from speck.clock import Clock
 from speck.model.ids import source_client_id
 from speck.model.job import Job
 from speck.model.observation import BrokerView
-from speck.monitor.health import Key, Progress, Watched
+from speck.monitor.health import Key, Watched
+from speck.monitor.stalls import Progress
 from speck.sites.poll_cache import Poll, PollCache
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records

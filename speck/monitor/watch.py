@@ -12,18 +12,20 @@ from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.deploy.operations import Resends
 from speck.model.observation import BrokerView, EngineView
+from speck.monitor.board import Board, Losses, explain_link
 from speck.monitor.broker_identities import BrokerIdentities
 from speck.monitor.checkpoint_folders import CheckpointFolders
 from speck.monitor.finished import FinishedJobs
-from speck.monitor.health import Key, Memory, Progress, Watched, decide, wants_progress
-from speck.monitor.health_board import HealthBoard, Losses
+from speck.monitor.health import Key, Memory, Watched, decide, wants_progress
 from speck.monitor.health_events import HealthEvents
+from speck.monitor.judge import Finding
 from speck.monitor.link_reports import NOTHING
 from speck.monitor.link_watch import LinkWatch, Measured
 from speck.monitor.moved_brokers import MovedBrokers
 from speck.monitor.progress import ProgressPolls
 from speck.monitor.repairs import Repairer, Repairs
 from speck.monitor.sessions import Sessions
+from speck.monitor.stalls import Progress
 from speck.monitor.watched_jobs import WatchedJobs
 from speck.periodic import PeriodicTask
 from speck.sites.concurrency import MANY, AdaptiveConcurrency
@@ -51,7 +53,7 @@ class Watch:
         connections: Connections,
         changes: Changes,
         polls: SitePolls,
-        board: HealthBoard,
+        board: Board,
         clock: Clock,
         repairer: Repairer,
         every_s: float,
@@ -142,7 +144,7 @@ class Watch:
         self._events.report_sites(before, decision.memory, engines, now)
         self._events.report_jobs(jobs, before, decision)
         if self._records.restored is not None:  # nothing is done until its state is adopted
-            self._publish(now)
+            self._publish(now, jobs)
             return decision.due
         self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
         self.identities.poll(numbers)
@@ -150,7 +152,7 @@ class Watch:
         self.sessions.poll(now, own)
         self.links.poll(now, own)
         self._look_after_ended_sinks(own)
-        self._publish(now)
+        self._publish(now, jobs)
         moved = self._moved_brokers.find(now, jobs)
         for scope in moved.keys() | decision.repair.keys():
             names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
@@ -186,14 +188,24 @@ class Watch:
         worth = [job for job in running if wants_progress(self._memory, job.key, now, intervals)]
         return self._progress.of(worth, numbers, self._at_once)
 
-    def _publish(self, now: float) -> None:
-        jobs = {k: self._events.health_of(k, memory) for k, memory in self._memory.jobs.items()}
-        known = self.links.memory.jobs or {}
-        problems = {key: links.problem for key, links in known.items() if links.problem}
-        for key in problems.keys() & jobs.keys():
-            jobs[key] = jobs[key].explain(problems[key], stalls=self.links.stalls(now, key))
+    def _publish(self, now: float, jobs: list[Watched]) -> None:
+        """Put what this poll has shown on the board. While a change is at work on a job, only what
+        it reports of its links counts."""
+        busy = {job.key for job in jobs if job.busy}
+        findings = {
+            key: self._events.find(key, memory)
+            for key, memory in self._memory.jobs.items()
+            if key not in busy
+        }
+        for key, links in (self.links.memory.jobs or {}).items():
+            if links.problem is not None:
+                finding = findings.get(key)
+                if finding is None or finding.engine_job_id != links.engine_job_id:
+                    finding = Finding(links.engine_job_id)
+                stalls = self.links.stalls(now, key)
+                findings[key] = explain_link(finding, links.problem, stalls=stalls)
         lost = {site: self.sessions.lost_at(site) for site in self._records.sites()}
-        self._board.publish(jobs, lost, self._count_losses(), problems)
+        self._board.publish(findings, lost, self._count_losses())
 
     def _count_losses(self) -> dict[str, Losses]:
         """By the names of the jobs that have lost anything."""

@@ -8,6 +8,7 @@ from speck.deploy.changes import Changes
 from speck.model.change import ChangeState
 from speck.model.incarnation import Incarnation
 from speck.model.observation import EngineView
+from speck.monitor.change_errors import ChangeErrors
 from speck.monitor.health import Key, Watched
 from speck.monitor.repairs import Repairs
 from speck.sites.poll_cache import Poll
@@ -21,6 +22,7 @@ class WatchedJobs:
 
     def __init__(self, records: Records, desired: DesiredJobs, changes: Changes, repairs: Repairs):
         self._records = records
+        self._errors = ChangeErrors(records)
         self._desired_jobs = desired
         self._changes = changes
         self._repairs = repairs
@@ -65,10 +67,11 @@ class WatchedJobs:
             reason = reasons[scope] or "its composition says drift: report"
             repair = is_repaired and reasons[scope] is None
             busy = not current or at_work(scope, name)
+            error = None if incarnation.confirmed else self._find_error(scope, name)
             known = self._watched.get((scope, name))
             if known is not None and known[0] is incarnation:
                 job = known[1]
-                if (job.repair, job.busy, job.since) == (repair, busy, reason):
+                if (job.repair, job.busy, job.since, job.error) == (repair, busy, reason, error):
                     watched_jobs.append(job)
                     continue
             job = Watched(
@@ -81,7 +84,9 @@ class WatchedJobs:
                 busy=busy,
                 since=reason,
                 repaired=repaired[scope],
-                unstarted=incarnation.void,
+                start=incarnation.start,
+                has_base=incarnation.base is not None,
+                error=error,
                 may_restart=reasons[scope] is None,
             )
             self._watched[scope, name] = incarnation, job
@@ -89,6 +94,10 @@ class WatchedJobs:
         for key in self._watched.keys() - incarnations_by_key.keys():
             del self._watched[key]
         return watched_jobs
+
+    def _find_error(self, scope: str, name: str) -> str | None:
+        running, last = self._changes.under_way(scope), self._desired_jobs.last_change(scope)
+        return self._errors.of(running, last).get(name)
 
     def _is_current(
         self, key: Key, incarnation: Incarnation, poll: Poll[EngineView] | None

@@ -144,6 +144,10 @@ class Compositions:
             "requirements": self._requirements.of(name, desired.get("requirements", {})),
         }
 
+    def refresh(self, name: str) -> None:
+        """Poll the engines of a composition's jobs, so that their states are those of now."""
+        self._jobs.refresh(lambda scope, _: scope == name)
+
     def revision(self, name: str) -> int:
         """The newest revision, for an ETag."""
         return int(self._head(name)["revision"])
@@ -172,8 +176,8 @@ class Compositions:
         entries = []
         for job in self._jobs.of_composition(head):
             expected = expected_states.get(job["job_name"])
-            has_finished = expected == "running" and job["state"] == "finished"
-            if job["state"] != expected and not has_finished:
+            is_known = job["state"] not in ("finished", "unknown") or expected != "running"
+            if job["state"] != expected and is_known:
                 entries.append(
                     {
                         "job_name": job["job_name"],

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from speck.clock import Clock
 from speck.errors import NotFoundError
 from speck.model.job import JobDescription
+from speck.model.job_state import JobState
 from speck.model.values import JsonObject
 from speck.service.status import StatusViews, is_in_state
-from speck.sites.poll_cache import PATIENCE_S, fresh_for
+from speck.sites.site_polls import SitePolls
 from speck.spec.schema import job_from_data
 from speck.store.records import Records
 
@@ -25,10 +25,10 @@ _FEW_READ = 64
 class JobList:
     """Reads jobs, and whose they are."""
 
-    def __init__(self, records: Records, views: StatusViews, clock: Clock):
+    def __init__(self, records: Records, views: StatusViews, polls: SitePolls):
         self._records = records
         self._status = views
-        self._clock = clock
+        self._polls = polls
         self._all: tuple[tuple[int, int], Sequence[tuple[str, str]]] = ((-1, -1), ())
         self._read: dict[str, tuple[object, Mapping[str, JobDescription]]] = {}
         self._forget_at = _FEW_READ
@@ -44,37 +44,37 @@ class JobList:
         state: str | None = None,
         at_once: int = AT_ONCE,
     ) -> Iterator[JsonObject]:
-        """The jobs whose names follow `after`; filtered. Sites are polled for `at_once` jobs at a
-        time, so that a caller who takes a few of many does not wait for the rest."""
+        """The jobs whose names follow `after`; filtered. They are judged `at_once` at a time, so
+        that a caller who takes a few of many does not wait for the rest."""
         names = self._sorted_names()
         names = names[bisect_right(names, after, key=itemgetter(0)) :]
-        # all of them: polls may be as old as polls of all sites are, and are awaited once
-        few = at_once <= AT_ONCE
-        fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
-        until = None if few else self._clock.monotonic() + PATIENCE_S
         for first in range(0, len(names), at_once):
             scopes: dict[str, list[str]] = {}
             for name, scope in names[first : first + at_once]:
                 scopes.setdefault(scope, []).append(name)
-            jobs = [
-                job
-                for scope, some in scopes.items()
-                for job in self._some(scope, some, fresh_s, until)
-            ]
+            jobs = [job for scope, some in scopes.items() for job in self._some(scope, some)]
             for job in sorted(jobs, key=lambda job: str(job["job_name"])):
                 if site in (None, job["site"]) and is_in_state(job, state):
                     yield job
 
-    def count_states(self) -> Counter[str]:
+    def count_states(self) -> Counter[JobState]:
         """How many jobs are in each state."""
-        counts: Counter[str] = Counter()
-        fresh_s = fresh_for(len(self._records.sites()))
-        until = self._clock.monotonic() + PATIENCE_S
+        counts: Counter[JobState] = Counter()
         for head in self._records.heads.values():
             if not head.get("deleted"):
                 jobs, last_change = self._descriptions(head), head.get("last_change")
-                counts += self._status.count_states(jobs, head["name"], last_change, fresh_s, until)
+                counts += self._status.count_states(jobs, head["name"], last_change)
         return counts
+
+    def refresh(self, wants: Callable[[str, str], bool]) -> None:
+        """Poll the engines of jobs, so that their states are those of now: of those that are wanted
+        by scope and name."""
+        sites = {
+            incarnation.job.site
+            for key, incarnation in self._records.all_incarnations().items()
+            if wants(*key)
+        }
+        self._polls.refresh(sites & self._records.sites().keys())
 
     def _sorted_names(self) -> Sequence[tuple[str, str]]:
         """(name, composition) of every job, by name; computed once for each change of them."""
@@ -93,37 +93,25 @@ class JobList:
                 for name in self._descriptions(head).keys() | incarnations[head["name"]]:
                     yield name, head["name"]
 
-    def _some(
-        self,
-        composition: str,
-        names: Collection[str],
-        fresh_s: float = 0.0,
-        until: float | None = None,
-    ) -> list[JsonObject]:
-        """The Job shape of some jobs of one composition; of those that are gone by now, none.
-        `fresh_s`, `until`: as for `StatusViews.jobs`."""
+    def _some(self, composition: str, names: Collection[str]) -> list[JsonObject]:
+        """The Job shape of some jobs of one composition; of those that are gone by now, none."""
         head = self._records.heads.get(composition)
         if head is None or head.get("deleted"):
             return []
-        return self.of_composition(head, names, fresh_s, until)
+        return self.of_composition(head, names)
 
     def of_composition(
         self,
         head: JsonObject,
         only: Collection[str] | None = None,
-        fresh_s: float = 0.0,
-        until: float | None = None,
     ) -> list[JsonObject]:
-        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
-        as for `StatusViews.jobs`."""
+        """The jobs of a composition's newest revision, or `only` some of them."""
         return self._status.jobs(
             self._descriptions(head),
             head["name"],
             head["revision"],
             last_change=head.get("last_change"),
             only=only,
-            fresh_s=fresh_s,
-            until=until,
         )
 
     def note(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:

@@ -28,6 +28,7 @@ from speck.model.change import Change, ChangeState
 from speck.model.composition import CompositionDescription, composition_of_one, visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
+from speck.model.job_state import JobState
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
 from speck.service.compositions import ApplyRequest, Compositions
@@ -65,7 +66,11 @@ class Jobs:
         """Every job by name; filtered."""
         return self._list.all(site, state)
 
-    def count_states(self) -> Counter[str]:
+    def refresh(self, sees: Callable[[str], bool] = lambda name: True) -> None:
+        """Poll the engines of the jobs that the caller sees, by name."""
+        self._list.refresh(lambda scope, name: sees(name))
+
+    def count_states(self) -> Counter[JobState]:
         """How many jobs are in each state."""
         return self._list.count_states()
 

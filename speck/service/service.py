@@ -26,7 +26,9 @@ from speck.metrics.dataset.files import claim
 from speck.metrics.dataset.opening import open_storage
 from speck.metrics.dataset.writer import Writer
 from speck.metrics.sampler import Sampler
-from speck.monitor.health_board import HealthBoard
+from speck.monitor.board import Board
+from speck.monitor.job_states import JobStates
+from speck.monitor.outcomes import Outcomes
 from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
 from speck.periodic import PeriodicTask
@@ -119,8 +121,9 @@ class Service:
         self.polls = SitePolls(
             self.polling, self.clock, lambda: self.changes.touched, self.records.sites
         )
-        self.board = HealthBoard()
-        self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        self.board = Board(self.polls)
+        self.states = JobStates(self.records, self.changes, self.board)
+        self.status = StatusViews(self.records, self.states, self.polls, self.board)
         self.identities = Identities(self.records, self.connections, self.clock)
         legs = Legs(config, self.connections, self.agents, self.clock)
         self.sites = Sites(
@@ -198,8 +201,9 @@ class Service:
             self.keeper,
             admission,
             self.identities,
-            self.board.is_stuck,
+            self.states.is_stuck,
         )
+        outcomes = Outcomes(self.records, self.polls, self.board, self.clock)
         self.executions = Executions(
             self.connections,
             self.records,
@@ -209,11 +213,14 @@ class Service:
             patience,
             self.keeper,
             self.identities,
+            outcomes.report_done,
         )
         ledger = ChangeLedger(self.records, self.clock)
         recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock)
-        self.runner = ChangeRunner(self.changes, ledger, recovery, self.executions, self.clock)
-        jobs = JobList(self.records, self.status, self.clock)
+        self.runner = ChangeRunner(
+            self.changes, ledger, recovery, self.executions, self.clock, outcomes.report_end
+        )
+        jobs = JobList(self.records, self.status, self.polls)
         self.compositions = Compositions(
             self.records,
             deployer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, EngineCapability, is_simulated, kinds
@@ -135,7 +135,8 @@ class Sites:
         self._put(sites, by=by, new_broker=new_broker)
         for site in sites if new_agent else ():
             self._agent_identities.forget(site.name)
-        return self._render(*sites)
+        self._polls.refresh_all(set(names))
+        return [self._render(site) for site in sites]
 
     def _check_own(self, site: Site) -> None:
         """Before anything is asked at addresses that a site gives with its own token."""
@@ -191,12 +192,17 @@ class Sites:
 
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
-        site = self._site(name)
-        return self._render(site)[0]
+        return self._render(self._site(name))
+
+    def refresh(self, names: Collection[str] | None = None) -> None:
+        """Poll the engines and brokers of these sites (None: of all), so that their states are
+        those of now."""
+        known = self._records.sites().keys()
+        self._polls.refresh_all(set(known if names is None else known & set(names)))
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
-        rendered = self._render(*self._records.sites().values())
+        rendered = [self._render(site) for site in self._records.sites().values()]
         return [site for site in rendered if state is None or site["state"] == state]
 
     def delete(self, name: str, by: str | None = None) -> None:
@@ -254,14 +260,14 @@ class Sites:
 
     def _show(self, site: Site, by_itself: bool) -> JsonObject:
         if not by_itself:
-            return self._render(site)[0]
+            self._polls.refresh_all({site.name})
+            return self._render(site)
         return self._add_reports(site, self._status.unpolled_site(site))
 
-    def _render(self, *sites: Site) -> list[JsonObject]:
-        """The Site shapes, with the last reports of the agents, which are fresher than the stored
-        ones."""
-        rendered = zip(sites, self._status.sites(sites), strict=True)
-        return [self._add_reports(site, shape) for site, shape in rendered]
+    def _render(self, site: Site) -> JsonObject:
+        """The Site shape, with the last report of the agent, which is fresher than the stored
+        one."""
+        return self._add_reports(site, self._status.site(site))
 
     def _add_reports(self, site: Site, shape: JsonObject) -> JsonObject:
         return {

@@ -35,12 +35,10 @@ T = TypeVar("T")
 class Poll(Generic[T]):
     """The result of one poll: an `answer`, or None and an `error`.
 
-    `begun` is the monotonic time at which it began; `current` is false if the site may have
-    changed since.
+    `begun` is the monotonic time at which it began.
     """
 
     answer: T | None
-    current: bool = True
     begun: float = float("-inf")
     error: str | None = None
 
@@ -101,15 +99,21 @@ class PollCache(Generic[T]):
         fresh_s: float = FRESH_S,
         within_s: float = PATIENCE_S,
         at_once: Callable[[], int] = lambda: MANY,
+        *,
+        anew: bool = False,
     ) -> dict[str, Poll[T]]:
-        """Return the polls of `sites`, if possible none that ended more than `fresh_s` ago; a site
-        that was never polled in time is missing. `within_s` limits the wait for all of them.
-        `at_once` returns how many polls of answering sites may run at a time, at most `MANY`.
+        """Return the polls of `sites`, if possible none that ended more than `fresh_s` ago, or with
+        `anew` none that began before this call; a site that was never polled in time is missing.
+        `within_s` limits the wait for all of them. `at_once` returns how many polls of answering
+        sites may run at a time, at most `MANY`.
 
         Polls of many sites begin a few at a time, the oldest first: a concurrent caller for another
         site does not wait for all of them, and sites that were left out come first next time."""
         names = set(sites)
         requirement = self._requirement(fresh_s)
+        if anew:
+            now = math.nextafter(self._clock.monotonic(), -math.inf)
+            requirement = _Requirement(max(requirement.begun_after, now), now)
         until = self._clock.monotonic() + within_s
         with self._over:
             pending, deadlines = self._oldest_last(names), dict[str, float]()
@@ -140,10 +144,10 @@ class PollCache(Generic[T]):
                 and requirement.met_by(self._subjects[site])
             }
 
-    def find_failed(self, sites: Iterable[str]) -> set[str]:
-        """Return those of `sites` whose last poll has failed."""
+    def last(self, site: str) -> Poll[T] | None:
+        """The last poll of a site, however old; None if it was never polled."""
         with self._lock:
-            return {site for site in sites if (poll := self._poll_of(site)) and poll.error}
+            return self._poll_of(site)
 
     def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
         """Begin the first polls that `poll` would begin, without waiting for them."""
@@ -173,8 +177,7 @@ class PollCache(Generic[T]):
         subject = self._subjects.get(site)
         if subject is None or not subject.polled:
             return None
-        current = subject.begun > self._last_change()
-        return Poll(subject.last, current, subject.begun, subject.error)
+        return Poll(subject.last, subject.begun, subject.error)
 
     def _oldest_last(self, sites: Iterable[str]) -> list[str]:
         """Call with the lock held. A site that was never polled counts as the oldest."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Set
+from typing import Any
 
 from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.model.observation import BrokerView, EngineView
-from speck.sites.poll_cache import PollCache
+from speck.sites.poll_cache import FRESH_S, Poll, PollCache, fresh_for
 from speck.sites.pollers.polling import Polling
 
 _BRIDGES_S = 60.0
@@ -53,6 +54,37 @@ class SitePolls:
         polls = self.broker_numbers.poll(sites, fresh_s=_BRIDGES_S)
         polls |= self.broker_numbers.find_fresh(self._all_sites(), _BRIDGES_S)
         return {site: poll.answer.bridges for site, poll in polls.items() if poll.answer}
+
+    def refresh(self, sites: Set[str]) -> None:
+        """Poll the engines of sites now, and wait for them, but not long for slow ones. Of many
+        sites, polls that somebody else made lately suffice."""
+        fresh_s = fresh_for(len(sites))
+        self.engines.poll(sites, fresh_s, anew=fresh_s <= FRESH_S)
+
+    def refresh_all(self, sites: Set[str]) -> None:
+        """The same of engines and brokers. Where the numbers of a broker could not be read, they
+        are tried again: it may accept connections, and answer nothing else."""
+        fresh_s = fresh_for(len(sites))
+        anew = fresh_s <= FRESH_S
+        mute = {name for name in sites if (p := self.broker_numbers.last(name)) and p.error}
+        others = sites - mute
+        if not anew:
+            others -= self.broker_numbers.find_fresh(others, fresh_s).keys()
+        self.broker_numbers.begin(mute, fresh_s)
+        self.brokers.begin(others, fresh_s)
+        self.engines.poll(sites, fresh_s, anew=anew)
+        self.brokers.poll(others, fresh_s, anew=anew)
+        self.broker_numbers.poll(mute, fresh_s, anew=anew)
+
+    def last_of_broker(self, site: str) -> Poll[Any] | None:
+        """The last poll of a site's broker, however old; one whose numbers cannot be read does not
+        answer, though it may accept connections."""
+        numbers, reached = self.broker_numbers.last(site), self.brokers.last(site)
+        if numbers is None or reached is None:
+            return numbers or reached
+        if numbers.error is not None:
+            return numbers
+        return max((numbers, reached), key=lambda poll: poll.begun)
 
     def forget(self, site: str) -> None:
         """Drop the polls of a site."""

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
-from speck.monitor.health import LIMITS, Memory, Progress, Watched, decide
+from speck.monitor.health import LIMITS, Memory, Watched, decide
+from speck.monitor.stalls import Progress
 
 SITES = ("a", "b", "c")
 BROKEN = (RunState.FAILED, RunState.CANCELED, RunState.FINISHED, None)
@@ -82,4 +83,4 @@ def test_a_job_whose_checkpoints_and_input_get_on_is_never_stalled(
         progress = {job.key: Progress(interval, checkpoint, position, sent, sent - position + 3)}
         view = make_view(RunState.RUNNING, job, 4)
         memory = decide(now, {"a": view}, [job], progress, memory).memory
-        assert memory.jobs[job.key].health == "running"
+        assert memory.jobs[job.key].state == "running"

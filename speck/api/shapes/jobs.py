@@ -17,23 +17,10 @@ from speck.api.shapes.base import (
 )
 from speck.api.shapes.changes import CHANGE_STATES
 from speck.model.job import JobOptions
+from speck.model.job_state import JobState
 from speck.spec.options import derive_fields
 
-JOB_STATES = (
-    "pending",
-    "deploying",
-    "running",
-    "restarting",
-    "stalled",
-    "updating",
-    "moving",
-    "stopping",
-    "stopped",
-    "finished",
-    "failed",
-    "unreachable",
-    "lost",
-)
+JOB_STATES = tuple(str(state) for state in JobState)
 
 
 def _response_field(field: fields.Field[Any]) -> fields.Field[Any]:

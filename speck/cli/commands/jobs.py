@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import (
+    add_connection_options,
+    add_fresh_option,
+    add_output_option,
+    client,
+    names_of,
+    output,
+)
 from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
@@ -19,15 +26,16 @@ _ENGINES = ("job_name", "composition", "revision", "site", "state", "engine_job_
 @click.command()
 @click.option("--site", shell_complete=names_of("sites"), help="Only jobs of this site.")
 @click.option("--state", help="Only jobs in this state; failed: those that keep failing, too.")
+@add_fresh_option
 @add_connection_options
 @add_output_option
-def jobs(site: str | None, state: str | None) -> None:
+def jobs(site: str | None, state: str | None, fresh: bool) -> None:
     """List jobs."""
     from speck.cli import tables
     from speck.cli.names import check_known
 
     service = client()
-    records = service.jobs(site=site, state=state)
+    records = service.jobs(site=site, state=state, fresh=fresh)
     if not records:
         check_known(service, site=site)
     output().show({"jobs": records}, tables.jobs(records))
@@ -35,9 +43,10 @@ def jobs(site: str | None, state: str | None) -> None:
 
 @click.command()
 @add_name("job")
+@add_fresh_option
 @add_connection_options
 @add_output_option
-def job(name: str) -> None:
+def job(name: str, fresh: bool) -> None:
     """Show a job and its exceptions.
 
     Prints where it runs, its description, and the exceptions that its engine reports.
@@ -45,7 +54,7 @@ def job(name: str) -> None:
     from speck.cli.output import fields
 
     service = client()
-    record = service.job(name)
+    record = service.job(name, fresh=fresh)
     exceptions = _exceptions(service, name)
     description = {k: v for k, v in record.items() if k not in (*_ENGINES, "error")}
     output().show(

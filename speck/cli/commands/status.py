@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import (
+    add_connection_options,
+    add_fresh_option,
+    add_output_option,
+    client,
+    output,
+)
 from speck.cli.subjects import add_composition
 from speck.errors import PermanentError
 from speck.model.values import JsonObject
@@ -19,9 +25,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @add_composition(required=False)
+@add_fresh_option
 @add_connection_options
 @add_output_option
-def status(composition: str | None) -> None:
+def status(composition: str | None, fresh: bool) -> None:
     """Show sites, compositions and jobs.
 
     With COMPOSITION, show only that one, its jobs and their sites.
@@ -30,9 +37,9 @@ def status(composition: str | None) -> None:
 
     service = client()
     if composition is None:
-        heads, jobs = service.compositions(), service.jobs()
+        heads, jobs = service.compositions(), service.jobs(fresh=fresh)
     else:
-        record = service.composition(composition)
+        record = service.composition(composition, fresh=fresh)
         jobs = record["jobs"]
         heads = [
             {
@@ -42,7 +49,7 @@ def status(composition: str | None) -> None:
                 "jobs": len(record["desired"]["jobs"]),
             }
         ]
-    sites, restored = service.sites(), _read_restored(service)
+    sites, restored = service.sites(fresh=fresh), _read_restored(service)
     if composition is not None:
         used = {job["site"] for job in jobs}
         sites = [site for site in sites if site["name"] in used]

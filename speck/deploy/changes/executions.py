@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from speck import failpoints
 from speck.binding import Artifact, StateKeeper
@@ -12,6 +13,7 @@ from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.model.change import Change
+from speck.model.plan import Operation
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.store.records import Records
@@ -29,6 +31,8 @@ class Executions:
     patience: Patience
     keeper: StateKeeper
     identities: Identities
+    report_done: Callable[[str, Operation], None] = lambda scope, operation: None
+    """Is called with each operation of a scope that has succeeded, before anybody can read that."""
     refills: Refills = field(init=False)
     resends: Resends = field(init=False)
     limiter: Limiter = field(init=False)
@@ -63,6 +67,7 @@ class Executions:
             self.bounds,
             on_progress,
             self.limiter,
+            partial(self.report_done, scope),
         )
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ executed once more; at last its end is stored, and those who wait for it are not
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from speck.clock import Clock
 from speck.deploy.changes.executions import Executions
@@ -36,12 +36,16 @@ class ChangeRunner:
         recovery: ChangeRecovery,
         executions: Executions,
         clock: Clock,
+        report_end: Callable[[str, Change], None] = lambda scope, change: None,
     ):
+        """`report_end` is called with each change of a scope that ends, before its end is
+        announced."""
         self._changes = changes
         self._ledger = ledger
         self._recovery = recovery
         self._executions = executions
         self._clock = clock
+        self._report_end = report_end
 
     def start(self, change: Change, batch: Batch, sites: Mapping[str, Site]) -> Running:
         """Store the change with `batch` in one write, then run it in its own thread.
@@ -182,6 +186,7 @@ class ChangeRunner:
                 running.change.abandon()
             if running.change.state.over:
                 self._ledger.end(running.change)
+                self._report_end(running.scope, running.change)
             else:
                 self._ledger.pause(running.change)
         except StoreWriteError:

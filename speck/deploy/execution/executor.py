@@ -31,6 +31,7 @@ from speck.deploy.operations import Done, Operations, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.model.change import Change, ChangeState
 from speck.model.observation import EngineJob
+from speck.model.plan import Operation
 from speck.sites.connections import Connections
 from speck.store.records import Records
 
@@ -66,14 +67,16 @@ class Execution:
         bounds: Bounds,
         on_progress: Callable[[], None] = lambda: None,
         limiter: Limiter | None = None,
+        on_done: Callable[[Operation], None] = lambda operation: None,
     ):
-        """`limiter` limits the calls of all changes together; by default this change has its
-        own."""
+        """`limiter` limits the calls of all changes together; by default this change has its own.
+        `on_done` is called with each operation that has succeeded, before it counts as done."""
         self.change = change
         self.failure: SpeckError | None = None
         """The first error that ended a step for good. It determines the HTTP status of the call
         that changed a job."""
         self._operations = operations
+        self._on_done = on_done
         self._connections = connections
         self._clock = clock
         self._bounds = bounds
@@ -263,6 +266,7 @@ class Execution:
         elif isinstance(message.outcome, Waiting):
             self._begin_wait(step_id, message.outcome)
         elif message.outcome is not None:
+            self._on_done(self._journal.operation(step_id))
             self._journal.set_done(step_id)
             self._successes.append((step_id, message.outcome))
 

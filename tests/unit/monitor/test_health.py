@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from speck.model.incarnation import StartState
+from speck.model.job_state import JobState
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
-from speck.monitor.health import (
-    Decision,
-    Health,
-    Limits,
-    Memory,
-    Progress,
-    Watched,
-    decide,
-    wants_progress,
-)
+from speck.monitor.health import Decision, Limits, Memory, Watched, decide, wants_progress
+from speck.monitor.stalls import Progress
 
 A = Watched("c", "A", "edge-a", "a1")
 B = Watched("c", "B", "edge-a", "b1")
@@ -57,8 +51,8 @@ class Watcher:
         self.memory = decision.memory
         return decision
 
-    def health(self, job: Watched) -> Health:
-        return self.memory.jobs[job.key].health
+    def state(self, job: Watched) -> JobState:
+        return self.memory.jobs[job.key].state
 
 
 def test_what_runs_is_left_alone() -> None:
@@ -68,23 +62,23 @@ def test_what_runs_is_left_alone() -> None:
 
     assert decision.repair == {}
     assert decision.due is None
-    assert watcher.health(A) is watcher.health(B) is Health.RUNNING
+    assert watcher.state(A) is watcher.state(B) is JobState.RUNNING
 
 
 def test_states_of_the_engine() -> None:
     texts = {
-        RunState.STARTING: Health.STARTING,
-        RunState.RESTARTING: Health.RESTARTING,
-        RunState.STOPPING: Health.STOPPING,
-        RunState.FAILED: Health.FAILED,
-        RunState.CANCELED: Health.ENDED,
-        RunState.FINISHED: Health.ENDED,
+        RunState.STARTING: JobState.DEPLOYING,
+        RunState.RESTARTING: JobState.RESTARTING,
+        RunState.STOPPING: JobState.STOPPING,
+        RunState.FAILED: JobState.FAILED,
+        RunState.CANCELED: JobState.STOPPED,
+        RunState.FINISHED: JobState.STOPPED,
     }
-    for state, health in texts.items():
+    for reported, state in texts.items():
         watcher = Watcher()
-        decision = watcher.look(A, edge_a=engine(("a1", state)))
-        assert watcher.health(A) is health
-        assert bool(decision.repair) is health.broken
+        decision = watcher.look(A, edge_a=engine(("a1", reported)))
+        assert watcher.state(A) is state
+        assert bool(decision.repair) is state.broken
 
 
 def test_a_lost_job_is_repaired_once_it_was_unknown_for_a_second() -> None:
@@ -141,6 +135,24 @@ def test_nor_when_it_has_failed_with_its_master_there() -> None:
     }
 
 
+def test_a_start_that_failed_has_its_second_too_once_its_engine_does_not_know_it() -> None:
+    """A master that is restarted may recover the job."""
+    watcher = Watcher()
+    failed = replace(A, start=StartState.ACCEPTED, has_base=True, error="cannot start A: bad")
+    assert watcher.look(failed, edge_a=engine(("a1", RunState.STARTING))).repair == {}
+
+    assert watcher.look(failed, edge_a=runs()).repair == {}
+    assert watcher.state(failed) is JobState.FAILED
+    assert watcher.look(failed, after=1).repair == {"c": {"A"}}
+
+
+def test_what_never_ran_is_repaired_at_once_when_its_engine_lists_it_as_cancelled() -> None:
+    watcher = Watcher()
+    void = replace(A, start=StartState.VOID, has_base=True)
+    assert watcher.look(void, edge_a=engine(("a1", RunState.CANCELED))).repair == {"c": {"A"}}
+    assert watcher.state(void) is JobState.FAILED
+
+
 def test_slots_that_are_not_known_hold_up_nothing() -> None:
     watcher = Watcher()
     watcher.look(A, B, edge_a=runs(free=None))
@@ -162,12 +174,12 @@ def test_silence_is_no_fault() -> None:
 
     for _ in range(100):
         assert watcher.look(A, Z, edge_a=None).repair == {}
-    assert watcher.health(A) is Health.UNREACHABLE
-    assert watcher.health(Z) is Health.RUNNING
+    assert watcher.state(A) is JobState.UNREACHABLE
+    assert watcher.state(Z) is JobState.RUNNING
     assert watcher.memory.silent == {"edge-a": 10.0}
 
     watcher.look(A, Z, edge_a=runs("a1"))
-    assert watcher.health(A) is Health.RUNNING
+    assert watcher.state(A) is JobState.RUNNING
     assert watcher.memory.silent == {}
 
 
@@ -177,7 +189,7 @@ def test_a_site_that_was_not_looked_at_in_time_says_nothing() -> None:
     del watcher.sites["edge-a"]
 
     assert watcher.look(A).repair == {}
-    assert watcher.health(A) is Health.RUNNING
+    assert watcher.state(A) is JobState.RUNNING
 
 
 def test_a_job_that_keeps_failing_is_repaired_less_and_less_often() -> None:
@@ -228,7 +240,7 @@ def test_report_only_is_judged_and_never_repaired() -> None:
     for _ in range(10):
         decision = watcher.look(shown, edge_a=engine(("a1", RunState.CANCELED)))
         assert (decision.repair, decision.due) == ({}, None)
-    assert watcher.health(A) is Health.ENDED
+    assert watcher.state(A) is JobState.STOPPED
 
 
 def test_a_job_that_is_being_changed_is_not_judged() -> None:
@@ -237,7 +249,7 @@ def test_a_job_that_is_being_changed_is_not_judged() -> None:
     busy = replace(A, busy=True)
 
     assert watcher.look(busy, edge_a=runs()).repair == {}
-    assert watcher.health(A) is Health.RUNNING
+    assert watcher.state(A) is JobState.RUNNING
 
 
 def test_back_off_outlives_the_change_that_repairs() -> None:
@@ -303,42 +315,44 @@ def test_sites_that_went_at_different_times_hold_up_nothing() -> None:
 # -- stalled ------------------------------------------------------------------------------
 
 
-def looks(watcher: Watcher, count: int, *progresses: Progress, after: float = 5.0) -> list[Health]:
+def looks(
+    watcher: Watcher, count: int, *progresses: Progress, after: float = 5.0
+) -> list[JobState]:
     """Looks at A, which runs, with one progress after the other."""
-    healths = []
+    states = []
     for number in range(count):
         progress = {A.key: progresses[min(number, len(progresses) - 1)]}
         watcher.look(A, after=after, progress=progress, edge_a=runs("a1"))
-        healths.append(watcher.health(A))
-    return healths
+        states.append(watcher.state(A))
+    return states
 
 
 def test_no_checkpoint_for_three_intervals_is_a_stall() -> None:
     watcher = Watcher()
-    assert set(looks(watcher, 20, Progress(20.0, 7))) == {Health.RUNNING, Health.STALLED}
+    assert set(looks(watcher, 20, Progress(20.0, 7))) == {JobState.RUNNING, JobState.STALLED}
     assert watcher.memory.jobs[A.key].since == 70.0
-    assert watcher.memory.jobs[A.key].reason == "no checkpoint completed for 95 s"
+    assert watcher.memory.jobs[A.key].stall == "no checkpoint completed for 95 s"
 
-    assert looks(watcher, 1, Progress(20.0, 8)) == [Health.RUNNING]
+    assert looks(watcher, 1, Progress(20.0, 8)) == [JobState.RUNNING]
 
 
 def test_a_job_that_never_completed_any_stalls_too() -> None:
-    assert looks(Watcher(), 20, Progress(1.0))[-1] is Health.STALLED
+    assert looks(Watcher(), 20, Progress(1.0))[-1] is JobState.STALLED
 
 
 def test_a_long_interval_is_no_stall() -> None:
     watcher = Watcher()
     for number in range(10):
         progresses = [Progress(600.0, number)] * 120
-        assert set(looks(watcher, 120, *progresses)) == {Health.RUNNING}
+        assert set(looks(watcher, 120, *progresses)) == {JobState.RUNNING}
 
 
 def test_few_looks_are_no_stall() -> None:
-    assert set(looks(Watcher(), 2, Progress(1.0, 7), after=100)) == {Health.RUNNING}
+    assert set(looks(Watcher(), 2, Progress(1.0, 7), after=100)) == {JobState.RUNNING}
 
 
 def test_a_job_without_checkpoints_never_stalls() -> None:
-    assert set(looks(Watcher(), 50, Progress(None))) == {Health.RUNNING}
+    assert set(looks(Watcher(), 50, Progress(None))) == {JobState.RUNNING}
 
 
 def fed(count: int, *, taken: int = 5, rate: int = 10, lag: int = 10) -> list[Progress]:
@@ -347,17 +361,17 @@ def fed(count: int, *, taken: int = 5, rate: int = 10, lag: int = 10) -> list[Pr
 
 def test_input_that_is_not_taken_while_more_comes_is_a_stall() -> None:
     watcher = Watcher()
-    healths = looks(watcher, 20, *fed(20))
+    states = looks(watcher, 20, *fed(20))
 
-    assert healths[:7] == [Health.RUNNING] * 7
-    assert healths[-1] is Health.STALLED
-    reason = watcher.memory.jobs[A.key].reason
+    assert states[:7] == [JobState.RUNNING] * 7
+    assert states[-1] is JobState.STALLED
+    reason = watcher.memory.jobs[A.key].stall
     assert reason == "took nothing of its input for 95 s while more was sent"
 
 
 def test_an_idle_link_is_no_stall() -> None:
     progresses = [Progress(1.0, n, 5, 100, 10) for n in range(50)]
-    assert set(looks(Watcher(), 50, *progresses)) == {Health.RUNNING}
+    assert set(looks(Watcher(), 50, *progresses)) == {JobState.RUNNING}
 
 
 def test_a_burst_that_was_taken_before_it_was_told_is_no_stall() -> None:
@@ -366,12 +380,12 @@ def test_a_burst_that_was_taken_before_it_was_told_is_no_stall() -> None:
         Progress(1.0, 1, 5, 100, 95),
         *(Progress(1.0, n, 5, 200, 95) for n in range(2, 50)),
     ]
-    assert set(looks(Watcher(), 50, *progresses)) == {Health.RUNNING}
+    assert set(looks(Watcher(), 50, *progresses)) == {JobState.RUNNING}
 
 
 def test_a_job_that_gets_on_slowly_is_no_stall() -> None:
     progresses = [Progress(1.0, n, n // 4, 100 * n, 90 * n) for n in range(100)]
-    assert set(looks(Watcher(), 100, *progresses)) == {Health.RUNNING}
+    assert set(looks(Watcher(), 100, *progresses)) == {JobState.RUNNING}
 
 
 def test_a_site_that_was_silent_gets_time_to_show_progress() -> None:
@@ -380,16 +394,16 @@ def test_a_site_that_was_silent_gets_time_to_show_progress() -> None:
     for _ in range(20):
         watcher.look(A, edge_a=None)
 
-    assert looks(watcher, 3, Progress(1.0, 7)) == [Health.RUNNING] * 3
+    assert looks(watcher, 3, Progress(1.0, 7)) == [JobState.RUNNING] * 3
 
 
 def test_a_new_incarnation_begins_anew() -> None:
     watcher = Watcher()
-    assert looks(watcher, 20, Progress(1.0, 7))[-1] is Health.STALLED
+    assert looks(watcher, 20, Progress(1.0, 7))[-1] is JobState.STALLED
     another = replace(A, engine_job_id="a2")
     watcher.look(another, progress={A.key: Progress(1.0)}, edge_a=runs("a2"))
 
-    assert watcher.health(A) is Health.RUNNING
+    assert watcher.state(A) is JobState.RUNNING
 
 
 def test_progress_is_asked_for_about_once_an_interval() -> None:

@@ -14,8 +14,7 @@ from speck.errors import QueuesError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import Session
 from speck.model.values import JsonObject
-from speck.monitor.health import Health
-from speck.monitor.health_board import JobHealth
+from speck.monitor.judge import Finding
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from tests.memory_fog import memory_service, site_body
@@ -254,15 +253,15 @@ def test_a_job_posted_alone_asks_too(service: Service) -> None:
     assert service.jobs.delete("A", LIMIT_S, drop_queues=True).status == 204
 
 
-@pytest.mark.parametrize("health", [Health.STALLED, Health.RESTARTING])
+@pytest.mark.parametrize("finding", [Finding(stall="no checkpoint"), Finding(failures=3)])
 def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
-    service: Service, health: Health
+    service: Service, finding: Finding
 ) -> None:
     """The watch knows it as a job posted alone, as its engine may list it running between two
     failures."""
     alone = service.jobs.post(job("A"), LIMIT_S).body
-    found = JobHealth(alone["engine_job_id"], health, None)
-    service.board.publish({(composition_of_one("A"), "A"): found}, {}, {}, {})
+    found = replace(finding, engine_job_id=alone["engine_job_id"])
+    service.board.publish({(composition_of_one("A"), "A"): found}, {}, {})
     elsewhere = composition(job_body("A", source_topic="other"))
     with pytest.raises(QueuesError, match="the job takes nothing"):
         service.compositions.apply(elsewhere, replace(DONE, adopt=True))

@@ -17,11 +17,11 @@ from speck.clock import SystemClock
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
+from speck.model.job_state import JobState
 from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor import failure_causes
-from speck.monitor.health import Health
 from speck.monitor.health_events import CALM_S, NOTED_AGAIN_S
 from speck.monitor.watch import Watch
 from speck.service import Service
@@ -90,7 +90,7 @@ class Watched:
         return [e["message"] for e in self.service.records.events() if e["kind"] == kind]
 
     def job(self, name: str) -> JsonObject:
-        look_anew(self.service)
+        self.service.jobs.refresh()
         return self.service.jobs.get(name)
 
 
@@ -347,7 +347,7 @@ def test_silence_is_told_once_and_mends_nothing(watched: Watched) -> None:
 
     [event] = watched.events("site")[len(SITES) :]
     assert event.startswith("site edge-a is unreachable: cannot reach")
-    assert watched.watch._memory.jobs["c", "A"].health is Health.UNREACHABLE
+    assert watched.watch._memory.jobs["c", "A"].state is JobState.UNREACHABLE
     engine("edge-a").unreachable = False
     watched.look()
     assert watched.events("site")[-1].startswith("site edge-a answers again after ")

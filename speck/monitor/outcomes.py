@@ -1,0 +1,42 @@
+"""Puts on the board what changes have brought about, before their ends are announced."""
+
+from __future__ import annotations
+
+from speck.clock import Clock
+from speck.model.change import Change, ChangeState
+from speck.model.plan import Operation, Return, Start
+from speck.monitor.board import Board
+from speck.sites.site_polls import SitePolls
+from speck.store.records import Records
+
+
+class Outcomes:
+    """Called by changes."""
+
+    def __init__(self, records: Records, polls: SitePolls, board: Board, clock: Clock):
+        self._records = records
+        self._polls = polls
+        self._board = board
+        self._clock = clock
+
+    def report_done(self, scope: str, operation: Operation) -> None:
+        """An operation has succeeded: a start does once all tasks run. What has ended is stored."""
+        if isinstance(operation, Start | Return):
+            key, now = (scope, operation.job_name), self._clock.monotonic()
+            self._board.report_running(key, operation.engine_job_id, now)
+
+    def report_end(self, scope: str, change: Change) -> None:
+        """A change ends. If it is not done, it has not seen what becomes of its jobs: their sites
+        are polled, and awaited for a moment."""
+        names = {o.step.operation.job_name for o in change.operations}
+        sites: set[str] = set()
+        now = self._clock.monotonic()
+        for name in sorted(name for name in names if name is not None):
+            incarnation = self._records.incarnation(scope, name)
+            if incarnation is None:
+                self._board.forget((scope, name))
+            elif change.state is not ChangeState.DONE and not incarnation.ended:
+                self._board.doubt((scope, name), incarnation.engine_job_id, now)
+                sites.add(incarnation.job.site)
+        if sites:
+            self._polls.refresh(sites & self._records.sites().keys())
