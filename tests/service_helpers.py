@@ -77,5 +77,6 @@ def _is_gone(head: JsonObject) -> bool:
 
 
 def look_anew(service: Service) -> None:
-    """Let the polls of the engines so far expire, as they do a second later."""
+    """Poll the engines of all jobs, and let these polls expire, as they do a second later."""
+    service.jobs.refresh()
     service.changes.touch()

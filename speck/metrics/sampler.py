@@ -1,15 +1,13 @@
 """Polls the metrics of all sites periodically and appends them to the dataset.
 
-Each engine and each broker is polled in a thread of its own; a few polls start at a time. If one
-has not answered when its next poll is due, that poll is skipped: a gap in the dataset, which delays
-no other site.
+If an engine or a broker has not answered when its next poll is due, that poll is skipped: a gap in
+the dataset, which delays no other site.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -41,8 +39,7 @@ from speck.model.measurement import EngineMeasures, Host, PlanNode
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
-from speck.sites.concurrency import MANY, PERIOD_S, AdaptiveConcurrency
-from speck.sites.poll_cache import PATIENCE_S
+from speck.sites.poll_scheduler import PollScheduler, Subject, Turn
 from speck.sites.pollers.polling import Polling
 from speck.store.desired_state import DesiredJobs, Marks
 from speck.store.records import Records
@@ -65,8 +62,11 @@ POLL_S = 10.0
 SPREAD = 0.7
 """Polls of many sites are spread over this part of the interval, so that they delay no request."""
 
-_AT_ONCE = 512
-"""Maximum number of threads, two per site: a silent site keeps its threads until the time limit."""
+
+_PARTS = _ENGINE, _BROKER = "engine", "broker"
+
+_Poll = Callable[[datetime, float], None]
+"""Polls one part of a site; gets the time when it begins, and that of the monotonic clock."""
 
 
 class Sampler:
@@ -76,6 +76,7 @@ class Sampler:
         self,
         records: Records,
         polling: Polling,
+        scheduler: PollScheduler,
         clock: Clock,
         writer: Writer,
         every_s: float,
@@ -83,14 +84,13 @@ class Sampler:
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
         beginning: Callable[[float], Collection[str]],
         await_calm: Callable[[threading.Event], bool],
-        at_once: Callable[[], int] | None = None,
     ):
         """`days`: how long rows are kept (0: for ever); `beat`: returns a site's last heartbeat and
         its time; `beginning`: returns the jobs that running changes start (see `Changes`);
-        `await_calm`: see `Changes`; `at_once`: returns the maximum number of recent polls under way
-        (default: that of `AdaptiveConcurrency`)."""
+        `await_calm`: see `Changes`."""
         self._records = records
         self._polling = polling
+        self._scheduler = scheduler
         self._clock = clock
         self._every_s = every_s
         self._read_heartbeat = beat
@@ -100,19 +100,14 @@ class Sampler:
         self._host = HostLoad()
         self._own_host = Host()
         self._lock = threading.Lock()
-        self._poll_ended = threading.Condition(self._lock)
         self.latest = LatestSamples()
         self._metaspace = MetaspaceWatch(records)
         self._plans: dict[str, dict[str, tuple[float, tuple[Marks, bool]]]] = {}
         """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
-        self._polls_under_way: dict[tuple[str, str], float] = {}
-        self._begun_at: dict[tuple[str, str], float] = {}
-        self._unanswered: set[tuple[str, str]] = set()
-        self._cpu_s = 0.0
-        adaptive = AdaptiveConcurrency(lambda: self._cpu_s)
-        self._at_once = at_once or (lambda: MANY if polling.apart else adaptive.at_once())
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
-        self._recorder = Recorder(records, clock, writer, days, self._pool)
+        self._polls_under_way: set[Subject] = set()
+        self._begun_at: dict[Subject, float] = {}
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="collect")
+        self._recorder = Recorder(records, clock, writer, days, self._aside)
         self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
         self._due = float("-inf")
         self.polls = 0
@@ -137,7 +132,7 @@ class Sampler:
     def close(self) -> None:
         """Stop polling and write the waiting rows."""
         self._task.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._aside.shutdown(wait=False, cancel_futures=True)
         self._recorder.close()
 
     def flush(self) -> None:
@@ -168,111 +163,80 @@ class Sampler:
     def poll(self) -> None:
         """Start a poll of all sites; the polls end in the background.
 
-        With many sites only a few polls start at a time, the longest-waiting sites first, until the
-        next round is due.
+        They take their turns, the longest-waiting sites first, until the next round is due.
         """
         begun = self._clock.monotonic()
-        until = begun + (self._every_s or POLL_S)
         sites = self._records.sites()
-        incarnations = self._records.all_incarnations()
-        sessions = self._records.all_sessions()
-        ends = Ends(self._records.installation, incarnations, sessions)
         self._own_host = Host(self._host.cpu(), cores())
         self.latest.keep_only(sites.keys())
         self._metaspace.keep_only(sites.keys())
         with self._lock:
             for name in self._plans.keys() - sites.keys():
                 del self._plans[name]
+        due = [(part, name) for name in sites for part in _PARTS]
+        self._begun_at = {key: self._begun_at.get(key, float("-inf")) for key in due}
+        due.sort(key=self._begun_at.__getitem__)
+        spread_s = SPREAD * self._every_s / max(1, len(due)) if self._polling.apart else 0.0
+        polls = self._make_polls(sites)
+        turns = [
+            Turn(key, partial(self._run_poll, key, polls[key]), begun + spread_s * number)
+            for number, key in enumerate(due)
+        ]
+        self._scheduler.queue(turns)
+        until = begun + (self._every_s or POLL_S)
+        self._scheduler.await_begun(turns, until, self._task.stopping.is_set)
+        left = self._scheduler.withdraw(turns)
+        with self._lock:
+            self.gaps += left
+
+    def _make_polls(self, sites: Mapping[str, Site]) -> dict[Subject, _Poll]:
+        """The polls of the engine and the broker of each site."""
+        incarnations = self._records.all_incarnations()
+        sessions = self._records.all_sessions()
+        ends = Ends(self._records.installation, incarnations, sessions)
         at_site: dict[str, dict[tuple[str, str], Incarnation]] = {}
         beginning_jobs = self._list_beginning_jobs(BEGINNING_S)
         for key, incarnation in incarnations.items():
             if not incarnation.ended and incarnation.engine_job_id not in beginning_jobs:
                 at_site.setdefault(incarnation.job.site, {})[key] = incarnation
-        due = [(part, name) for name in sites for part in ("engine", "broker")]
-        self._begun_at = {key: self._begun_at.get(key, float("-inf")) for key in due}
-        with self._lock:
-            self._unanswered &= self._begun_at.keys()
-        for number, (part, name) in enumerate(sorted(due, key=self._begun_at.__getitem__)):
-            not_before = begun + SPREAD * self._every_s * number / len(due)
-            if not self._await_turn(until, not_before if self._polling.apart else begun):
-                with self._lock:
-                    self.gaps += len(due) - number
-                return
-            if part == "engine":
-                poll = partial(self._poll_engine, at_site.get(name, {}))
-            else:
-                poll = partial(self._poll_broker, ends)
-            self._submit(part, sites[name], poll)
+        polls: dict[Subject, _Poll] = {}
+        for name, site in sites.items():
+            polls[_ENGINE, name] = partial(self._poll_engine, at_site.get(name, {}), site)
+            polls[_BROKER, name] = partial(self._poll_broker, ends, site)
+        return polls
 
-    def _await_turn(self, until: float, not_before: float) -> bool:
-        """Wait until `not_before` (monotonic), and while too many recent polls are under way; False
-        if `until` passes."""
-        with self._poll_ended:
-            while not self._task.stopping.is_set():
-                now = self._clock.monotonic()
-                if now >= not_before and self._has_room(now):
-                    return True
-                if now >= until:
-                    return False
-                wait_s = not_before - now if now < not_before else PERIOD_S
-                self._poll_ended.wait(min(until - now, wait_s))
-        return False
-
-    def _has_room(self, now: float) -> bool:
-        """Whether one more poll may start; call with the lock.
-
-        A poll of a site that was silent the last time costs nothing but a thread.
-        """
-        recent = answering = 0
-        for key, begun_at in reversed(self._polls_under_way.items()):  # newest first
-            if now - begun_at >= PATIENCE_S or recent >= MANY:
-                break
-            recent += 1
-            answering += key not in self._unanswered
-        return recent < MANY and answering < self._at_once()
-
-    def _submit(self, part: str, site: Site, poll: Callable[[datetime, float, Site], None]) -> None:
-        key = (part, site.name)
-        at, begun_at = self._clock.now(), self._clock.monotonic()
+    def _run_poll(self, key: Subject, poll: _Poll) -> bool:
+        """Poll, unless the previous poll has not ended; whether there was an answer."""
+        at, begun = self._clock.now(), self._clock.monotonic()
         with self._lock:
             if key in self._polls_under_way:
                 self.gaps += 1
-                return
-            self._polls_under_way[key] = self._begun_at[key] = begun_at
+                return False
+            self._polls_under_way.add(key)
+            self._begun_at[key] = begun
+        has_answered = False
         try:
-            self._pool.submit(self._run_poll, key, lambda: poll(at, begun_at, site))
-        except RuntimeError:  # the sampler is closed
-            with self._lock:
-                self._polls_under_way.pop(key, None)
-
-    def _run_poll(self, key: tuple[str, str], poll: Callable[[], None]) -> None:
-        has_answered, cpu_s = False, time.thread_time()
-        try:
-            poll()
+            poll(at, begun)
             has_answered = True
         except SpeckError as error:
             LOG.debug("no measures of the %s of %s: %s", *key, error)
         except Exception:
             LOG.exception("the poll of the %s of %s failed", *key)
         finally:
-            with self._poll_ended:
-                self._polls_under_way.pop(key, None)
-                self._poll_ended.notify_all()
-                self._cpu_s += time.thread_time() - cpu_s
+            with self._lock:
+                self._polls_under_way.discard(key)
                 self.polls += has_answered
                 self.gaps += not has_answered
-                if has_answered:
-                    self._unanswered.discard(key)
-                else:
-                    self._unanswered.add(key)
+                if not has_answered:
                     self.latest.forget(*key)
+        return has_answered
 
     def _poll_engine(
         self,
         incarnations: Mapping[tuple[str, str], Incarnation],
+        site: Site,
         at: datetime,
         begun: float,
-        site: Site,
     ) -> None:
         job_ids = [incarnation.engine_job_id for incarnation in incarnations.values()]
         measures: EngineMeasures = self._polling.engine(site.name, EnginePoll.MEASURE, job_ids)
@@ -293,7 +257,7 @@ class Sampler:
             report, self.on_first_job = self.on_first_job, lambda: None
         report()
 
-    def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
+    def _poll_broker(self, ends: Ends, site: Site, at: datetime, begun: float) -> None:
         measures, view = self._polling.broker(site.name, BrokerPoll.MEASURE)
         self._refuse_late_answer(begun)
         rows = make_link_rows(at, site.name, view, ends)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from speck.deploy.changes import Changes, Running
 from speck.model.change import OperationState
 from speck.model.incarnation import Incarnation
-from speck.model.job import Job, JobDescription
+from speck.model.job import DesiredState, Job, JobDescription
 from speck.model.job_state import JobState
 from speck.model.job_change import Action
 from speck.monitor.board import Board
@@ -89,7 +89,7 @@ class JobStates:
         work: Work | None,
         error: str | None,
     ) -> Facts:
-        wanted = description.state if description is not None else Facts.wanted
+        wanted = description.state if description is not None else DesiredState.RUNNING
         if incarnation is None:
             return Facts(wanted, start=None, work=work, error=error)
         key = scope, incarnation.job.job_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -39,7 +39,11 @@ class ProgressPolls:
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="numbers")
         self._newest_used: dict[tuple[str, str], float] = {}
         self.checkpoints: PollCache[Mapping[str, Checkpointing]] = PollCache(
-            self._poll_checkpoints, clock, lambda: float("-inf"), "checkpoints"
+            self._poll_checkpoints,
+            clock,
+            lambda: float("-inf"),
+            "checkpoints",
+            polls.scheduler,
         )
 
     def close(self) -> None:
@@ -51,22 +55,19 @@ class ProgressPolls:
         """After the last call: let the thread end."""
         self._aside.shutdown()
 
-    def numbers(self, at_once: Callable[[], int]) -> dict[str, Poll[BrokerView]]:
+    def numbers(self) -> dict[str, Poll[BrokerView]]:
         """The polls of brokers since the last call."""
         polls = self._polls.broker_numbers.poll(
-            self._records.sites(), within_s=self._within_s, at_once=at_once
+            self._records.sites(), within_s=self._within_s, urgent=False
         )
         return self._select_new("numbers", polls)
 
-    def begin_numbers(self, at_once: Callable[[], int]) -> Future[dict[str, Poll[BrokerView]]]:
+    def begin_numbers(self) -> Future[dict[str, Poll[BrokerView]]]:
         """Begin `numbers` beside the caller."""
-        return self._aside.submit(self.numbers, at_once)
+        return self._aside.submit(self.numbers)
 
     def of(
-        self,
-        jobs: Iterable[Watched],
-        numbers: Mapping[str, Poll[BrokerView]],
-        at_once: Callable[[], int],
+        self, jobs: Iterable[Watched], numbers: Mapping[str, Poll[BrokerView]]
     ) -> dict[Key, Progress]:
         """The progress of `jobs`, as far as their engines report it."""
         jobs_by_site: dict[str, list[Watched]] = {}
@@ -77,7 +78,7 @@ class ProgressPolls:
         }
         checkpoints = self._select_new(
             "checkpoints",
-            self.checkpoints.poll(jobs_by_site, within_s=self._within_s, at_once=at_once),
+            self.checkpoints.poll(jobs_by_site, within_s=self._within_s, urgent=False),
         )
         incarnations = self._records.all_incarnations()
         sinks = self._records.sinks()

@@ -28,9 +28,9 @@ from speck.monitor.sessions import Sessions
 from speck.monitor.stalls import Progress
 from speck.monitor.watched_jobs import WatchedJobs
 from speck.periodic import PeriodicTask
-from speck.sites.concurrency import MANY, AdaptiveConcurrency
 from speck.sites.connections import Connections
-from speck.sites.poll_cache import PATIENCE_S, Poll
+from speck.sites.poll_cache import Poll
+from speck.sites.poll_scheduler import PATIENCE_S
 from speck.sites.site_polls import SitePolls
 from speck.store.desired_state import DesiredJobs
 from speck.store.records import Records
@@ -85,16 +85,10 @@ class Watch:
         self._folders = CheckpointFolders(records, changes, state_folder)
         self._progress = ProgressPolls(records, polls, clock, self._patience_s)
         self._events = HealthEvents(records, connections, clock)
-        caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
-        self._adaptive = AdaptiveConcurrency(lambda: sum(each.cpu_s for each in caches))
         self._task = PeriodicTask("watch", self._run_round, self._pause_s, clock)
         self._due: float | None = None
         self._begun = clock.monotonic()
         self._gives_way = False  # at the start nothing is known
-
-    def _at_once(self) -> int:
-        """Polls in other processes do not delay the threads of this one."""
-        return MANY if self._polls.polling.apart else self._adaptive.at_once()
 
     def start(self) -> None:
         """Begin to poll, unless that is switched off."""
@@ -129,14 +123,14 @@ class Watch:
         begun = self._clock.monotonic()
         self._jobs.settle(begun)
         # of many sites engines and brokers are polled at the same time: other processes do it
-        early = self._progress.begin_numbers(self._at_once) if self._polls.polling.apart else None
+        early = self._progress.begin_numbers() if self._polls.polling.apart else None
         engines = self._polls.engines.poll(
-            self._records.sites(), within_s=self._patience_s, at_once=self._at_once
+            self._records.sites(), within_s=self._patience_s, urgent=False
         )
         now = self._clock.monotonic()
         sites = {site: poll.answer for site, poll in engines.items()}
         jobs = self._finished.take_out(self._jobs.list_at(engines), sites)
-        numbers = early.result() if early is not None else self._progress.numbers(self._at_once)
+        numbers = early.result() if early is not None else self._progress.numbers()
         progress = self._progress_of(jobs, sites, numbers, now)
         before = self._memory
         decision = decide(now, sites, jobs, progress, before)
@@ -186,7 +180,7 @@ class Watch:
         ]
         intervals = _INTERVALS_OF_MANY if self._polls.polling.apart else 1.0
         worth = [job for job in running if wants_progress(self._memory, job.key, now, intervals)]
-        return self._progress.of(worth, numbers, self._at_once)
+        return self._progress.of(worth, numbers)
 
     def _publish(self, now: float, jobs: list[Watched]) -> None:
         """Put what this poll has shown on the board. While a change is at work on a job, only what

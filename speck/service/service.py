@@ -57,6 +57,7 @@ from speck.service.uploads import Uploads
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.sites.networks import SiteNetworks
+from speck.sites.poll_scheduler import PollScheduler
 from speck.sites.pollers.polling import Polling
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
@@ -118,8 +119,13 @@ class Service:
             config.pollers,
             config.poller_sites,
         )
+        self.scheduler = PollScheduler(self.clock, lambda: self.polling.apart)
         self.polls = SitePolls(
-            self.polling, self.clock, lambda: self.changes.touched, self.records.sites
+            self.polling,
+            self.scheduler,
+            self.clock,
+            lambda: self.changes.touched,
+            self.records.sites,
         )
         self.board = Board(self.polls)
         self.states = JobStates(self.records, self.changes, self.board)
@@ -156,6 +162,7 @@ class Service:
         self.sampler = Sampler(
             self.records,
             self.polling,
+            self.scheduler,
             self.clock,
             Writer(self.storage, clock=self.clock),
             self.config.collect_s,
@@ -304,6 +311,7 @@ class Service:
             self.watch.close()
             self.sampler.close()
             self.polls.close()
+            self.scheduler.close()
             self.polling.close()
             self.connections.close()
             self.records.store.close()
@@ -340,6 +348,7 @@ class Service:
         self.sampler.close()
         self.runner.close()
         self.polls.close()
+        self.scheduler.close()
         self.polling.close()
         self.connections.close()
         self.audit.close()

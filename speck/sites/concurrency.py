@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 
-MANY = 32
+MANY = 96
 """Concurrent polls while the process is otherwise idle."""
-FEW = 4
+FEW = 8
 """Concurrent polls while it is busy."""
 BUSY_CORES = 0.3
 """The process counts as busy if it uses more CPU cores than this for anything but polls."""

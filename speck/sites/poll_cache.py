@@ -1,30 +1,27 @@
 """Caches the last poll of each engine and broker, and polls again when it is old.
 
-Polls run in threads of their own, one at a time for each engine or broker. A caller waits at most
-`PATIENCE_S` after a poll began, and then receives the previous one: a slow site delays neither
-the others nor the thread of a request.
+There is one poll at a time for each engine or broker. A caller waits at most `PATIENCE_S` after a
+poll began, and then receives the previous one: a slow site delays neither the others nor the thread
+of a request.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from speck.clock import Clock
-from speck.errors import SpeckError, TransientError
-from speck.sites.concurrency import MANY, PERIOD_S
+from speck.errors import SpeckError
+from speck.sites.poll_scheduler import PATIENCE_S, PollScheduler, Turn
 
 FRESH_S = 1.0
 """How long a poll is fresh."""
-PATIENCE_S = 1.0
-"""How long a caller waits for a poll."""
-_MAX_THREADS = 256
-"""The most threads: a site that does not answer occupies one until the time limit."""
+_FEW = 32
+"""So many sites are polled at once for a caller that waits for them."""
 _POLLS_PER_SECOND = 32
 """The number of polls each second that takes little of the service's CPU time."""
 
@@ -78,57 +75,61 @@ class PollCache(Generic[T]):
     time at which sites last changed."""
 
     def __init__(
-        self, take: Callable[[str], T], clock: Clock, last_change: Callable[[], float], name: str
+        self,
+        take: Callable[[str], T],
+        clock: Clock,
+        last_change: Callable[[], float],
+        name: str,
+        scheduler: PollScheduler,
     ):
         self._take = take
         self._clock = clock
         self._last_change = last_change
+        self._name = name
+        self._scheduler = scheduler
         self._lock = threading.Lock()
         self._over = threading.Condition(self._lock)
         self._subjects: dict[str, _Subject[T]] = {}
-        self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"poll-{name}")
         self._closed = False
         self.ended = 0
         """The number of polls that have ended, with or without an answer."""
-        self.cpu_s = 0.0
-        """The CPU time that these polls have used."""
 
     def poll(
         self,
         sites: Iterable[str],
         fresh_s: float = FRESH_S,
         within_s: float = PATIENCE_S,
-        at_once: Callable[[], int] = lambda: MANY,
         *,
         anew: bool = False,
+        urgent: bool = True,
     ) -> dict[str, Poll[T]]:
         """Return the polls of `sites`, if possible none that ended more than `fresh_s` ago, or with
         `anew` none that began before this call; a site that was never polled in time is missing.
-        `within_s` limits the wait for all of them. `at_once` returns how many polls of answering
-        sites may run at a time, at most `MANY`.
+        `within_s` limits the wait for all of them.
 
-        Polls of many sites begin a few at a time, the oldest first: a concurrent caller for another
-        site does not wait for all of them, and sites that were left out come first next time."""
+        Polls take turns, the oldest first, so that sites that were left out come first next time;
+        those of a few sites that are `urgent` begin at once."""
         names = set(sites)
-        requirement = self._requirement(fresh_s)
-        if anew:
-            now = math.nextafter(self._clock.monotonic(), -math.inf)
-            requirement = _Requirement(max(requirement.begun_after, now), now)
+        requirement = self._requirement(fresh_s, anew=anew)
         until = self._clock.monotonic() + within_s
+        turns: dict[str, Turn] = {}
+        begun: set[str] = set()
         with self._over:
-            pending, deadlines = self._oldest_last(names), dict[str, float]()
-            while (pending or deadlines) and not self._closed:
-                if (now := self._clock.monotonic()) >= until:
-                    break
-                while pending and self._has_room(deadlines, at_once):
-                    site = pending.pop()
+            if urgent and len(names) <= _FEW:
+                for site in names:
                     self._begin(site, requirement)
-                    deadlines[site] = min(until, now + PATIENCE_S)
-                remaining = self._still_awaited(deadlines, requirement)
-                if len(remaining) == len(deadlines):
-                    wait_s = min(remaining.values()) - now
-                    self._over.wait(min(wait_s, PERIOD_S) if pending else wait_s)
-                deadlines = remaining
+            else:
+                turns = self._queue(names, requirement, begun)
+            awaited = names
+            while not self._closed:
+                now = self._clock.monotonic()
+                waiting = turns.keys() - begun
+                deadlines = self._list_awaited(awaited, requirement, waiting, until, now)
+                if not deadlines:
+                    break
+                awaited = set(deadlines)
+                self._over.wait(min(deadlines.values()) - now)
+        self._scheduler.withdraw(turns.values())
         with self._lock:
             return {site: poll for site in names if (poll := self._poll_of(site)) is not None}
 
@@ -153,7 +154,7 @@ class PollCache(Generic[T]):
         """Begin the first polls that `poll` would begin, without waiting for them."""
         requirement = self._requirement(fresh_s)
         with self._lock:
-            for site in self._oldest_last(sites)[-MANY:]:
+            for site in self._oldest_first(sites)[:_FEW]:
                 self._begin(site, requirement)
 
     def forget(self, site: str) -> None:
@@ -166,11 +167,14 @@ class PollCache(Generic[T]):
         with self._over:
             self._closed = True
             self._over.notify_all()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _requirement(self, fresh_s: float) -> _Requirement:
+    def _requirement(self, fresh_s: float, *, anew: bool = False) -> _Requirement:
         """Taken once for each call: later changes matter to later callers only."""
-        return _Requirement(self._last_change(), self._clock.monotonic() - fresh_s)
+        changed, now = self._last_change(), self._clock.monotonic()
+        if anew:
+            just_before = math.nextafter(now, -math.inf)
+            return _Requirement(max(changed, just_before), just_before)
+        return _Requirement(changed, now - fresh_s)
 
     def _poll_of(self, site: str) -> Poll[T] | None:
         """Call with the lock held."""
@@ -179,11 +183,11 @@ class PollCache(Generic[T]):
             return None
         return Poll(subject.last, subject.begun, subject.error)
 
-    def _oldest_last(self, sites: Iterable[str]) -> list[str]:
+    def _oldest_first(self, sites: Iterable[str]) -> list[str]:
         """Call with the lock held. A site that was never polled counts as the oldest."""
         subjects = self._subjects
         ended = {site: subjects[site].ended if site in subjects else -math.inf for site in sites}
-        return sorted(ended, key=lambda site: -ended[site])
+        return sorted(ended, key=ended.__getitem__)
 
     def _begin(self, site: str, requirement: _Requirement) -> None:
         """Call with the lock held. Begin a poll, unless one is under way or the last suffices."""
@@ -191,36 +195,64 @@ class PollCache(Generic[T]):
         if subject.under_way is None and not requirement.met_by(subject):
             subject.under_way = self._clock.monotonic()
             try:
-                self._pool.submit(self._run, site, subject)
-            except RuntimeError as error:  # it is closed
+                self._scheduler.begin((self._name, site), partial(self._run, site, subject))
+            except SpeckError:  # it is closed
                 subject.under_way = None
-                raise TransientError("cannot poll sites: the service is stopping") from error
+                raise
 
-    def _has_room(self, deadlines: Mapping[str, float], at_once: Callable[[], int]) -> bool:
-        """Call with the lock held. A site that did not answer last time costs only a thread."""
-        subjects = (self._subjects.get(site) for site in deadlines)
-        answering = sum(subject is not None and subject.error is None for subject in subjects)
-        return len(deadlines) < MANY and answering < at_once()
+    def _queue(
+        self, sites: set[str], requirement: _Requirement, begun: set[str]
+    ) -> dict[str, Turn]:
+        """Call with the lock held. Queue the polls that are needed; each site is added to `begun`
+        when its turn has come."""
+        turns = {}
+        for site in self._oldest_first(sites):
+            subject = self._subjects.setdefault(site, _Subject())
+            if subject.under_way is None and not requirement.met_by(subject):
+                run = partial(self._run_in_turn, site, subject, requirement, begun)
+                turns[site] = Turn((self._name, site), run)
+        self._scheduler.queue(turns.values())
+        return turns
 
-    def _still_awaited(
-        self, deadlines: Mapping[str, float], requirement: _Requirement
+    def _list_awaited(
+        self,
+        sites: Iterable[str],
+        requirement: _Requirement,
+        waiting: Set[str],
+        until: float,
+        now: float,
     ) -> dict[str, float]:
-        """Call with the lock held. Return the deadlines (monotonic) of the sites whose polls are
-        still to be awaited. A poll that began before the last change is repeated when it ends."""
-        now, remaining = self._clock.monotonic(), {}
-        for site, until in deadlines.items():
+        """Call with the lock held. The deadlines (monotonic) of the sites whose polls are still to
+        be awaited, of which some are `waiting` for their turns. A poll that began before the last
+        change is repeated when it ends."""
+        awaited = {}
+        for site in sites:
             subject = self._subjects.get(site)
             if subject is None or requirement.met_by(subject):
                 continue
-            self._begin(site, requirement)
-            if subject.under_way is not None:
-                until = min(until, subject.under_way + PATIENCE_S)
-            if until > now:
-                remaining[site] = until
-        return remaining
+            if site not in waiting:
+                self._begin(site, requirement)
+            since = subject.under_way
+            deadline = until if since is None else min(until, since + PATIENCE_S)
+            if deadline > now:
+                awaited[site] = deadline
+        return awaited
 
-    def _run(self, site: str, subject: _Subject[T]) -> None:
-        begun, cpu_s = self._clock.monotonic(), time.thread_time()
+    def _run_in_turn(
+        self, site: str, subject: _Subject[T], requirement: _Requirement, begun: set[str]
+    ) -> bool:
+        """Poll, unless somebody else does or has done so meanwhile."""
+        with self._lock:
+            begun.add(site)
+            if self._subjects.get(site) is not subject or requirement.met_by(subject):
+                return subject.error is None
+            if subject.under_way is not None:
+                return subject.error is None
+            subject.under_way = self._clock.monotonic()
+        return self._run(site, subject)
+
+    def _run(self, site: str, subject: _Subject[T]) -> bool:
+        begun = self._clock.monotonic()
         answer: T | None = None
         failure: str | None = "cannot poll the site: internal error in speck"
         try:
@@ -233,5 +265,5 @@ class PollCache(Generic[T]):
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
                 self.ended += 1
-                self.cpu_s += time.thread_time() - cpu_s
                 self._over.notify_all()
+        return failure is None

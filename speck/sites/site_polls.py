@@ -9,6 +9,7 @@ from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.model.observation import BrokerView, EngineView
 from speck.sites.poll_cache import FRESH_S, Poll, PollCache, fresh_for
+from speck.sites.poll_scheduler import PollScheduler
 from speck.sites.pollers.polling import Polling
 
 _BRIDGES_S = 60.0
@@ -22,6 +23,7 @@ class SitePolls:
     def __init__(
         self,
         polling: Polling,
+        scheduler: PollScheduler,
         clock: Clock,
         last_change: Callable[[], float],
         all_sites: Callable[[], Collection[str]] = tuple,
@@ -29,15 +31,21 @@ class SitePolls:
         """`last_change` returns the monotonic time of speck's last request that changed an engine,
         `all_sites` the names of the registered sites."""
         self.polling = polling
+        self.scheduler = scheduler
         self._all_sites = all_sites
         self.engines: PollCache[EngineView] = PollCache(
-            lambda site: polling.engine(site, EnginePoll.VIEW), clock, last_change, "engine"
+            lambda site: polling.engine(site, EnginePoll.VIEW),
+            clock,
+            last_change,
+            "engine",
+            scheduler,
         )
         self.broker_numbers: PollCache[BrokerView] = PollCache(
             lambda site: polling.broker(site, BrokerPoll.VIEW),
             clock,
             lambda: float("-inf"),
             "numbers",
+            scheduler,
         )
         """The numbers of readers and sinks at brokers."""
         self.brokers: PollCache[str] = PollCache(
@@ -45,6 +53,7 @@ class SitePolls:
             clock,
             lambda: float("-inf"),
             "broker",
+            scheduler,
         )
         """Whether brokers answer; cheaper than reading their numbers."""
 
@@ -79,7 +88,8 @@ class SitePolls:
     def last_of_broker(self, site: str) -> Poll[Any] | None:
         """The last poll of a site's broker, however old; one whose numbers cannot be read does not
         answer, though it may accept connections."""
-        numbers, reached = self.broker_numbers.last(site), self.brokers.last(site)
+        numbers: Poll[Any] | None = self.broker_numbers.last(site)
+        reached: Poll[Any] | None = self.brokers.last(site)
         if numbers is None or reached is None:
             return numbers or reached
         if numbers.error is not None:

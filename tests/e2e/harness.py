@@ -244,7 +244,7 @@ class Speck:
         self.compositions.pop(name, None)
 
     def job(self, name: str) -> JsonObject:
-        return self.call("GET", f"/jobs/{name}")
+        return self.call("GET", f"/jobs/{name}", params={"fresh": "true"})
 
     def analyse(self, composition: str, window_s: float) -> JsonObject:
         """An analysis of the composition, which must succeed."""

@@ -490,7 +490,7 @@ def test_a_token_is_shown_once(bench: Bench) -> None:
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
     deployed.world.engine("http://edge-b:8081").unreachable = True
     deployed.client.get("/nothing")
-    deployed.service.polls.forget("edge-b")
+    deployed.service.sites.refresh(["edge-b"])
     text = deployed.client.get("/metrics").text
     for line in (
         'speck_site_up{site="edge-a"} 1.0',

@@ -23,6 +23,7 @@ from speck.metrics.sampler import PLANS_EVERY_S, Sampler
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
 from speck.service import Service
+from speck.sites.poll_scheduler import PollScheduler
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body
@@ -55,13 +56,16 @@ class Collected:
     beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
     beginning: set[str] = field(default_factory=set)
     at_once: int = 32
+    scheduler: PollScheduler = field(init=False)
     sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
         self.disk.full = False
+        self.scheduler = PollScheduler(self.time, at_once=lambda: self.at_once)
         self.sampler = Sampler(
             self.service.records,
             self.service.polling,
+            self.scheduler,
             self.time,
             Writer(LocalStorage(self.root, self.disk), clock=self.time),
             0,
@@ -69,7 +73,6 @@ class Collected:
             lambda site: self.beats.get(site, ({}, None)),
             lambda _: self.beginning,
             lambda _: False,
-            lambda: self.at_once,
         )
 
     def look(self, after: float = 5.0) -> None:
@@ -117,6 +120,7 @@ def collected(tmp_path: Path) -> Iterator[Collected]:
         service.compositions.apply(composition(*jobs), DONE)
         collected = Collected(service, time, tmp_path / "metrics")
         yield collected
+        collected.scheduler.close()
         collected.sampler.close()
 
 
@@ -198,21 +202,21 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
     assert "edge-a" in {row["site"] for row in collected.rows("sites")}
 
 
-def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
+def test_the_rows_of_a_poll_that_waited_for_a_thread_have_the_time_when_it_began(
     collected: Collected,
 ) -> None:
-    """Its rows would have a time at which nobody looked."""
     sampler = collected.sampler
-    sampler._pool.shutdown()
-    sampler._pool = ThreadPoolExecutor(1)
+    collected.scheduler._pool = ThreadPoolExecutor(1)
     has_begun, let_go = threading.Event(), threading.Event()
-    sampler._pool.submit(lambda: (has_begun.set(), let_go.wait(LIMIT_S)))
+    collected.scheduler._pool.submit(lambda: (has_begun.set(), let_go.wait(LIMIT_S)))
     assert has_begun.wait(LIMIT_S)
+    due = collected.time.now()
     sampler.poll()
     collected.time.passed += 11
     let_go.set()
     wait_for(lambda: sampler.gaps + sampler.polls == 6)
-    assert (sampler.polls, collected.rows("sites")) == (0, [])
+    assert sampler.polls == 6
+    assert {row["at"] >= due + timedelta(seconds=11) for row in collected.rows("sites")} == {True}
 
 
 def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> 
 def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.sites.poll_scheduler.PATIENCE_S", LIMIT_S)
     collected.at_once = 1
     let_go = threading.Event()
 
@@ -287,7 +291,7 @@ def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
 def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.sites.poll_scheduler.PATIENCE_S", LIMIT_S)
     hurried = Collected(collected.service, Time(), collected.root / "hurried")
     hurried.sampler._every_s, hurried.at_once = 0.05, 1
     let_go, order = threading.Event(), list[str]()
@@ -317,7 +321,7 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
 def test_nobody_waits_for_a_turn_while_it_ends(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.sites.poll_scheduler.PATIENCE_S", LIMIT_S)
     ended = Collected(collected.service, Time(), collected.root / "ended", at_once=0)
     ended.sampler._every_s = LIMIT_S  # so long it would wait for a turn
     looking = threading.Thread(target=ended.sampler.poll)
@@ -436,6 +440,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
         sampler = Sampler(
             service.records,
             service.polling,
+            service.scheduler,
             SystemClock(),
             writer,
             every_s,

@@ -17,72 +17,143 @@ from tests.service_helpers import (
     engine,
     job,
     job_body,
-    look_anew,
+    reopened,
 )
 from tests.waiting import wait_for
 
 A, B = job_body("A"), job_body("B", "cloud")
 
 
-class Held:
-    """Holds all looks at an engine until it is let go."""
-
-    def __init__(self, site: str):
-        self.looking, self.go_on = threading.Event(), threading.Event()
-        self.outwaited = False  # somebody has waited for a look for as long as it was held
-        self._engine = engine(site)
-
-    def __enter__(self) -> Held:
-        self._engine.before = self._hold
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.before = None
-        self.go_on.set()
-        assert not self.outwaited, "a request waited for a look until that was given up"
-
-    def _hold(self, kind: str, subject: str) -> None:
-        if kind == "view":
-            self.looking.set()
-            self.outwaited |= not self.go_on.wait(LIMIT_S)
+SITES = ("cloud", "edge-a", "edge-b", "edge-c")
 
 
-def test_a_slow_site_holds_up_no_look_at_another(service: Service) -> None:
-    service.jobs.post(job("A"), LIMIT_S)
-    service.jobs.post(job("B", "cloud"), LIMIT_S)
-    look_anew(service)
-    with Held("cloud") as cloud:
-        slow = threading.Thread(target=service.jobs.all)
-        slow.start()
-        assert cloud.looking.wait(LIMIT_S)
-        assert service.jobs.get("A")["state"] == "running"
-    slow.join(LIMIT_S)
+def calls() -> int:
+    """How many calls all engines and brokers have got."""
+    return sum(len(engine(site).calls) + len(broker(site).calls) for site in SITES)
 
 
-def test_while_a_slow_site_is_looked_at_its_last_look_is_served(service: Service) -> None:
-    service.jobs.post(job("B", "cloud"), LIMIT_S)
-    look_anew(service)
-    with Held("cloud"):
-        for _ in range(3):
-            assert service.jobs.get("B")["state"] == "running"
-        assert service.sites.get("cloud")["state"] == "up"
-    assert engine("cloud").count("view") > 0
+def states(service: Service) -> dict[str, str]:
+    return {job["job_name"]: job["state"] for job in service.jobs.all()}
 
 
-def test_a_site_of_which_nothing_is_known_yet_is_unknown(service: Service) -> None:
-    service.connections.close()
-    service.polls.forget("cloud")
-    with Held("cloud"):
-        assert service.sites.get("cloud")["state"] == "unknown"
-
-
-def test_a_look_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
+def test_reading_asks_no_site(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    before = calls()
+    assert states(service) == {"A": "running", "B": "running"}
+    assert service.jobs.count_states() == {"running": 2}
+    assert service.jobs.get("A") == service.compositions.get("c")["jobs"][0]
+    assert service.compositions.drift("c") == {"drift": []}
+    assert [site["name"] for site in service.sites.all(state="up")] == list(SITES)
     assert service.sites.get("cloud")["state"] == "up"
-    answer = service.jobs.post(job("B", "cloud"), LIMIT_S)
-    assert answer.status == 201
-    look_anew(service)
-    with Held("cloud"):
-        assert service.jobs.get("B")["state"] == "running"
+    assert calls() == before
+
+
+def test_a_state_is_as_old_as_the_last_poll_unless_a_fresh_one_is_wanted(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    service.jobs.refresh()
+    engine("cloud").fail(engine("cloud").running()[0].id, "no such sensor")
+    service.jobs.refresh(lambda name: name == "A")
+    assert states(service) == {"A": "running", "B": "running"}
+
+    service.jobs.refresh(lambda name: name == "B")
+
+    assert states(service) == {"A": "running", "B": "failed"}
+
+
+def test_a_fresh_state_is_none_of_a_poll_that_was_under_way_already(service: Service) -> None:
+    service.compositions.apply(composition(B), DONE)
+    running = engine("cloud").running()[0].id
+    looking, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, subject: str) -> None:
+        if kind == "view" and not looking.is_set():
+            looking.set()
+            assert go_on.wait(LIMIT_S)
+
+    engine("cloud").before = hold
+    service.polls.engines.begin(["cloud"], fresh_s=0.0)
+    assert looking.wait(LIMIT_S)
+    refresh = threading.Thread(target=service.jobs.refresh)
+    refresh.start()
+    engine("cloud").fail(running, "no such sensor")
+    go_on.set()
+    refresh.join(LIMIT_S)
+    assert states(service) == {"B": "failed"}
+
+
+def test_what_a_change_has_started_runs_before_its_site_was_polled(service: Service) -> None:
+    service.jobs.post(job("B", "cloud"), LIMIT_S)
+    service.polls.forget("cloud")
+    assert states(service) == {"B": "running"}
+
+
+def test_a_poll_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
+    service.sites.refresh()
+    assert service.jobs.post(job("B", "cloud"), LIMIT_S).status == 201
+    assert states(service) == {"B": "running"}
+
+
+def test_what_a_failed_change_left_is_known_when_its_end_is(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    (running,) = engine("cloud").running()
+
+    def fail(kind: str, subject: str) -> None:
+        if kind == "cancel":
+            engine("cloud").fail(running.id, "bad")
+
+    engine("cloud").before = fail
+    engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
+
+    assert service.compositions.apply(composition(A), DONE).body["state"] == "failed"
+
+    assert states(service) == {"A": "running", "B": "failed"}
+
+
+def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> None:
+    service.sites.refresh()
+    engine("cloud").hold_starts = True
+    change = service.compositions.apply(composition(B), Request()).body["change"]
+    wait_for(lambda: engine("cloud").jobs)
+    assert states(service) == {"B": "deploying"}
+    service.runner.cancel(change)
+    assert service.changes.await_end(change, LIMIT_S)
+    known = states(service)
+    service.jobs.refresh()
+    assert states(service) == known
+
+
+def test_after_a_restart_states_are_unknown_until_the_first_poll(service: Service) -> None:
+    stopped = job_body("C", "cloud", state="stopped")
+    service.compositions.apply(composition(A, B, stopped), DONE)
+    again = reopened(service)
+    for site in SITES:
+        again.polls.forget(site)  # of the start, which looks for newer incarnations
+    try:
+        assert states(again) == {"A": "unknown", "B": "unknown", "C": "stopped"}
+        assert {site["state"] for site in again.sites.all()} == {"unknown"}
+        assert again.compositions.drift("c") == {"drift": []}
+        again.watch.poll()
+        assert states(again) == {"A": "running", "B": "running", "C": "stopped"}
+        assert {site["state"] for site in again.sites.all()} == {"up"}
+    finally:
+        again.close()
+
+
+def test_a_slow_site_holds_up_nobody_for_long(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    looking, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, subject: str) -> None:
+        if kind == "view":
+            looking.set()
+            assert go_on.wait(LIMIT_S)
+
+    engine("cloud").before = hold
+    service.jobs.refresh()  # it waits for a moment, and leaves the last state
+    assert looking.is_set()
+    assert states(service) == {"A": "running", "B": "running"}
+    engine("cloud").before = None
+    go_on.set()
 
 
 @pytest.mark.parametrize("part", ["engine", "broker"])
@@ -91,7 +162,7 @@ def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: st
     assert service.sites.get("edge-a")["error"] is None
     half = engine("edge-a") if part == "engine" else broker("edge-a")
     half.unreachable = True
-    service.polls.forget("edge-a")
+    service.sites.refresh(["edge-a"])
     site = service.sites.get("edge-a")
     assert site["state"] == "degraded"
     assert site["error"].startswith(f"{part}: cannot reach ")
@@ -105,14 +176,13 @@ def test_a_site_whose_broker_accepts_connections_and_answers_nothing_is_degraded
     assert service.sites.get("edge-a")["state"] == "up"
     broker("edge-a").refuse("view", 2, UnreachableError("cannot read: no answer in time"))
     service.polls.broker_numbers.poll(["edge-a"], fresh_s=0.0)
-    service.polls.brokers.forget("edge-a")
     for _ in range(2):
         site = service.sites.get("edge-a")
         assert (site["state"], site["error"]) == (
             "degraded",
             "broker: cannot read: no answer in time",
         )
-        service.polls.broker_numbers.poll(["edge-a"], fresh_s=0.0)
+        service.sites.refresh(["edge-a"])
     assert service.sites.get("edge-a")["state"] == "up"
 
 

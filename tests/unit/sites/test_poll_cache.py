@@ -11,7 +11,8 @@ import pytest
 from speck.clock import SystemClock
 from speck.errors import TransientError, UnreachableError
 from speck.monitor.watch import pause_s
-from speck.sites.poll_cache import FRESH_S, PATIENCE_S, PollCache, fresh_for
+from speck.sites.poll_cache import FRESH_S, PollCache, fresh_for
+from speck.sites.poll_scheduler import PATIENCE_S, PollScheduler
 
 
 class Time(SystemClock):
@@ -33,7 +34,11 @@ class Sites:
         self.touched = float("-inf")
         self.during: Callable[[str], None] = lambda _site: None
         self._lock = threading.Lock()
-        self.looks: PollCache[int] = PollCache(self._take, self.time, lambda: self.touched, "test")
+        self.at_once = 96
+        self.scheduler = PollScheduler(self.time, at_once=lambda: self.at_once)
+        self.looks: PollCache[int] = PollCache(
+            self._take, self.time, lambda: self.touched, "test", self.scheduler
+        )
 
     def _take(self, site: str) -> int:
         self.during(site)
@@ -47,6 +52,7 @@ def sites() -> Iterator[Sites]:
     sites = Sites()
     yield sites
     sites.looks.close()
+    sites.scheduler.close()
 
 
 def test_a_look_is_good_for_a_while(sites: Sites) -> None:
@@ -154,11 +160,12 @@ def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(site
     sites.during = during
     sites.looks.poll(names)
     sites.time.at, most = sites.time.at + 10 * FRESH_S, 0
-    views = sites.looks.poll(set(names) - silent, at_once=lambda: 2)
+    sites.at_once = 2
+    views = sites.looks.poll(set(names) - silent, urgent=False)
     assert most == 2
     sites.time.at += 10 * FRESH_S
     starts = sites.time.at
-    many = threading.Thread(target=sites.looks.poll, args=(names,), kwargs={"at_once": lambda: 2})
+    many = threading.Thread(target=sites.looks.poll, args=(names,), kwargs={"urgent": False})
     many.start()
     while any(sites.looks.poll([n], 1000.0)[n].begun < starts for n in views):
         assert many.is_alive()
@@ -220,7 +227,8 @@ def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sit
     sites.during = forget
     assert sites.looks.poll(["a"]) == {}
     assert sites.polls == {"a": 1}
-    assert sites.looks.poll(["b", "c", "d"], at_once=lambda: 1) == {}
+    sites.at_once = 1
+    assert sites.looks.poll(["b", "c", "d"], urgent=False) == {}
     assert sites.polls == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
