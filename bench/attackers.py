@@ -185,7 +185,7 @@ class Caller:
 
     def read_engine(self) -> None:
         """What makes the service ask that engine."""
-        self.call("GET", "/sites/hostile")
+        self.call("GET", "/sites/hostile?fresh=true")
         self.call("GET", "/sites/hostile/check")
 
     def import_and_analyse(self) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from speck.clock import Clock
 from speck.errors import SpeckError
+from speck.sites.concurrency import PERIOD_S
 from speck.sites.poll_scheduler import PATIENCE_S, PollScheduler, Turn
 
 FRESH_S = 1.0
@@ -113,22 +114,22 @@ class PollCache(Generic[T]):
         requirement = self._requirement(fresh_s, anew=anew)
         until = self._clock.monotonic() + within_s
         turns: dict[str, Turn] = {}
-        begun: set[str] = set()
+        begun: list[str] = []
         with self._over:
-            if urgent and len(names) <= _FEW:
-                for site in names:
-                    self._begin(site, requirement)
-            else:
+            if not urgent or len(names) > _FEW:
                 turns = self._queue(names, requirement, begun)
-            awaited = names
+            awaited, waiting = names - turns.keys(), len(turns)
             while not self._closed:
                 now = self._clock.monotonic()
-                waiting = turns.keys() - begun
-                deadlines = self._list_awaited(awaited, requirement, waiting, until, now)
-                if not deadlines:
+                awaited.update(begun)
+                waiting -= len(begun)
+                begun.clear()
+                deadlines = self._list_awaited(awaited, requirement, until, now)
+                if not deadlines and (not waiting or now >= until):
                     break
                 awaited = set(deadlines)
-                self._over.wait(min(deadlines.values()) - now)
+                wait_s = min(deadlines.values(), default=until) - now
+                self._over.wait(min(wait_s, PERIOD_S) if waiting else wait_s)
         self._scheduler.withdraw(turns.values())
         with self._lock:
             return {site: poll for site in names if (poll := self._poll_of(site)) is not None}
@@ -201,7 +202,7 @@ class PollCache(Generic[T]):
                 raise
 
     def _queue(
-        self, sites: set[str], requirement: _Requirement, begun: set[str]
+        self, sites: set[str], requirement: _Requirement, begun: list[str]
     ) -> dict[str, Turn]:
         """Call with the lock held. Queue the polls that are needed; each site is added to `begun`
         when its turn has come."""
@@ -218,20 +219,18 @@ class PollCache(Generic[T]):
         self,
         sites: Iterable[str],
         requirement: _Requirement,
-        waiting: Set[str],
         until: float,
         now: float,
     ) -> dict[str, float]:
         """Call with the lock held. The deadlines (monotonic) of the sites whose polls are still to
-        be awaited, of which some are `waiting` for their turns. A poll that began before the last
-        change is repeated when it ends."""
+        be awaited; their polls begin now unless they are under way. A poll that began before the
+        last change is repeated when it ends."""
         awaited = {}
         for site in sites:
             subject = self._subjects.get(site)
             if subject is None or requirement.met_by(subject):
                 continue
-            if site not in waiting:
-                self._begin(site, requirement)
+            self._begin(site, requirement)
             since = subject.under_way
             deadline = until if since is None else min(until, since + PATIENCE_S)
             if deadline > now:
@@ -239,11 +238,11 @@ class PollCache(Generic[T]):
         return awaited
 
     def _run_in_turn(
-        self, site: str, subject: _Subject[T], requirement: _Requirement, begun: set[str]
+        self, site: str, subject: _Subject[T], requirement: _Requirement, begun: list[str]
     ) -> bool:
         """Poll, unless somebody else does or has done so meanwhile."""
         with self._lock:
-            begun.add(site)
+            begun.append(site)
             if self._subjects.get(site) is not subject or requirement.met_by(subject):
                 return subject.error is None
             if subject.under_way is not None:

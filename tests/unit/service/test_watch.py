@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.store.desired_state import DesiredJobs
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew
+from tests.service_helpers import DONE, broker, composition, engine, job, job_body, look_anew
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -120,6 +121,22 @@ def test_what_runs_is_left_alone_and_makes_no_event(watched: Watched) -> None:
 
     assert watched.repairs == []
     assert watched.events("job") == watched.events("drift") == []
+
+
+def test_a_round_asks_each_site_once_and_a_reader_of_states_nothing(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    before = {site: Counter(kind for kind, _ in engine(site).calls) for site in SITES}
+    numbers = {site: broker(site).count("view") for site in SITES}
+    watched.time.passed += 5
+    watched.watch.poll()
+    for _ in range(3):
+        assert {job["state"] for job in watched.service.jobs.all()} == {"running"}
+        assert watched.service.sites.all(state="up") == watched.service.sites.all()
+    for site in SITES:
+        asked = Counter(kind for kind, _ in engine(site).calls) - before[site]
+        assert asked["view"] == 1
+        assert asked["checkpointing"] <= 1
+        assert broker(site).count("view") == numbers[site] + 1
 
 
 def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched) -> None:

@@ -176,13 +176,17 @@ def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(site
 
 def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites) -> None:
     names = [f"s{n}" for n in range(300)]
+    until, go_on = sites.time.at + PATIENCE_S, threading.Event()
 
     def slow(_site: str) -> None:
         sites.time.at += 0.01
+        if sites.time.at >= until:
+            assert go_on.wait(20)
 
     sites.during = slow
     views = sites.looks.poll(names, 60.0)
     assert len(views) < 300
+    go_on.set()
     for _ in range(10):
         views = sites.looks.poll(names, 60.0)
     assert views.keys() == set(names)
