@@ -284,11 +284,13 @@ def _update(
     elif progress is not None:
         course = follow(course, progress, now)
     stall = course.explain_stall(now, limits.stall) if course is not None else None
-    state = judge(job.facts(observed, stall)).momentary
-    since = now
-    if old is not None and same and old.state is state:
-        left = (old.observed is Sight.ABSENT) is not (observed is Sight.ABSENT)
-        since = now if left else old.since
+    if old is not None and old.job is job and old.observed is observed and old.stall == stall:
+        state, since = old.state, old.since  # judging takes most of the time
+    else:
+        state, since = judge(job.facts(observed, stall)).momentary, now
+        if old is not None and same and old.state is state:
+            left = (old.observed is Sight.ABSENT) is not (observed is Sight.ABSENT)
+            since = now if left else old.since
     if repairs and state is JobState.RUNNING and now - since >= limits.steady:
         repairs, not_before = 0, float("-inf")
     return JobMemory(job, state, since, observed, stall, repairs, not_before, course)

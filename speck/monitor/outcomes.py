@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from speck.clock import Clock
 from speck.model.change import Change, ChangeState
+from speck.model.observation import EngineView
 from speck.model.plan import Operation, Return, Start
 from speck.monitor.board import Board
+from speck.sites.poll_cache import Poll
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 
@@ -27,7 +29,7 @@ class Outcomes:
 
     def report_end(self, scope: str, change: Change) -> None:
         """A change ends. If it is not done, it has not seen what becomes of its jobs: their sites
-        are polled, and awaited for a moment."""
+        are polled, and awaited for a moment, unless they did not answer the last poll."""
         names = {o.step.operation.job_name for o in change.operations}
         sites: set[str] = set()
         now = self._clock.monotonic()
@@ -38,5 +40,11 @@ class Outcomes:
             elif change.state is not ChangeState.DONE and not incarnation.ended:
                 self._board.doubt((scope, name), incarnation.engine_job_id, now)
                 sites.add(incarnation.job.site)
-        if sites:
-            self._polls.refresh(sites & self._records.sites().keys())
+        known = sites & self._records.sites().keys()
+        answering = {site for site in known if not _is_silent(self._polls.engines.last(site))}
+        if answering:
+            self._polls.refresh(answering)
+
+
+def _is_silent(poll: Poll[EngineView] | None) -> bool:
+    return poll is not None and poll.answer is None

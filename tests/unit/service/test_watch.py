@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -137,6 +138,27 @@ def test_a_round_asks_each_site_once_and_a_reader_of_states_nothing(watched: Wat
         assert asked["view"] == 1
         assert asked["checkpointing"] <= 1
         assert broker(site).count("view") == numbers[site] + 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_users_are_shown_the_states_by_which_the_watch_repairs(watched: Watched, seed: int) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"), drift="report")
+    chance = Random(seed)
+    for _ in range(12):
+        pool = engine(chance.choice(("edge-a", "cloud")))
+        jobs = list(pool.jobs.values())
+        if chance.random() < 0.3:
+            pool.unreachable = not pool.unreachable
+        elif jobs and chance.random() < 0.8:
+            jobs[0].state = chance.choice(list(RunState))
+        else:
+            pool.forget_jobs()
+        watched.look(chance.choice((1.0, 20.0)))
+        for key, memory in watched.watch._memory.jobs.items():
+            (shown,) = watched.service.states.of({}, key[0], None, [key[1]])
+            assert shown.status.momentary is memory.state
+            problem = None if memory.state is JobState.RUNNING else shown.status.state
+            assert problem in (None, memory.state, JobState.RESTARTING)
 
 
 def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched) -> None:
