@@ -105,7 +105,10 @@ class JobStatus:
 def judge(facts: Facts) -> JobStatus:
     """The state of a job."""
     momentary = _judge_now(facts)
-    state = _judge_work(facts.work) or _judge_history(momentary, facts.finding)
+    state = _judge_work(facts.work)
+    if state is not None:  # what was found before the change does not explain what it does
+        return JobStatus(state, facts.error or facts.finding.link_problem, 0, momentary)
+    state = _judge_history(momentary, facts.finding)
     return JobStatus(state, _explain(facts), facts.finding.failures, momentary)
 
 

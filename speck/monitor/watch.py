@@ -138,7 +138,7 @@ class Watch:
         self._events.report_sites(before, decision.memory, engines, now)
         self._events.report_jobs(jobs, before, decision)
         if self._records.restored is not None:  # nothing is done until its state is adopted
-            self._publish(now, jobs)
+            self._publish(now)
             return decision.due
         self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
         self.identities.poll(numbers)
@@ -146,7 +146,7 @@ class Watch:
         self.sessions.poll(now, own)
         self.links.poll(now, own)
         self._look_after_ended_sinks(own)
-        self._publish(now, jobs)
+        self._publish(now)
         moved = self._moved_brokers.find(now, jobs)
         for scope in moved.keys() | decision.repair.keys():
             names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
@@ -182,14 +182,10 @@ class Watch:
         worth = [job for job in running if wants_progress(self._memory, job.key, now, intervals)]
         return self._progress.of(worth, numbers)
 
-    def _publish(self, now: float, jobs: list[Watched]) -> None:
-        """Put what this poll has shown on the board. While a change is at work on a job, only what
-        it reports of its links counts."""
-        busy = {job.key for job in jobs if job.busy}
+    def _publish(self, now: float) -> None:
+        """Put what this poll has shown on the board."""
         findings = {
-            key: self._events.find(key, memory)
-            for key, memory in self._memory.jobs.items()
-            if key not in busy
+            key: self._events.find(key, memory) for key, memory in self._memory.jobs.items()
         }
         for key, links in (self.links.memory.jobs or {}).items():
             if links.problem is not None:

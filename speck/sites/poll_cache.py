@@ -23,6 +23,8 @@ FRESH_S = 1.0
 """How long a poll is fresh."""
 _FEW = 32
 """So many sites are polled at once for a caller that waits for them."""
+_LOOK_S = 0.01
+"""How often a caller that waits for many sites looks whether they have answered."""
 _POLLS_PER_SECOND = 32
 """The number of polls each second that takes little of the service's CPU time."""
 
@@ -90,6 +92,7 @@ class PollCache(Generic[T]):
         self._scheduler = scheduler
         self._lock = threading.Lock()
         self._over = threading.Condition(self._lock)
+        self._closing = threading.Condition(self._lock)
         self._subjects: dict[str, _Subject[T]] = {}
         self._closed = False
         self.ended = 0
@@ -116,7 +119,10 @@ class PollCache(Generic[T]):
         turns: dict[str, Turn] = {}
         begun: list[str] = []
         with self._over:
-            if not urgent or len(names) > _FEW:
+            if urgent and len(names) <= _FEW:
+                for site in names:
+                    self._begin(site, requirement)
+            else:
                 turns = self._queue(names, requirement, begun)
             awaited, waiting = names - turns.keys(), len(turns)
             while not self._closed:
@@ -129,7 +135,10 @@ class PollCache(Generic[T]):
                     break
                 awaited = set(deadlines)
                 wait_s = min(deadlines.values(), default=until) - now
-                self._over.wait(min(wait_s, PERIOD_S) if waiting else wait_s)
+                if len(turns) > _FEW:  # each look at what many are doing costs more than a poll
+                    self._closing.wait(min(wait_s, _LOOK_S))
+                else:
+                    self._over.wait(min(wait_s, PERIOD_S) if waiting else wait_s)
         self._scheduler.withdraw(turns.values())
         with self._lock:
             return {site: poll for site in names if (poll := self._poll_of(site)) is not None}
@@ -168,6 +177,7 @@ class PollCache(Generic[T]):
         with self._over:
             self._closed = True
             self._over.notify_all()
+            self._closing.notify_all()
 
     def _requirement(self, fresh_s: float, *, anew: bool = False) -> _Requirement:
         """Taken once for each call: later changes matter to later callers only."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from speck.model.change import OperationState
@@ -134,6 +136,15 @@ def test_between_its_failures_a_job_runs_and_is_shown_as_failing() -> None:
     status = judge(seen(RunState.RUNNING, LOOPS))
     assert (status.state, status.failures) == (JobState.RESTARTING, 3)
     assert status.momentary is JobState.RUNNING
+
+
+def test_what_was_found_before_a_change_does_not_explain_what_the_change_does() -> None:
+    finding = Finding(failure="no sensor", failures=3, link_problem="not authorized")
+    facts = under(Action.UPDATE, RUNNING)
+    status = judge(replace(facts, finding=finding))
+    assert (status.state, status.reason, status.failures) == ("updating", "not authorized", 0)
+    waits = judge(replace(facts, finding=finding, error=ERROR))
+    assert waits.reason == ERROR
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
+from speck.monitor.judge import Finding
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import (
@@ -120,6 +121,20 @@ def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> No
     known = states(service)
     service.jobs.refresh()
     assert states(service) == known
+
+
+def test_a_stalled_job_stays_so_while_a_change_is_at_work_on_another(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    finding = Finding(service.jobs.get("A")["engine_job_id"], stall="no checkpoint completed")
+    service.board.publish({("c", "A"): finding}, {}, {})
+    engine("cloud").hold_starts = True
+    changed = composition(A, job_body("B", "cloud", args=["x"]))
+    change = service.compositions.apply(changed, Request()).body["change"]
+    wait_for(lambda: states(service)["B"] == "updating")
+    assert states(service) == {"A": "stalled", "B": "updating"}
+    engine("cloud").let_go()
+    assert service.changes.await_end(change, LIMIT_S)
+    assert states(service) == {"A": "stalled", "B": "running"}
 
 
 def test_after_a_restart_states_are_unknown_until_the_first_poll(service: Service) -> None:
