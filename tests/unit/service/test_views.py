@@ -113,7 +113,7 @@ def test_what_a_failed_change_left_is_known_when_its_end_is(service: Service) ->
 def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> None:
     service.sites.refresh()
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(B), Request()).body["change"]
+    change = service.compositions.apply(composition(B), ApplyRequest()).body["change"]
     wait_for(lambda: engine("cloud").jobs)
     assert states(service) == {"B": "deploying"}
     service.runner.cancel(change)
@@ -129,7 +129,7 @@ def test_a_stalled_job_stays_so_while_a_change_is_at_work_on_another(service: Se
     service.board.publish({("c", "A"): finding}, {}, {})
     engine("cloud").hold_starts = True
     changed = composition(A, job_body("B", "cloud", args=["x"]))
-    change = service.compositions.apply(changed, Request()).body["change"]
+    change = service.compositions.apply(changed, ApplyRequest()).body["change"]
     wait_for(lambda: states(service)["B"] == "updating")
     assert states(service) == {"A": "stalled", "B": "updating"}
     engine("cloud").let_go()
