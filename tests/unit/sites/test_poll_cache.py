@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -245,3 +246,31 @@ def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:
     assert pause_s(5.0, 1.5, 1.0, apart=True) == 1.0
     assert pause_s(5.0, 2.9, -3.0) == 0.1  # a few did not answer
     assert pause_s(5.0, 9.0, -3.0) == 6.0
+
+
+def test_of_a_site_there_is_one_poll_at_a_time_whoever_asks(sites: Sites) -> None:
+    names = [f"s{n}" for n in range(40)]
+    going_on: Counter[str] = Counter()
+    lock, most = threading.Lock(), 0
+
+    def during(site: str) -> None:
+        nonlocal most
+        with lock:
+            going_on[site] += 1
+            most = max(most, going_on[site])
+        os.sched_yield()
+        with lock:
+            going_on[site] -= 1
+
+    sites.during, sites.at_once = during, 4
+    callers = [
+        threading.Thread(target=sites.looks.poll, args=(some, 0.0, 60.0), kwargs=options)
+        for some in (names, names[:20], names[:3])
+        for options in ({"urgent": False}, {"anew": True}, {})
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(20)
+    assert not any(caller.is_alive() for caller in callers)
+    assert (most, sites.polls.keys()) == (1, set(names))
