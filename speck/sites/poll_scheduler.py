@@ -85,8 +85,11 @@ class PollScheduler:
 
     def queue(self, turns: Iterable[Turn]) -> None:
         """Have polls made in their turns."""
+        queue = deque(turns)
+        if not queue:
+            return
         with self._lock:
-            self._queues.append(deque(turns))
+            self._queues.append(queue)
             if self._timer is None and not self._closed:
                 self._timer = threading.Thread(target=self._wake, name="poll-turns", daemon=True)
                 self._timer.start()

@@ -264,7 +264,7 @@ def test_of_a_site_there_is_one_poll_at_a_time_whoever_asks(sites: Sites) -> Non
 
     sites.during, sites.at_once = during, 4
     callers = [
-        threading.Thread(target=sites.looks.poll, args=(some, 0.0, 60.0), kwargs=options)
+        threading.Thread(target=sites.looks.poll, args=(some, FRESH_S, 60.0), kwargs=options)
         for some in (names, names[:20], names[:3])
         for options in ({"urgent": False}, {"anew": True}, {})
     ]

@@ -138,6 +138,14 @@ def test_a_turn_comes_no_sooner_than_it_is_due(polls: Polls) -> None:
     polls.wait_for("a", "b", "late")
 
 
+def test_who_has_nothing_to_poll_disturbs_nobody(polls: Polls) -> None:
+    polls.at_once = 0
+    polls.scheduler.queue([polls.turn("a")])
+    polls.scheduler.queue([])
+    polls.at_once = 1
+    polls.wait_for("a")
+
+
 def test_nothing_begins_once_it_is_closed(polls: Polls) -> None:
     polls.scheduler.close()
     with pytest.raises(TransientError, match="the service is stopping"):
