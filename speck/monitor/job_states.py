@@ -10,8 +10,8 @@ from speck.deploy.changes import Changes, Running
 from speck.model.change import OperationState
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, JobDescription
-from speck.model.job_state import JobState
 from speck.model.job_change import Action
+from speck.model.job_state import JobState
 from speck.monitor.board import Board
 from speck.monitor.change_errors import ChangeErrors
 from speck.monitor.judge import Facts, JobStatus, Work, judge

@@ -14,9 +14,9 @@ from enum import StrEnum
 from speck.model.change import OperationState
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
+from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView, RunState
-from speck.model.job_change import Action
 
 
 class Sight(StrEnum):
