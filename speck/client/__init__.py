@@ -2,7 +2,7 @@
 
 A request that the service refuses raises a ClientError with its problems; a service that does not
 answer raises a NoServerError. `transport` sends the requests, `bounds` limits what is read of the
-answers.
+answers; `placement_calls` are those about analyses and placements.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
 
+from speck.client.placement_calls import PlacementCalls
 from speck.client.transport import (
     ANSWER_S,
     CHUNK,
@@ -23,9 +23,8 @@ from speck.client.transport import (
     Content,
     NoAnswerInTimeError,
     NoServerError,
-    Transport,
+    path_part,
 )
-from speck.errors import InvalidError
 from speck.model.values import JsonObject
 
 __all__ = [
@@ -45,7 +44,7 @@ _LONG_S = 1800.0
 """How long the export or import of a metrics file may take."""
 
 
-class Client(Transport):
+class Client(PlacementCalls):
     """Calls to one service. Close it, or use it in a `with` block."""
 
     # -- sites ----------------------------------------------------------------------------
@@ -56,7 +55,7 @@ class Client(Transport):
 
     def site(self, name: str) -> JsonObject:
         """One site."""
-        return self._json("GET", f"/sites/{_part(name)}")
+        return self._json("GET", f"/sites/{path_part(name)}")
 
     def add_site(self, body: JsonObject) -> tuple[JsonObject, bool]:
         """Register a site; true when it is new."""
@@ -65,7 +64,7 @@ class Client(Transport):
 
     def put_site(self, name: str, body: JsonObject) -> tuple[JsonObject, bool]:
         """Register or change a site; true when it is new."""
-        answer = self._call("PUT", f"/sites/{_part(name)}", json=body)
+        answer = self._call("PUT", f"/sites/{path_part(name)}", json=body)
         return self._body(answer), answer.status_code == 201
 
     def put_sites(
@@ -80,18 +79,18 @@ class Client(Transport):
 
     def remove_site(self, name: str) -> None:
         """Forget a site."""
-        self._call("DELETE", f"/sites/{_part(name)}")
+        self._call("DELETE", f"/sites/{path_part(name)}")
 
     def check_site(self, name: str) -> JsonObject:
         """`{name, ok, findings}`."""
-        return self._json("GET", f"/sites/{_part(name)}/check")
+        return self._json("GET", f"/sites/{path_part(name)}/check")
 
     def calibrate_site(
         self, name: str, *, busy: bool = False, job_path: str | None = None
     ) -> JsonObject:
         """Measure how fast a site is, and wait: `{cores, core_speed, unit_s, at, detail}`."""
         body: JsonObject = {"busy": busy, **({"job_path": job_path} if job_path else {})}
-        path = f"/sites/{_part(name)}/calibration"
+        path = f"/sites/{path_part(name)}/calibration"
         return self._json("POST", path, json=body, answer_s=CALIBRATION_S)
 
     # -- jobs -----------------------------------------------------------------------------
@@ -106,7 +105,7 @@ class Client(Transport):
 
     def job(self, name: str, *, fresh: bool = False) -> JsonObject:
         """One job; `fresh`: once its engine has been polled."""
-        return self._json("GET", f"/jobs/{_part(name)}", query={"fresh": fresh or None})
+        return self._json("GET", f"/jobs/{path_part(name)}", query={"fresh": fresh or None})
 
     def rates(self, composition: str | None = None) -> list[JsonObject]:
         """The rates of jobs between the last two samples."""
@@ -125,11 +124,11 @@ class Client(Transport):
 
     def job_metrics(self, name: str) -> JsonObject:
         """The rates of one job between the last two samples."""
-        return self._json("GET", f"/jobs/{_part(name)}/metrics")
+        return self._json("GET", f"/jobs/{path_part(name)}/metrics")
 
     def exceptions(self, name: str) -> list[JsonObject]:
         """The job's failures as its engine reports them, newest first."""
-        answer = self._json("GET", f"/jobs/{_part(name)}/exceptions")
+        answer = self._json("GET", f"/jobs/{path_part(name)}/exceptions")
         exceptions: list[JsonObject] = answer.get("exceptions", [])
         return exceptions
 
@@ -142,15 +141,15 @@ class Client(Transport):
     def composition(self, name: str, *, fresh: bool = False) -> JsonObject:
         """`{name, desired, deployed, jobs}`; `fresh`: once the engines of its jobs have been
         polled."""
-        return self._json("GET", f"/compositions/{_part(name)}", query={"fresh": fresh or None})
+        return self._json("GET", f"/compositions/{path_part(name)}", query={"fresh": fresh or None})
 
     def plan(self, name: str) -> JsonObject:
         """The plan from the observed state to the newest revision."""
-        return self._json("GET", f"/compositions/{_part(name)}/plan")
+        return self._json("GET", f"/compositions/{path_part(name)}/plan")
 
     def revisions(self, name: str) -> list[JsonObject]:
         """`{revision, at, by}` of each revision, oldest first."""
-        answer = self._json("GET", f"/compositions/{_part(name)}/revisions")
+        answer = self._json("GET", f"/compositions/{path_part(name)}/revisions")
         revisions: list[JsonObject] = answer["revisions"]
         return revisions
 
@@ -233,7 +232,7 @@ class Client(Transport):
         headers = {} if dry_run else {"If-Match": f'"{revision}"', "Idempotency-Key": key}
         return self._json(
             "POST",
-            f"/compositions/{_part(name)}/rollback",
+            f"/compositions/{path_part(name)}/rollback",
             query={
                 "dry_run": dry_run,
                 "drop_queues": drop_queues,
@@ -261,7 +260,7 @@ class Client(Transport):
         """
         return self._json(
             "DELETE",
-            f"/compositions/{_part(name)}",
+            f"/compositions/{path_part(name)}",
             query={"drop_queues": drop_queues, "drain_limit": drain_limit, "dry_run": dry_run},
             headers={"If-Match": f'"{revision}"'},
         )
@@ -269,7 +268,7 @@ class Client(Transport):
     def forget(self, noun: str, name: str, *, force: bool) -> JsonObject:
         """Remove one of `jobs`, `compositions` or `sites` from the store alone: `{kind, name,
         changes, left}`."""
-        return self._json("POST", f"/{noun}/{_part(name)}/forget", query={"force": force})
+        return self._json("POST", f"/{noun}/{path_part(name)}/forget", query={"force": force})
 
     def readiness(self) -> str:
         """`ready`, or `restored` while the service has not adopted what runs since its backup."""
@@ -290,77 +289,6 @@ class Client(Transport):
         }
         return self._json("POST", "/restored/adopt", query=query)
 
-    # -- analyses -------------------------------------------------------------------------
-
-    def analyse(self, composition: str | None = None, **options: object) -> JsonObject:
-        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `ahead_s`) and return
-        its head."""
-        values = {"composition": composition, **options}
-        body = {name: value for name, value in values.items() if value is not None}
-        return self._json("POST", "/analyses", json=body)
-
-    def analysis(self, analysis_id: str) -> JsonObject:
-        """An analysis, with its results once it is done."""
-        return self._json("GET", f"/analyses/{_part(analysis_id)}")
-
-    def analyses(self, composition: str | None = None) -> list[JsonObject]:
-        """Heads of all analyses, newest first."""
-        return self._list("/analyses", "analyses", "id", composition=composition)
-
-    def cancel_analysis(self, analysis_id: str) -> JsonObject:
-        """Cancel a running analysis."""
-        return self._json("DELETE", f"/analyses/{_part(analysis_id)}")
-
-    # -- placements -----------------------------------------------------------------------
-
-    def place(
-        self,
-        composition: str,
-        policy: str,
-        analysis: str | None = None,
-        limits: Mapping[str, float] | None = None,
-        *,
-        scale: bool = False,
-        all_moves: bool = False,
-        move_unmeasured: bool = False,
-    ) -> JsonObject:
-        """Compute a new placement of the composition, without applying it. `analysis` defaults to
-        the newest one; `scale`: choose each job's parallelism, too; `all_moves`: propose moves that
-        do not pay for themselves, too; `move_unmeasured`: move jobs that were not measured, too
-        (policy all-cloud)."""
-        body: JsonObject = {"composition": composition, "policy": policy, "scale": scale}
-        body |= {"all_moves": all_moves, "move_unmeasured": move_unmeasured}
-        body |= {"analysis": analysis} if analysis else {}
-        body |= {"limits": dict(limits)} if limits else {}
-        return self._json("POST", "/placements", json=body)
-
-    def advise(self, composition: str, **options: object) -> JsonObject:
-        """Advice on a composition (`policy`, `analysis`, `window_s`, `limits`, `scale`)."""
-        values = {"composition": composition, **options}
-        body = {name: value for name, value in values.items() if value is not None}
-        return self._json("POST", "/advice", json=body)
-
-    def apply_placement(
-        self, placement_id: str, *, dry_run: bool = False, key: str = ""
-    ) -> JsonObject:
-        """Make a placement the desired state; see `apply`."""
-        return self._json(
-            "POST",
-            f"/placements/{_part(placement_id)}/apply",
-            query={"dry_run": dry_run},
-            headers={} if dry_run else {"Idempotency-Key": key},
-            again=not dry_run,
-        )
-
-    def autopilot(self, composition: str) -> JsonObject:
-        """The autopilot's settings for the composition, and the log of its decisions."""
-        return self._json("GET", f"/compositions/{_part(composition)}/autopilot")
-
-    def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
-        """Switch the autopilot on or off: `{on, every_s, min_gain, policy, settle_s, looks,
-        scale, ahead_s}`."""
-        return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
-
     # -- changes, events ------------------------------------------------------------------
 
     def changes(self, composition: str | None = None) -> list[JsonObject]:
@@ -369,11 +297,11 @@ class Client(Transport):
 
     def change(self, change_id: str) -> JsonObject:
         """One change with its operations."""
-        return self._json("GET", f"/changes/{_part(change_id)}")
+        return self._json("GET", f"/changes/{path_part(change_id)}")
 
     def cancel(self, change_id: str) -> JsonObject:
         """Start no further operation of a change."""
-        return self._json("POST", f"/changes/{_part(change_id)}/cancel")
+        return self._json("POST", f"/changes/{path_part(change_id)}/cancel")
 
     def events(self, after: int = 0, **filters: str | None) -> list[JsonObject]:
         """Events with a number above `after`, oldest first; the filters are site, job_name,
@@ -433,7 +361,7 @@ class Client(Transport):
             length = os.fstat(stream.fileno()).st_size
             answer = self._call(
                 "PUT",
-                f"/artifacts/{_part(sha256)}",
+                f"/artifacts/{path_part(sha256)}",
                 data=_Upload(stream, length, on_sent),
                 headers={"Content-Type": "application/java-archive"},
             )
@@ -441,7 +369,7 @@ class Client(Transport):
 
     def delete_artifact(self, sha256: str) -> None:
         """Delete an artifact that nothing uses."""
-        self._call("DELETE", f"/artifacts/{_part(sha256)}")
+        self._call("DELETE", f"/artifacts/{path_part(sha256)}")
 
     def collect_artifacts(self, *, dry_run: bool = False) -> JsonObject:
         """Delete all artifacts that nothing uses: `{artifacts, kept, uploads}`, `artifacts` that
@@ -469,11 +397,11 @@ class Client(Transport):
     def rotate_token(self, name: str, expires_in: str | None = None) -> JsonObject:
         """A new secret for a token, in `token`; the old one is valid for ten more minutes."""
         body = {"expires_in": expires_in} if expires_in else {}
-        return self._json("POST", f"/tokens/{_part(name)}/rotate", json=body)
+        return self._json("POST", f"/tokens/{path_part(name)}/rotate", json=body)
 
     def remove_token(self, name: str, *, leave_open: bool = False) -> None:
         """Revoke a token; the last one only with `leave_open`."""
-        self._call("DELETE", f"/tokens/{_part(name)}", query={"open": leave_open})
+        self._call("DELETE", f"/tokens/{path_part(name)}", query={"open": leave_open})
 
     def audit(self, limit: int, after: int | None = None) -> list[JsonObject]:
         """The newest lines of the audit log, or those after a number; oldest first."""
@@ -509,10 +437,3 @@ class _Upload:
         chunk = self._stream.read(CHUNK if size < 0 else size)
         self._on_sent(len(chunk))
         return chunk
-
-
-def _part(name: str) -> str:
-    """A name as one part of a path; dots alone would be read as folders."""
-    if name in ("", ".", ".."):
-        raise InvalidError(f"cannot use {name!r} as a name")
-    return quote(name, safe="")

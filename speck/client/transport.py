@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import orjson
 import requests
@@ -366,3 +366,10 @@ def _cause(error: BaseException) -> BaseException:
 def _size_of(answer: requests.Response) -> int | None:
     length = answer.headers.get("Content-Length", "")
     return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
+
+
+def path_part(name: str) -> str:
+    """A name as one part of a path; dots alone would be read as folders."""
+    if name in ("", ".", ".."):
+        raise InvalidError(f"cannot use {name!r} as a name")
+    return quote(name, safe="")
