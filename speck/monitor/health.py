@@ -121,7 +121,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RepairDecision:
     """The new memory, the jobs to repair now by scope, and when (monotonic) the next poll is due if
     that is before the regular one."""
 
@@ -145,7 +145,7 @@ def decide(
     progress: Mapping[Key, Progress],
     before: Memory,
     limits: Limits = LIMITS,
-) -> Decision:
+) -> RepairDecision:
     """Judge one poll, made at `now` (monotonic seconds).
 
     `sites` holds every site that was polled, with None for one that did not answer. A job that is
@@ -177,7 +177,7 @@ def decide(
                 memory, repairs=repairs, not_before=now + limits.wait(repairs)
             )
             repair.setdefault(job.scope, set()).add(job.job_name)
-    return Decision(
+    return RepairDecision(
         Memory(memories, silent, is_on_hold),
         {scope: frozenset(names) for scope, names in repair.items()},
         min(due, default=None),

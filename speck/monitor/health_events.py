@@ -9,7 +9,7 @@ from speck.model.composition import visible_name
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView
 from speck.monitor.failure_causes import Cause, FailureCauses
-from speck.monitor.health import Decision, JobMemory, Key, Memory, Watched
+from speck.monitor.health import JobMemory, Key, Memory, RepairDecision, Watched
 from speck.monitor.judge import Finding
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
@@ -93,7 +93,7 @@ class HealthEvents:
         """Ask engines for nothing more."""
         self._finding.close()
 
-    def report_jobs(self, jobs: list[Watched], before: Memory, decision: Decision) -> None:
+    def report_jobs(self, jobs: list[Watched], before: Memory, decision: RepairDecision) -> None:
         """Write an event for each job whose state has changed."""
         memories = decision.memory.jobs
         watched = []

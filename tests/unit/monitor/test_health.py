@@ -9,7 +9,7 @@ from itertools import pairwise
 from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
-from speck.monitor.health import Decision, Limits, Memory, Watched, decide, wants_progress
+from speck.monitor.health import Limits, Memory, RepairDecision, Watched, decide, wants_progress
 from speck.monitor.stalls import Progress
 
 A = Watched("c", "A", "edge-a", "a1")
@@ -44,7 +44,7 @@ class Watcher:
         after: float = 5.0,
         progress: Mapping[tuple[str, str], Progress] | None = None,
         **sites: EngineView | None,
-    ) -> Decision:
+    ) -> RepairDecision:
         self.now += after
         self.sites |= {name.replace("_", "-"): view for name, view in sites.items()}
         decision = decide(self.now, self.sites, jobs, progress or {}, self.memory, self.limits)
