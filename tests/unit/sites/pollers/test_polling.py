@@ -12,7 +12,7 @@ from speck.model.observation import BrokerView, EngineView
 from speck.service import Service
 from speck.sites.connections import Connections
 from speck.sites.pollers.polling import Polling
-from speck.spec.schema import site_from_data
+from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.third_party_kinds import third_party
 
