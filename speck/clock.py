@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
+
+
+class Event(Protocol):
+    """Something that is waited for; `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+
+    def set(self) -> None:
+        """It has happened."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until it has happened, at most so many seconds; whether it has."""
 
 
 class Clock(Protocol):
@@ -23,7 +34,7 @@ class Clock(Protocol):
     def wait(self, seconds: float) -> None:
         """Sleep for `seconds`."""
 
-    def wait_for(self, event: threading.Event, seconds: float) -> bool:
+    def wait_for(self, event: Event, seconds: float) -> bool:
         """Sleep for `seconds`, or until `event` is set; returns whether it is set."""
 
     def new_id(self) -> str:
@@ -42,7 +53,7 @@ class SystemClock:
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def wait_for(self, event: threading.Event, seconds: float) -> bool:
+    def wait_for(self, event: Event, seconds: float) -> bool:
         return event.wait(seconds)
 
     def new_id(self) -> str:
@@ -57,9 +68,7 @@ def never() -> bool:
     return False
 
 
-def wait_unless(
-    clock: Clock, event: threading.Event, seconds: float, gives_up: Callable[[], bool]
-) -> bool:
+def wait_unless(clock: Clock, event: Event, seconds: float, gives_up: Callable[[], bool]) -> bool:
     """Wait for `event`, at most so many seconds, and not once `gives_up`, which is asked a few
     times a second; whether the event is set."""
     until = clock.monotonic() + seconds
@@ -69,11 +78,6 @@ def wait_unless(
             return event.is_set()
         clock.wait_for(event, min(left_s, _ASKED_EVERY_S))
     return True
-
-
-def new_installation() -> str:
-    """Return a UUID for an installation; called once, at its first start."""
-    return str(uuid.uuid4())
 
 
 def rfc3339(moment: datetime) -> str:

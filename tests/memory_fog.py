@@ -17,6 +17,7 @@ from speck.clock import Clock
 from speck.config import Config
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import UnreachableError
 from speck.model.site import Site
 from speck.model.values import JsonObject
@@ -146,6 +147,7 @@ def memory_service(
     apart: bool = True,
     clock: Clock | None = None,
     patience: Patience = HASTY,
+    scheduler: Scheduler = THREADS,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`.
 
@@ -156,7 +158,9 @@ def memory_service(
         world.monotonic = clock.monotonic
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",), simulated=True)
-    service = Service(config, clock, bounds=bounds, patience=patience, keeper=keeper)
+    service = Service(
+        config, clock, bounds=bounds, patience=patience, keeper=keeper, scheduler=scheduler
+    )
     try:
         for body in sites:
             if keeper is not None:

@@ -16,6 +16,7 @@ from speck.deploy.changes import Changes
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
@@ -71,6 +72,7 @@ class Deployer:
         admission: Admission,
         identities: Identities,
         is_stuck: Callable[[str, Incarnation], bool] = lambda scope, incarnation: False,
+        scheduler: Scheduler = THREADS,
     ):
         """`is_stuck` says whether an incarnation of a scope takes nothing, though it is listed by
         its engine."""
@@ -82,6 +84,7 @@ class Deployer:
         self._admission = admission
         self._identities = identities
         self._is_stuck = is_stuck
+        self._scheduler = scheduler
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
         self._drain_limit_s = config.drain_limit_s
@@ -138,7 +141,7 @@ class Deployer:
         composition = resolution.composition
         inventory, observation, noticed = look()
         leaving = self._find_left_brokers(composition, inventory)
-        at_brokers = self._leave_out_strangers(observe(self._polling, (), leaving & sites.keys()))
+        at_brokers = self._leave_out_strangers(self._observe_brokers(leaving & sites.keys()))
         silent = {**observation.unreachable, **at_brokers.unreachable}
         observation = replace(observation, brokers=at_brokers.brokers, unreachable=silent)
         prepared_plan = self._make_plan(
@@ -294,7 +297,12 @@ class Deployer:
         brokers: Set[str] = frozenset(),
     ) -> Callable[[], Observation]:
         engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
-        return begin_observing(self._polling, engines & sites.keys(), brokers & sites.keys())
+        return begin_observing(
+            self._polling, engines & sites.keys(), brokers & sites.keys(), self._scheduler.pool
+        )
+
+    def _observe_brokers(self, sites: Set[str]) -> Observation:
+        return observe(self._polling, (), sites, self._scheduler.pool)
 
     def _leave_out_strangers(self, observation: Observation) -> Observation:
         """The numbers of another broker at a site's address say nothing about our readers."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from typing import Protocol
+
+from speck.deploy.scheduler import THREADS, Scheduler
 
 
 class Holder(Protocol):
@@ -20,9 +21,9 @@ class Limiter:
     Never blocks: a holder that was refused is woken when a permit is released.
     """
 
-    def __init__(self, per_site: int):
+    def __init__(self, per_site: int, scheduler: Scheduler = THREADS):
         self._per_site = per_site
-        self._lock = threading.Lock()
+        self._lock = scheduler.lock()
         self._permits: defaultdict[str, dict[Holder, int]] = defaultdict(dict)
         self._waiting: defaultdict[str, set[Holder]] = defaultdict(set)
 

@@ -21,6 +21,7 @@ from speck.deploy.changes import (
 from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, TransientError
 from speck.metrics.dataset.files import claim
 from speck.metrics.dataset.opening import open_storage
@@ -84,11 +85,13 @@ class Service:
         patience: Patience | None = None,
         keeper: StateKeeper | None = None,
         location: Callable[[Path], StoreLocation] = StoreLocation.of,
+        scheduler: Scheduler = THREADS,
     ):
         self.config = config
         self.closing = threading.Event()
         """Set once it is being closed."""
         self.clock = clock or SystemClock()
+        self._scheduler = scheduler
         config.home.mkdir(parents=True, exist_ok=True)
         place_of_metrics = config.metrics_uri or f"file:{config.metrics}"
         self.storage = open_storage(place_of_metrics, config.metrics)
@@ -112,7 +115,7 @@ class Service:
         self.collector = PeriodicTask(
             "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
         )
-        self.changes = Changes(self.records, self.clock)
+        self.changes = Changes(self.records, self.clock, scheduler)
         self.polling = Polling(
             self.connections,
             lambda: len(self.records.sites()),
@@ -209,6 +212,7 @@ class Service:
             admission,
             self.identities,
             self.states.is_stuck,
+            self._scheduler,
         )
         outcomes = Outcomes(self.records, self.polls, self.board, self.clock)
         self.executions = Executions(
@@ -221,11 +225,18 @@ class Service:
             self.keeper,
             self.identities,
             outcomes.report_done,
+            self._scheduler,
         )
         ledger = ChangeLedger(self.records, self.clock)
-        recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock)
+        recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock, self._scheduler)
         self.runner = ChangeRunner(
-            self.changes, ledger, recovery, self.executions, self.clock, outcomes.report_end
+            self.changes,
+            ledger,
+            recovery,
+            self.executions,
+            self.clock,
+            outcomes.report_end,
+            self._scheduler,
         )
         jobs = JobList(self.records, self.status, self.polls)
         self.compositions = Compositions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from speck.binding import BrokerPoll, EnginePoll
 from speck.errors import SpeckError
@@ -14,19 +14,33 @@ _Answer = EngineView | BrokerView | str
 """The report of an engine or a broker, or why there is none."""
 
 
-def observe(polling: Polling, engines: Iterable[str], brokers: Iterable[str] = ()) -> Observation:
+def make_pool(workers: int, name: str) -> Executor:
+    """At most so many threads."""
+    return ThreadPoolExecutor(workers, thread_name_prefix=name)
+
+
+def observe(
+    polling: Polling,
+    engines: Iterable[str],
+    brokers: Iterable[str] = (),
+    pool: Callable[[int, str], Executor] = make_pool,
+) -> Observation:
     """Return the current reports of the engines and brokers of the named sites.
 
     A site that does not answer within its time limit, or refuses, is listed only in
     `unreachable`, with the reason.
     """
-    return begin_observing(polling, engines, brokers)()
+    return begin_observing(polling, engines, brokers, pool)()
 
 
 def begin_observing(
-    polling: Polling, engines: Iterable[str], brokers: Iterable[str] = ()
+    polling: Polling,
+    engines: Iterable[str],
+    brokers: Iterable[str] = (),
+    pool: Callable[[int, str], Executor] = make_pool,
 ) -> Callable[[], Observation]:
-    """Ask all these engines and brokers at once; what is returned waits for the answers."""
+    """Ask all these engines and brokers at once; what is returned waits for the answers. `pool`
+    gives threads: how many, and their name."""
     targets = [(True, site) for site in sorted(set(engines))]
     targets += [(False, site) for site in sorted(set(brokers))]
     if not targets:
@@ -44,9 +58,9 @@ def begin_observing(
 
     awaiting = [ask(target) for target in targets]
     if not polling.apart:  # no poller has the requests: it takes threads to make them
-        pool = ThreadPoolExecutor(min(32, len(awaiting)), thread_name_prefix="observe")
-        awaiting = [pool.submit(_await_answer, answer).result for answer in awaiting]
-        pool.shutdown(wait=False)  # they end when they have answered
+        threads = pool(min(32, len(awaiting)), "observe")
+        awaiting = [threads.submit(_await_answer, answer).result for answer in awaiting]
+        threads.shutdown(wait=False)  # they end when they have answered
 
     def await_all() -> Observation:
         answers = [

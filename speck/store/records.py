@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
-from speck.clock import Clock, new_installation, rfc3339
+from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError
 from speck.model.change import Change, OperationRecord
 from speck.model.ids import sink_client_id
@@ -48,7 +49,11 @@ def open_store(path: Path, clock: Clock) -> Store:
     """Open the store at `path`; at the first start, create it with a new UUID."""
     if Store.exists(path):
         return Store.open(path)
-    installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
+    installation = {
+        "uuid": str(UUID(hex=clock.new_id(), version=4)),
+        "generation": 1,
+        "at": rfc3339(clock.now()),
+    }
     return Store.create(path, {INSTALLATION: installation})
 
 

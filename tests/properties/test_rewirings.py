@@ -9,7 +9,6 @@ second. Jobs, sites and links are few, so that they are used again in other plac
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
+from tests.turns import Turns
 from tests.unit.deploy.execution.test_executor import broker, engine
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -91,19 +91,18 @@ def _job(
 class Trial:
     """A service whose composition is rewired while every call brings in a record."""
 
-    def __init__(self, service: Service, dice: random.Random) -> None:
+    def __init__(self, service: Service, dice: random.Random, turns: Turns) -> None:
         self.service = service
         self.dice = dice
+        self.turns = turns
         self.sent = 0
         self.calls = 0
         self.cancel_at = 0
-        self._sending = threading.Lock()
 
     def send(self, count: int) -> None:
-        with self._sending:
-            payloads = [b"%d" % (self.sent + n) for n in range(count)]
-            World.current().feed("tcp://edge-a.test:1883", IN[1], payloads, "sensor")
-            self.sent += count
+        payloads = [b"%d" % (self.sent + n) for n in range(count)]
+        World.current().feed("tcp://edge-a.test:1883", IN[1], payloads, "sensor")
+        self.sent += count
 
     def apply(self, composition: JsonObject) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
@@ -141,6 +140,7 @@ class Trial:
             for each in self.service.changes.all_under_way():
                 if each.execution is not None:
                     each.execution.cancel()
+        self.turns.pass_on()
 
     def listen(self) -> None:
         for site in SITES:
@@ -165,8 +165,9 @@ def rewire(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, ob
     """The faults after two changes of a composition."""
     dice = random.Random(seed)
     folder.mkdir()
-    with memory_service(folder, [site_body(site) for site in SITES]) as service:
-        trial = Trial(service, dice)
+    turns, sites = Turns(seed), [site_body(site) for site in SITES]
+    with memory_service(folder, sites, clock=turns, scheduler=turns) as service:
+        trial = Trial(service, dice, turns)
         wirings = [wiring(dice) for _ in range(3)]
         for number, composition in enumerate(wirings):
             if trouble and number:

@@ -12,6 +12,7 @@ from speck.clock import Clock
 from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.model.change import Change
 from speck.model.plan import Operation
 from speck.sites.connections import Connections
@@ -33,15 +34,16 @@ class Executions:
     identities: Identities
     report_done: Callable[[str, Operation], None] = lambda scope, operation: None
     """Is called with each operation of a scope that has succeeded, before anybody can read that."""
+    scheduler: Scheduler = THREADS
     refills: Refills = field(init=False)
     resends: Resends = field(init=False)
     limiter: Limiter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refills = Refills(self.connections, self.clock, self.patience.refill_s)
+        self.refills = Refills(self.connections, self.clock, self.patience.refill_s, self.scheduler)
         run = ResendRun(self.connections, self.records, self.clock, self.artifact, self.keeper)
-        self.resends = Resends(self.connections, self.records, self.clock, run)
-        self.limiter = Limiter(self.bounds.per_site)
+        self.resends = Resends(self.connections, self.records, self.clock, run, self.scheduler)
+        self.limiter = Limiter(self.bounds.per_site, self.scheduler)
 
     def make(self, change: Change, scope: str, on_progress: Callable[[], None]) -> Execution:
         """Create an execution of the change's plan; it has not begun."""
@@ -57,6 +59,7 @@ class Executions:
             self.resends,
             self.identities,
             change.find_begun_before(),
+            self.scheduler,
         )
         return Execution(
             change,
@@ -68,6 +71,7 @@ class Executions:
             on_progress,
             self.limiter,
             partial(self.report_done, scope),
+            self.scheduler,
         )
 
     def close(self) -> None:

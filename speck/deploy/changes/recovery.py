@@ -6,13 +6,13 @@ when its plan was only the first part of the work.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Protocol
 
 from speck.clock import Clock
 from speck.deploy.changes.ledger import ChangeLedger
 from speck.deploy.changes.registry import Changes, Running
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.model.change import Change, ChangeState
 from speck.model.plan import Plan
 from speck.model.site import Site
@@ -31,12 +31,20 @@ class Planner(Protocol):
 class ChangeRecovery:
     """Finds the changes that a stop of the service interrupted, and plans changes again."""
 
-    def __init__(self, changes: Changes, ledger: ChangeLedger, planner: Planner, clock: Clock):
+    def __init__(
+        self,
+        changes: Changes,
+        ledger: ChangeLedger,
+        planner: Planner,
+        clock: Clock,
+        scheduler: Scheduler = THREADS,
+    ):
         self._changes = changes
         self._ledger = ledger
         self._planner = planner
         self._clock = clock
-        self._room = threading.BoundedSemaphore(PLANS_AT_ONCE)
+        self._scheduler = scheduler
+        self._room = scheduler.semaphore(PLANS_AT_ONCE)
 
     def take_up(self) -> list[Running]:
         """Register the interrupted changes as under way and return them, to be continued. Each
@@ -50,7 +58,7 @@ class ChangeRecovery:
                 self._ledger.end(change)
                 continue
             self._ledger.record_cut_short(change)
-            running = Running(change, scope, self._clock)
+            running = Running(change, scope, self._clock, scheduler=self._scheduler)
             self._changes.add_cut_short(running)
             resumed_changes.append(running)
         self._ledger.drop_wishes(wishes)

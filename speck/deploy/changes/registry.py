@@ -5,13 +5,13 @@ Nothing is run here; see `speck.deploy.changes.runner`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from speck.clock import Clock, never, rfc3339, wait_unless
+from speck.clock import Clock, Event, never, rfc3339, wait_unless
 from speck.deploy.execution import Execution
 from speck.deploy.locks import NamedLocks
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeState
 from speck.model.composition import title
@@ -36,14 +36,19 @@ class Running:
     """
 
     def __init__(
-        self, change: Change, scope: str, clock: Clock, execution: Execution | None = None
+        self,
+        change: Change,
+        scope: str,
+        clock: Clock,
+        execution: Execution | None = None,
+        scheduler: Scheduler = THREADS,
     ):
         self.change = change
         self.scope = scope
         self.begun = clock.monotonic()
         self._clock = clock
-        self.over = threading.Event()
-        self._lock = threading.Lock()
+        self.over = scheduler.event()
+        self._lock = scheduler.lock()
         self._execution = execution
         self._is_resumed = False
         self._ends_early = False
@@ -131,16 +136,16 @@ class Running:
 class Changes:
     """All changes: those under way in memory, all others from the store."""
 
-    def __init__(self, records: Records, clock: Clock):
+    def __init__(self, records: Records, clock: Clock, scheduler: Scheduler = THREADS):
         self._records = records
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = scheduler.lock()
         self._running: dict[str, Running] = {}
         newest = records.change_heads.last_id()
         self._newest_ms = int(newest[:12], 16) if newest else 0
-        self.placing = threading.Lock()
+        self.placing = scheduler.lock()
         """Held while a change takes sites into use, and while a site is removed."""
-        self._starting = NamedLocks()
+        self._starting = NamedLocks(scheduler)
         self._closing = False
         self._touched_at = float("-inf")
 
@@ -270,7 +275,7 @@ class Changes:
             if isinstance(operation, Start | Return)
         }
 
-    def await_calm(self, over: threading.Event) -> bool:
+    def await_calm(self, over: Event) -> bool:
         """Wait while a change has just begun, for at most `GIVE_WAY_S` or until `over` is set;
         whether there was such a change. For background polls, which would take time of the service,
         the engines and the network from the change."""

@@ -6,14 +6,15 @@ executed once more; at last its end is stored, and those who wait for it are not
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from speck.clock import Clock
 from speck.deploy.changes.executions import Executions
 from speck.deploy.changes.ledger import ChangeLedger
 from speck.deploy.changes.recovery import ChangeRecovery
 from speck.deploy.changes.registry import Changes, Running
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, SpeckError, StoreWriteError
 from speck.model.change import Change, ChangeState
 from speck.model.plan import Plan
@@ -37,6 +38,7 @@ class ChangeRunner:
         executions: Executions,
         clock: Clock,
         report_end: Callable[[str, Change], None] = lambda scope, change: None,
+        scheduler: Scheduler = THREADS,
     ):
         """`report_end` is called with each change of a scope that ends, before its end is
         announced."""
@@ -46,6 +48,7 @@ class ChangeRunner:
         self._executions = executions
         self._clock = clock
         self._report_end = report_end
+        self._scheduler = scheduler
 
     def start(self, change: Change, batch: Batch, sites: Mapping[str, Site]) -> Running:
         """Store the change with `batch` in one write, then run it in its own thread.
@@ -55,7 +58,7 @@ class ChangeRunner:
         stopping.
         """
         execution = self._executions.make(change, change.composition, self._changes.touch)
-        running = Running(change, change.composition, self._clock, execution)
+        running = Running(change, change.composition, self._clock, execution, self._scheduler)
         self._ledger.check_writable()
         self._changes.add(running, sites)
         try:
@@ -135,8 +138,7 @@ class ChangeRunner:
     # -- the thread of a change -----------------------------------------------------------
 
     def _begin(self, running: Running) -> None:
-        name = f"change-{running.change.id}"
-        threading.Thread(target=self._carry_out, args=(running,), name=name, daemon=True).start()
+        self._scheduler.start(partial(self._carry_out, running), name=f"change-{running.change.id}")
 
     def _carry_out(self, running: Running) -> None:
         try:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 import queue
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +27,7 @@ from speck.deploy.execution.retry import Retries
 from speck.deploy.execution.waiting import PollSchedule, WaitingSteps
 from speck.deploy.limiter import Limiter
 from speck.deploy.operations import Done, Operations, Outcome, Waiting
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.model.change import Change, ChangeState
 from speck.model.observation import EngineJob
@@ -68,6 +68,7 @@ class Execution:
         on_progress: Callable[[], None] = lambda: None,
         limiter: Limiter | None = None,
         on_done: Callable[[Operation], None] = lambda operation: None,
+        scheduler: Scheduler = THREADS,
     ):
         """`limiter` limits the calls of all changes together; by default this change has its own.
         `on_done` is called with each operation that has succeeded, before it counts as done."""
@@ -79,8 +80,9 @@ class Execution:
         self._on_done = on_done
         self._connections = connections
         self._clock = clock
+        self._scheduler = scheduler
         self._bounds = bounds
-        self._limiter = limiter or Limiter(bounds.per_site)
+        self._limiter = limiter or Limiter(bounds.per_site, scheduler)
         self._journal = Journal(change, records, clock, on_progress)
         self._order = StepOrder(record.step for record in change.operations)
         self._calls = ReadyCalls()
@@ -88,9 +90,9 @@ class Execution:
         self._waiting = WaitingSteps()
         self._polls = PollSchedule(bounds)
         self._next_poll_at = math.inf
-        self._cancelled = threading.Event()
-        self._halted = threading.Event()
-        self._inbox: queue.SimpleQueue[_Result | _Poll | None] = queue.SimpleQueue()
+        self._cancelled = scheduler.event()
+        self._halted = scheduler.event()
+        self._inbox = scheduler.inbox()
         self._active = 0
         self._workers = self._count_workers()
         self._successes: list[tuple[int, Done]] = []
@@ -117,7 +119,7 @@ class Execution:
         self._operations.begin(record.step.operation for record in self.change.operations)
         self._enqueue(self._order.release_first())
         try:
-            with ThreadPoolExecutor(self._workers, thread_name_prefix="operation") as pool:
+            with self._scheduler.pool(self._workers, "operation") as pool:
                 while self._step(pool):
                     pass
         finally:
@@ -134,7 +136,7 @@ class Execution:
 
     # -- the loop -------------------------------------------------------------------------
 
-    def _step(self, pool: ThreadPoolExecutor) -> bool:
+    def _step(self, pool: Executor) -> bool:
         now = self._clock.monotonic()
         self._release_dependents()
         if self._cancelled.is_set():
@@ -148,13 +150,13 @@ class Execution:
         self._journal.record_blocked()
         try:
             pause_s = self._pause_s(self._clock.monotonic())
-            message = self._inbox.get(timeout=pause_s)
+            message: _Result | _Poll | None = self._inbox.get(timeout=pause_s)
         except queue.Empty:
             return True
         while message is not None:
             self._receive(message)
             try:
-                message = self._inbox.get_nowait()
+                message = self._inbox.get(block=False)
             except queue.Empty:
                 break
         return True
@@ -200,7 +202,7 @@ class Execution:
             for released in reversed(self._order.release_after_success(step_id)):
                 self._calls.add_first(self._journal.operation(released).site, Call(released))
 
-    def _advance(self, pool: ThreadPoolExecutor) -> None:
+    def _advance(self, pool: Executor) -> None:
         """Store, in one write, all new successes and that the calls that are ready begin; then make
         these calls. Each write is synced, and the calls wait for it: with one for the successes and
         one for the calls, removing a hundred jobs took as long for the disk as for the engines."""
@@ -216,7 +218,7 @@ class Execution:
             if done.afterwards:
                 pool.submit(done.afterwards)
 
-    def _submit(self, pool: ThreadPoolExecutor, call: Call) -> None:
+    def _submit(self, pool: Executor, call: Call) -> None:
         operation = self._journal.operation(call.step_id)
         action = call.finish or partial(self._operations.carry_out, operation)
         self._active += 1
@@ -233,7 +235,7 @@ class Execution:
 
         pool.submit(work)
 
-    def _poll(self, pool: ThreadPoolExecutor, now: float) -> None:
+    def _poll(self, pool: Executor, now: float) -> None:
         """Poll each engine that a step waits for, one poll at a time."""
         sites = self._waiting.sites
         busy = self._active > 0

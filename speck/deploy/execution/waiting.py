@@ -48,9 +48,9 @@ class WaitingSteps:
         return step_id in self._waits
 
     @property
-    def sites(self) -> set[str]:
-        """The sites whose engines have to be polled."""
-        return {site for site in self._at if site is not None}
+    def sites(self) -> list[str]:
+        """The sites whose engines have to be polled, in the order in which steps began to wait."""
+        return [site for site in self._at if site is not None]
 
     def has_any_at(self, site: str | None) -> bool:
         """Whether a step waits for a site; None: for no engine."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
+from speck.deploy.locks import NamedLocks
 from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.beginnings import record_forms
 from speck.deploy.operations.catching_up import catch_up, switch
@@ -33,6 +34,7 @@ from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.state_transfer import carry
 from speck.deploy.operations.stopping import Stopping
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import OperationKey
 from speck.model.plan import (
@@ -87,10 +89,11 @@ class Operations:
         resends: Resends,
         identities: Identities,
         begun_before: Mapping[OperationKey, str] = MappingProxyType({}),
+        scheduler: Scheduler = THREADS,
     ):
         """`begun_before`: when (RFC 3339) operations that earlier plans of the same change have not
         ended were begun first. What has a limit has it from then on."""
-        self._own_brokers = OwnBrokers(connections, identities, clock)
+        self._own_brokers = OwnBrokers(connections, identities, clock, scheduler)
         self._context = Context(
             connections,
             records,
@@ -101,8 +104,11 @@ class Operations:
             keeper,
             refills,
             resends,
-            SharedViews(self._own_brokers.view),
-            Gathering(lambda site, sinks: connections.broker(site).forget(*sorted(sinks))),
+            SharedViews(self._own_brokers.view, scheduler),
+            Gathering(
+                lambda site, sinks: connections.broker(site).forget(*sorted(sinks)), scheduler
+            ),
+            NamedLocks(scheduler),
         )
         self._first_tried: dict[Operation, float] = {}
         self._begun_before = begun_before

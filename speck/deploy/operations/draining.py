@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -157,7 +156,7 @@ class Draining:
             self.checkpoint_at = self.polled_at
             with suppress(SpeckError):  # the engine takes its own checkpoints, too
                 self.context.connections.engine(operation.reader_site).checkpoint(
-                    operation.engine_job_id, secrets.token_hex(16)
+                    operation.engine_job_id, self.context.clock.new_id()
                 )
 
     def _see_it_run(self) -> None:
@@ -230,7 +229,7 @@ class Draining:
         it."""
         if self.polled_at - self.mark_at < self.context.patience.drain_mark_s:
             return
-        mark = secrets.token_hex(8)
+        mark = self.context.clock.new_id()[:16]
         self.marks.add(mark)  # before it is sent: the answer may be lost though the mark arrives
         broker = self.context.connections.broker(self.operation.site)
         takes_marks = BrokerCapability.MARKS in broker.capabilities

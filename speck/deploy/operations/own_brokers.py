@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from speck.clock import Clock
 from speck.deploy.locks import NamedLocks
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError
 from speck.model.observation import BrokerView
 from speck.model.plan import CatchUp, Clear, Forget, Operation, Release, Reserve, Return, Start
@@ -22,11 +23,17 @@ _VALID_S = 1.0
 class OwnBrokers:
     """Compares the identity of the broker that answers at a site's address with the stored one."""
 
-    def __init__(self, connections: Connections, identities: Identities, clock: Clock):
+    def __init__(
+        self,
+        connections: Connections,
+        identities: Identities,
+        clock: Clock,
+        scheduler: Scheduler = THREADS,
+    ):
         self._connections = connections
         self._identities = identities
         self._clock = clock
-        self._locks = NamedLocks()
+        self._locks = NamedLocks(scheduler)
         self._shown: dict[str, tuple[float, str, str | None]] = {}
         """By site: when its broker was asked (monotonic), at which address, and what it said."""
 

@@ -8,13 +8,13 @@ reduce that to n times the duration of one checkpoint.
 
 from __future__ import annotations
 
-import secrets
-import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from speck.clock import Clock
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError
 from speck.model.incarnation import Incarnation
 from speck.model.job import Delivery, Job
@@ -68,13 +68,20 @@ class Refills:
     Each site has a thread while one of its jobs needs checkpoints.
     """
 
-    def __init__(self, connections: Connections, clock: Clock, lasts_s: float) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        clock: Clock,
+        lasts_s: float,
+        scheduler: Scheduler = THREADS,
+    ) -> None:
         self._connections = connections
         self._clock = clock
         self._lasts_s = lasts_s
-        self._lock = threading.Lock()
+        self._scheduler = scheduler
+        self._lock = scheduler.lock()
         self._sites: dict[str, dict[str, _Request]] = {}
-        self._closed = threading.Event()
+        self._closed = scheduler.event()
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin with an incarnation that runs now, if it publishes at checkpoints."""
@@ -90,8 +97,7 @@ class Refills:
             if len(self._sites) >= AT_ONCE:
                 return
             self._sites[site] = {incarnation.engine_job_id: request}
-        name = f"refill-{site}"
-        threading.Thread(target=self._work, args=(site,), name=name, daemon=True).start()
+        self._scheduler.start(partial(self._work, site), name=f"refill-{site}")
 
     def end(self, incarnation: Incarnation) -> None:
         """End with an incarnation that is about to stop: its savepoint publishes everything."""
@@ -143,5 +149,5 @@ class Refills:
             if progress.failure is not None:  # it is stopping, or gone
                 request.until = 0.0
                 return
-        request.trigger_id = secrets.token_hex(16)
+        request.trigger_id = self._clock.new_id()
         engine.checkpoint(job_id, request.trigger_id)

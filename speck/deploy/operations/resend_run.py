@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from speck.binding import Artifact, StateKeeper, Submission
-from speck.clock import Clock
+from speck.clock import Clock, Event
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import producer_epoch
 from speck.model.incarnation import EndedSink, Incarnation
@@ -76,7 +75,7 @@ class ResendRun:
         with suppress(DuplicateJobError):
             self._connections.engine(job.site).resend(submission)
 
-    def await_end(self, sink: EndedSink, end: threading.Event) -> bool:
+    def await_end(self, sink: EndedSink, end: Event) -> bool:
         """Whether the broker has everything. It is cancelled if that takes too long; `end` ends the
         wait only."""
         until = self._clock.monotonic() + _LIMIT_S

@@ -11,16 +11,17 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from speck.binding import EngineCapability
-from speck.clock import Clock
+from speck.clock import Clock, Event
 from speck.deploy.operations.resend_run import ResendRun, id_of
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError, StoreError, TransientError
 from speck.model.composition import composition_of_one, visible_name
 from speck.model.ids import sink_client_id
@@ -59,16 +60,24 @@ class _Times:
 class Resends:
     """The sinks that have ended, and those that send again, each in a thread of its own."""
 
-    def __init__(self, connections: Connections, records: Records, clock: Clock, run: ResendRun):
+    def __init__(
+        self,
+        connections: Connections,
+        records: Records,
+        clock: Clock,
+        run: ResendRun,
+        scheduler: Scheduler = THREADS,
+    ):
         self._connections = connections
         self._records = records
         self._clock = clock
         self._run = run
+        self._scheduler = scheduler
         self._asked: dict[str, float] = {}
         self._times: dict[_Key, _Times] = {}
         self._not_before: dict[_Key, float] = {}
-        self._lock = threading.Lock()
-        self._under_way: dict[_Key, threading.Event] = {}
+        self._lock = scheduler.lock()
+        self._under_way: dict[_Key, Event] = {}
         """What is to be set to end one early."""
         self._settling: set[str] = set()
         self._closed = False
@@ -163,10 +172,7 @@ class Resends:
                 settled.append((scope, sink))
         if settled and site not in self._settling:
             self._settling.add(site)
-            arguments = (site, settled)
-            threading.Thread(
-                target=self._settle, args=arguments, name=f"settle-{site}", daemon=True
-            ).start()
+            self._scheduler.start(partial(self._settle, site, settled), name=f"settle-{site}")
 
     def await_all(self, link: Link, view: BrokerView) -> bool:
         """Whether messages of a link have to be sent again before its readers have all; begins to
@@ -278,11 +284,11 @@ class Resends:
         with self._lock:
             if self._closed or key in self._under_way:
                 return
-            end = self._under_way[key] = threading.Event()
+            end = self._under_way[key] = self._scheduler.event()
         name = f"resend-{sink.incarnation.job.job_name}"
-        threading.Thread(target=self._work, args=(scope, sink, end), name=name, daemon=True).start()
+        self._scheduler.start(partial(self._work, scope, sink, end), name)
 
-    def _work(self, scope: str, sink: EndedSink, end: threading.Event) -> None:
+    def _work(self, scope: str, sink: EndedSink, end: Event) -> None:
         try:
             self._resend(scope, sink, end)
         except (TransientError, StoreError) as error:
@@ -297,7 +303,7 @@ class Resends:
             with self._lock:
                 del self._under_way[_key(scope, sink)]
 
-    def _resend(self, scope: str, sink: EndedSink, end: threading.Event) -> None:
+    def _resend(self, scope: str, sink: EndedSink, end: Event) -> None:
         is_adopted = sink.is_open and self._run.is_under_way(sink)
         began = -math.inf if is_adopted else self._clock.monotonic()
         if not is_adopted:

@@ -50,7 +50,7 @@ def test_a_step_waits_until_its_answer_is_there() -> None:
 def test_steps_that_wait_for_no_engine_have_no_site_to_ask() -> None:
     steps, answer = WaitingSteps(), Answer()
     steps.add(1, waiting(None, answer=answer), 0.0, awaited=True)
-    assert steps.sites == set()
+    assert steps.sites == []
     answer.is_there = True
     assert [step_id for step_id, _ in steps.take_ready(None, {})] == [1]
     assert not steps
@@ -60,11 +60,11 @@ def test_the_sites_to_ask_are_those_of_the_steps_that_wait() -> None:
     steps = WaitingSteps()
     for step_id, site in enumerate(("edge-a", "edge-a", "cloud", None)):
         steps.add(step_id, waiting(site), 0.0, awaited=site == "cloud")
-    assert steps.sites == {"edge-a", "cloud"}
+    assert steps.sites == ["edge-a", "cloud"]
     assert steps.steps_at("edge-a") == [0, 1]
     assert [steps.is_awaited(site) for site in ("edge-a", "cloud")] == [False, True]
     steps.remove(2)
-    assert steps.sites == {"edge-a"}
+    assert steps.sites == ["edge-a"]
     assert not steps.has_any_at("cloud")
     assert not steps.is_awaited("cloud")
 
