@@ -1,25 +1,27 @@
 """Threads that take turns: a scheduler, and the clock that goes with it, for reproducible tests.
 
-One thread runs at a time. At every lock, wait and call of an engine or a broker it may be another
-one's turn: a seed decides whose. Time passes with turns only, by `TURN_S` each, and jumps to the
-next deadline when all wait; nobody sleeps. So a test that starts its threads here, and lets them
-wait here, does the same again for the same seed, whatever else the machine does.
+The threads are greenlets: one runs at a time. At every lock, wait and call of an engine or a broker
+it may be another one's turn: a seed decides whose. Time passes with turns only, by `TURN_S` each,
+and jumps to the next deadline when all wait; nobody sleeps. So a test that starts its threads here,
+and lets them wait here, does the same again for the same seed, whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import queue
 import random
-import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from typing import Any
+
+from greenlet import getcurrent, greenlet
 
 from speck.clock import Event
 
@@ -33,26 +35,22 @@ def _always() -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Thread:
-    """It runs once it has its `turn`, which comes when `condition` is true or `until` is over."""
+    """It is its turn when `condition` is true or `until` is over."""
 
+    run: greenlet
     condition: Callable[[], bool] = _always
     until: float = inf
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    """Released when it is its turn."""
-
-    def __post_init__(self) -> None:
-        self.turn.acquire()
 
 
 class Turns:
-    """A `speck.deploy.scheduler.Scheduler` and a `speck.clock.Clock`. The thread that creates it
-    has the first turn; of threads that were not started by `start` or a `pool` only this one may
-    use it."""
+    """A `speck.deploy.scheduler.Scheduler` and a `speck.clock.Clock`, used by the thread that
+    creates it, which has the first turn, and by those that were started by `start` or a `pool`."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
         self._now = 0.0
-        self._current = _Thread()
+        self._first = getcurrent()
+        self._current = _Thread(self._first)
         self._threads = [self._current]
 
     # -- turns ----------------------------------------------------------------------------
@@ -67,12 +65,12 @@ class Turns:
         own = self._current
         own.condition = condition
         own.until = inf if seconds is None else self._now + seconds
-        if self._choose() is not own:
-            self._current.turn.release()
-            own.turn.acquire()
+        self._choose()
+        while self._current is not own:
+            self._current.run.switch()
         return condition()
 
-    def _choose(self) -> _Thread:
+    def _choose(self) -> None:
         """Choose whose turn it is now."""
         self._now += TURN_S
         ready = self._find_ready()
@@ -81,7 +79,6 @@ class Turns:
             ready = self._find_ready()
         assert ready, "every thread waits for another one"
         self._current = self._dice.choice(ready)
-        return self._current
 
     def _find_ready(self) -> list[_Thread]:
         return [each for each in self._threads if each.until <= self._now or each.condition()]
@@ -89,18 +86,18 @@ class Turns:
     # -- the scheduler --------------------------------------------------------------------
 
     def start(self, work: Callable[[], None], name: str) -> None:
-        thread = _Thread()
-        self._threads.append(thread)
-        run = partial(self._run, thread, work)
-        threading.Thread(target=run, name=name, daemon=True).start()
+        self._threads.append(_Thread(greenlet(partial(self._run, work), self._first)))
 
-    def _run(self, thread: _Thread, work: Callable[[], None]) -> None:
-        thread.turn.acquire()
+    def _run(self, work: Callable[[], None]) -> None:
+        """Its end returns to the first thread, in `wait_until`, which gives the next one its
+        turn."""
+        own = self._current
         try:
             work()
-        finally:
-            self._threads.remove(thread)
-            self._choose().turn.release()
+        except Exception:
+            traceback.print_exc()
+        self._threads.remove(own)
+        self._choose()
 
     def pool(self, workers: int, name: str) -> Executor:
         return _Pool(self, workers, name)
@@ -151,12 +148,12 @@ class _Semaphore:
 class _Lock:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._holder: int | None = None
+        self._holder: greenlet | None = None
         self._depth = 0
 
     def __enter__(self) -> None:
-        own = threading.get_ident()
-        if self._holder != own:
+        own = getcurrent()
+        if self._holder is not own:
             self._turns.wait_until(lambda: self._holder is None)
             self._holder = own
         self._depth += 1

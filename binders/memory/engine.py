@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -122,7 +121,7 @@ class MemoryEngine:
                         f"cannot start {submission.job_name}: no state at {submission.state}"
                     )
                 saved = self._world.saved[submission.state]
-                job.ledger, job.epoch = deepcopy(saved.ledger), saved.epoch
+                job.ledger, job.epoch = saved.ledger.copy(), saved.epoch
                 job.newest = SavedState(0, submission.state, 0, 0, True)
             self._engine.jobs[job_id] = job
             self._engine.schedule()

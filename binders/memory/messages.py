@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from speck.model.observation import Ranges, TakenEpoch
 
@@ -92,6 +92,19 @@ class Ledger:
 
     seen: dict[str, dict[int, Seen]] = field(default_factory=dict)
     messages: int = 0
+
+    def copy(self) -> Ledger:
+        """What is recorded now."""
+        return Ledger(
+            {
+                producer: {
+                    epoch: replace(each, above=set(each.above), early=set(each.early))
+                    for epoch, each in epochs.items()
+                }
+                for producer, epochs in self.seen.items()
+            },
+            self.messages,
+        )
 
     def add(self, message: Message) -> bool:
         """Record a message; returns False if it is a repeat."""

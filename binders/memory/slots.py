@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import RLock
@@ -174,7 +173,7 @@ class MemoryJob:
         is_here = path is None or where.startswith(self.engine.storage + "/")
         storage = self.engine.storage if is_here else None
         self.engine.world.saved[where] = Saved(
-            deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id, self.number
+            self.ledger.copy(), self.epoch, storage, self.checkpoint_id, self.number
         )
         self.newest = SavedState(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)

@@ -223,6 +223,15 @@ class Session:
     the session was made: it holds only later messages. `fed_outside`: programs outside speck write
     to the link, or nobody whom speck knows of; their messages are not counted.
 
+    `left_by` are the client ids of sinks that left the link before the session was made: what they
+    send if they run once more is for the readers that were there before.
+
+    A job may go on at another link at the record at which it, or the job whose place it takes, left
+    its own. From there on both sessions may hold the same records. They are taken from the old one
+    until the cut is `committed`, that is, until the first record behind it may flow, and then from
+    the new one: `instead_of` is the client id of the session from which they are taken. Once the
+    cut is committed, what waits for a reader that has not begun is for it as it is to run.
+
     `job` is the reader as it was to run when the session was reserved, or as it began to read it
     since then (`begun`). A change may end before its readers begin: what waits in the session is
     for the job in this form, whatever is wanted next.
@@ -260,6 +269,9 @@ class Session:
     dropping: DroppedQueue | None = None
     released: bool = False
     running: tuple[tuple[str, int], ...] = ()
+    left_by: tuple[str, ...] = ()
+    instead_of: str | None = None
+    committed: bool = False
 
     @property
     def reader(self) -> str:

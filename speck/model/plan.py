@@ -65,8 +65,8 @@ class Reserve:
     `follows` is the client id of another session there whose reader is to be succeeded. With
     `renewed` the plan has ended a session of that client id before; with `fresh` one may be there,
     with messages that are for others. `sinks` are the client ids of those who write to the link
-    already; `fed_outside`: see `speck.model.incarnation.Session`. `job` is the reader as it is to
-    run.
+    already; for `left_by`, `instead_of` and `fed_outside` see `speck.model.incarnation.Session`.
+    `job` is the reader as it is to run.
     """
 
     kind: ClassVar[str] = "reserve"
@@ -81,6 +81,8 @@ class Reserve:
     fed_outside: bool = False
     job: Job | None = None
     fresh: bool = False
+    left_by: tuple[str, ...] = ()
+    instead_of: str | None = None
 
     def __str__(self) -> str:
         return f"reserve {self.site}/{cut(self.link.topic)} for {self.job_name or self.client_id}"
@@ -202,7 +204,8 @@ class Start:
     newest state of the earlier incarnations, which is determined when the start is carried out.
 
     `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`. It reads its link `until`
-    these numbers, or without an end if there are none.
+    these numbers, or without an end if there are none. `commits` are the sessions (client id) of
+    others that change at the same record, as they are to run, and whether they start after it.
     """
 
     kind: ClassVar[str] = "start"
@@ -214,6 +217,7 @@ class Start:
     former_sinks: tuple[str, ...] = ()
     stale: tuple[StaleSink, ...] = ()
     until: tuple[TakenEpoch, ...] = ()
+    commits: tuple[tuple[str, Job, bool], ...] = ()
 
     @property
     def site(self) -> str:
@@ -302,7 +306,8 @@ class Return:
     """Restore the job that ran before a start that failed, from its newest state at that moment.
 
     `job` is the job that ran before; `failed` is the engine job id of the failed start, which is
-    fenced first.
+    fenced first. `fed`: its link is written to as before, so it takes there what it was to take at
+    another one.
     """
 
     kind: ClassVar[str] = "return"
@@ -313,6 +318,7 @@ class Return:
     failed: str
     keeps_state: bool = True
     former_sinks: tuple[str, ...] = ()
+    fed: bool = False
 
     @property
     def site(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from speck.binding import SavedState
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
-from speck.model.incarnation import Incarnation, StartState
+from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.plan import Start
 from speck.store.tables import Batch
@@ -69,6 +69,32 @@ def record_accepted(
             records.put_incarnation(context.scope, accepted), put_begun(context, job), event or {}
         )
     return accepted
+
+
+def commit(context: Context, operation: Start) -> None:
+    """Store that a reader has begun from the record at which others change, too: what waits for
+    these is for them as they are to run."""
+    batch: Batch = {}
+    for client_id, job, starts_later in operation.commits:
+        with context.noting[client_id]:
+            session = context.records.session(context.scope, client_id, job.source_site)
+            if session is None or session.link != job.source or not session.usable:
+                continue
+            begun = session.begun and not starts_later
+            changed = replace(session, committed=True, job=job, begun=begun, instead_of=None)
+            batch |= context.records.put_session(context.scope, changed)
+            batch |= _put_instead(context, session)
+    if batch:
+        context.records.write(batch)
+
+
+def _put_instead(context: Context, session: Session) -> Batch:
+    """The writes for the session from which records were taken until now."""
+    for old in context.records.inventory(context.scope).sessions:
+        if old.client_id == session.instead_of:
+            changed = replace(old, instead_of=session.client_id)
+            return context.records.put_session(context.scope, changed)
+    return {}
 
 
 def record_forms(context: Context, starts: Iterable[Start]) -> None:

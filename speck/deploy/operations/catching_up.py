@@ -11,6 +11,7 @@ from speck.deploy.operations.links import hand_over
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.deploy.operations.stopping import Stopping
+from speck.errors import EngineRefusedError
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
 from speck.model.observation import BrokerView, TakenEpoch, merge_taken
@@ -46,7 +47,19 @@ def catch_up(context: Context, operation: CatchUp) -> Outcome:
         stale=incarnation.stale if incarnation is not None else (),
         until=until,
     )
-    return _then(context, start(context, limited), lambda: _read(context, operation, until))
+    return _then(context, _start(context, limited), lambda: _read(context, operation, until))
+
+
+def _start(context: Context, operation: Start) -> Outcome:
+    """Start the reader. If its engine refuses that, the reader stays stopped where it was."""
+    before = context.find_incarnation(operation.job_name)
+    try:
+        return start(context, operation)
+    except EngineRefusedError:
+        after = context.find_incarnation(operation.job_name)
+        if before is not None and after is not None and after.void and not after.switched:
+            context.records.write(context.records.put_incarnation(context.scope, before))
+        raise
 
 
 def _list_taken(
@@ -115,7 +128,9 @@ def _record_reader(context: Context, job: Job) -> Batch:
     session = context.find_session(job)
     if session is None:
         return {}
-    return context.records.put_session(context.scope, replace(session, job=job, begun=False))
+    return context.records.put_session(
+        context.scope, replace(session, job=job, begun=False, committed=False)
+    )
 
 
 def _make_waiting(start: Start, base: Incarnation | None) -> Incarnation:

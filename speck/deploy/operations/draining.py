@@ -181,6 +181,7 @@ class Draining:
         first = self.owed is None
         if self.owed is None:
             self.followers = self._list_followers()
+            self._restore_followers(view)
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
@@ -260,6 +261,15 @@ class Draining:
         there = self.context.records.sessions_on_link(self.context.scope, self.operation.link)
         own = self.operation.client_id
         return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
+
+    def _restore_followers(self, view: BrokerView) -> None:
+        """Make the sessions of followers again that a broker has lost which was killed before it
+        was stored that they are there: nobody would look for them. What came in between is taken by
+        the reader that is drained."""
+        topic = self.operation.link.topic
+        for client_id in sorted(self.followers):
+            if (client_id, topic) not in view.sessions:
+                self.context.connections.broker(self.operation.site).reserve(client_id, topic)
 
     def _record_followers(self) -> None:
         """Store that sessions which were there when the drain began hold all that its reader has

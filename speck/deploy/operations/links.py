@@ -41,6 +41,8 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         since=known.since if known else (),
         fed_outside=operation.fed_outside,
         job=operation.job,
+        left_by=operation.left_by if known is None else known.left_by,
+        instead_of=operation.instead_of if known is None else known.instead_of,
     )
     context.records.write(context.records.put_session(context.scope, session))
     kept = context.records.kept_sessions
@@ -188,7 +190,13 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     epochs = reported.epochs() if reported else ()
     taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
     new = replace(
-        new, follows=None, followed_by=None, whole=False, former=operation.former, skip=taken
+        new,
+        follows=None,
+        followed_by=None,
+        whole=False,
+        former=operation.former,
+        skip=taken,
+        committed=False,
     )
     if operation.job not in (None, new.job):
         new = replace(new, job=operation.job, begun=False)

@@ -13,9 +13,11 @@ from speck.deploy.operations.fencing import fence
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Fence, Return, Start
+from speck.store.tables import Batch
 
 
 def come_back(context: Context, operation: Return) -> Outcome:
@@ -118,10 +120,34 @@ def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome
     if isinstance(outcome, Waiting):
         finish = outcome.finish
         return replace(outcome, finish=lambda: _add_event(context, operation, finish()))
+    left = _leave(context, operation) if operation.fed else {}
     event = context.records.event(
         "job",
         f"{operation.job_name} came back as attempt {operation.attempt} on {operation.site}",
         site=operation.site,
         job_name=operation.job_name,
     )
-    return Done({**outcome.store, **event}, outcome.afterwards)
+    return Done({**outcome.store, **event, **left}, outcome.afterwards)
+
+
+def _leave(context: Context, operation: Return) -> Batch:
+    """The writes for the sessions that were to be read instead of that of the job that is back:
+    what waits in them is taken by it. A reader that they had followed is followed by the others
+    that took its place."""
+    job, records = operation.job, context.records
+    own = source_client_id(records.installation, job.job_name, job.source)
+    sessions = records.inventory(context.scope).sessions
+    back = next((each for each in sessions if each.client_id == own), None)
+    batch: Batch = {}
+    left = [each for each in sessions if each.instead_of == own and not each.begun]
+    if back is not None and back.instead_of is not None:
+        left += [s for s in sessions if s.client_id == back.instead_of and not s.begun]
+        batch |= records.put_session(context.scope, replace(back, instead_of=None))
+    for session in left:
+        batch |= records.put_session(context.scope, replace(session, drained=True, former=None))
+        beside = [s for s in sessions if s.former == session.former is not None and s not in left]
+        for former in sessions:
+            if beside and former.followed_by == session.client_id:
+                followed = replace(former, followed_by=beside[0].client_id)
+                batch |= records.put_session(context.scope, followed)
+    return batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.beginnings import record_accepted, refuse_forgotten_run
+from speck.deploy.operations.beginnings import commit, record_accepted, refuse_forgotten_run
 from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
@@ -34,10 +34,13 @@ def start(context: Context, operation: Start) -> Outcome:
     numbers that its readers know.
     """
     old = context.find_incarnation(operation.job_name)
+    if old is not None and old.switched:  # stored under its id, and not sent before
+        old = old.base
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
         if context.connections.engine(operation.site).status(old.engine_job_id) is not None:
+            commit(context, operation)
             return ComingUp(context, operation, record_accepted(context, old)).begin()
         refuse_forgotten_run(context, old)
         old = old.base  # this very start was sent before: it may hold its session
@@ -191,6 +194,7 @@ def _submit(
         if not _runs(context, incarnation):
             record_if_void(context, incarnation)
             raise
+    commit(context, operation)
     event = report_late_failure(context, operation.job, late_failure, secrets)
     return record_accepted(context, incarnation, event)
 

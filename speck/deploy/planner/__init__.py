@@ -131,11 +131,13 @@ def plan(
     draft.links_read |= {session.link for session in postponed}
     later_queues: list[DroppedQueue] = []
     if waiting:  # these jobs first read what waits for them; all others stay as they are until then
-        rest = frozenset(inventory.jobs.keys() - waiting.keys())
-        then, first = draft, replace(desired, jobs=tuple(waiting.values()))
+        meanwhile = {**waiting, **backlog.giving_way}
+        rest = frozenset(inventory.jobs.keys() - meanwhile.keys())
+        then, first = draft, replace(desired, jobs=tuple(meanwhile.values()))
         draft = _make_draft(first, *inputs, **options, leave=rest)
         draft.backlog_only, draft.kept_jobs, leave = True, rest, rest
-        keep_sessions(draft, then)
+        keep_sessions(draft, then, backlog.set_aside)
+        draft.cut_between = frozenset(backlog.giving_way)
         draft.handed_back = backlog.handed_back
         draft.predecessors |= backlog.handed_back
         draft.first_readers |= backlog.renewed

@@ -8,7 +8,7 @@ lost with its engine take messages that no other session has, before another rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -19,6 +19,7 @@ from speck.deploy.planner.lineages import (
     Lineage,
     find_lineages,
     is_arriving,
+    is_held_at_another_link,
     is_left_behind,
     is_outrun,
     is_running,
@@ -26,6 +27,7 @@ from speck.deploy.planner.lineages import (
 )
 from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_still_fed
 from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
+from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -45,6 +47,10 @@ class Backlog:
     """The session of the reader that these follow once more, by the client id of theirs."""
     renewed: set[str] = field(default_factory=set)
     """Client ids of sessions that may hold messages for others."""
+    set_aside: set[str] = field(default_factory=set)
+    """Client ids of sessions that begin anew afterwards: what these jobs write is not for them."""
+    giving_way: dict[str, Job] = field(default_factory=dict)
+    """Their readers, by name, which stop meanwhile."""
     completed_links: set[Link] = field(default_factory=set)
     """Links that jobs write to as an interrupted change wants them: what was drained there before
     is for others."""
@@ -61,7 +67,8 @@ class Backlog:
             self.handed_back[session.client_id] = lineage.owner
         if session.drained and not is_running(draft, session):
             self.renewed.add(session.client_id)
-        if is_outrun(draft, session) or session.link in self.completed_links:
+        completes = is_outrun(draft, session) or not session.begun
+        if completes or session.link in self.completed_links:
             self.completed_links.add(job.sink)
 
 
@@ -78,7 +85,24 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
         before, backlog = backlog, _collect(draft, has_read, backlog.jobs)
         if before.jobs == backlog.jobs:
             break
+    _set_aside(draft, backlog)
     return backlog
+
+
+def _set_aside(draft: Draft, backlog: Backlog) -> None:
+    """Note the sessions that were made after jobs which read first had left their link, and the
+    readers that give way to those that were there before."""
+    for job in backlog.jobs.values():
+        sink = sink_client_id(draft.installation, job.job_name, job.source, job.sink)
+        for session in draft.sessions_on.get(job.sink, ()):
+            name = session.job_name or ""
+            reader = backlog.jobs.get(name)
+            if sink not in session.left_by or (reader and reader.source == session.link):
+                continue
+            backlog.set_aside.add(session.client_id)
+            old = draft.inventory.jobs.get(name)
+            if reader is None and is_running(draft, session) and old is not None:
+                backlog.giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
 
 
 def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job]) -> Backlog:
@@ -94,7 +118,7 @@ def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job
             if session.drained and session.link in backlog.completed_links:
                 continue
             lineage = lineage_of.get(session.client_id)
-            reader = _find_first_reader(draft, session, lineage, backlog.jobs)
+            reader = _find_first_reader(draft, session, lineage, backlog)
             if reader is None or _is_out_of_reach(draft, reader):
                 continue
             backlog.spare(session, lineage)
@@ -182,7 +206,7 @@ def _is_postponed(draft: Draft, session: Session) -> bool:
         return False
     reader = replace(reader, source=session.link)
     others = [job for name, job in draft.wanted_jobs.items() if name != reader.job_name]
-    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, {})
+    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, Backlog())
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
@@ -201,17 +225,17 @@ def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
 
 
 def _find_first_reader(
-    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+    draft: Draft, session: Session, lineage: Lineage | None, backlog: Backlog
 ) -> Job | None:
     """The session's reader as it has to run first; None if it need not, or cannot."""
-    name = session.job_name or ""
+    name, waiting = session.job_name or "", backlog.jobs
     if name in waiting or not session.reserved:
         return None
     if (early := _find_early(draft, session)) is not None:
         return early
     if (outrun := _find_outrun(draft, session)) is not None:
         candidates = [outrun]
-    elif _is_read(draft, session) or not _has_to_be_read(draft, session, lineage, waiting):
+    elif _is_read(draft, session) or not _has_to_be_read(draft, session, lineage, backlog):
         return None
     else:
         candidates = _find_candidates(draft, session, lineage, waiting)
@@ -247,13 +271,13 @@ def _find_outrun(draft: Draft, session: Session) -> Job | None:
     return replace(session.job, state=DesiredState.RUNNING)
 
 
-def keep_sessions(draft: Draft, then: Draft) -> None:
-    """Keep all present sessions wanted, so that none is released. Links that the jobs of this plan
-    write to get the readers that they will have in `then`, and links that they leave those that
-    follow them there."""
+def keep_sessions(draft: Draft, then: Draft, set_aside: Set[str]) -> None:
+    """Keep all present sessions wanted but those to `set_aside`, so that none is released. Links
+    that the jobs of this plan write to get the readers that they will have in `then`, and links
+    that they leave those that follow them there."""
     there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
     sinks = {job.sink for job in draft.wanted_jobs.values() if job.job_name not in draft.kept_jobs}
-    draft.sessions = list(draft.inventory.sessions)
+    draft.sessions = [s for s in draft.inventory.sessions if s.client_id not in set_aside]
     for session in then.sessions:
         key = (session.client_id, session.link)
         reads_on = session.link in sinks and not _has_it_already(draft, then, session)
@@ -363,17 +387,17 @@ def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
 
 
 def _has_to_be_read(
-    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+    draft: Draft, session: Session, lineage: Lineage | None, backlog: Backlog
 ) -> bool:
     """Whether messages that no other session has may wait in the session, or may still arrive."""
-    name = session.job_name or ""
+    name, waiting = session.job_name or "", backlog.jobs
     if is_left_behind(draft, session):
         return False
+    if session.link not in backlog.completed_links and is_held_at_another_link(draft, session):
+        return False
     is_fed = _is_fed_first(draft, session.link, waiting)
-    if lineage is not None:
-        again = is_fed and not _is_fed(draft, session.link)
-        if lineage.find_reader(waiting, also_drained=again) != session:
-            return False
+    if lineage is not None and lineage.find_reader(waiting, also_drained=is_fed) != session:
+        return False
     if _lost_its_follower(draft, session):
         return True
     if lineage is not None:
@@ -409,11 +433,6 @@ def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str
     producers, count = draft.producers.get(session.link, ()), count_abandoned(draft, session)
     sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
     return sending or (count != 0 if producers else bool(count))
-
-
-def _is_fed(draft: Draft, link: Link) -> bool:
-    """Whether any job writes to the link now."""
-    return any(is_live(draft, each) for each in draft.producers.get(link, ()))
 
 
 def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.lineages import list_waiting_instead
 from speck.deploy.planner.sessions import has_place, is_new_reader
 from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
@@ -61,6 +62,52 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
     draft.cut_jobs = frozenset(stopping)
     for name in sorted(stopping):
         _restart(by_name[name])
+    _note_unfinished(draft, by_name)
+
+
+def _note_unfinished(draft: Draft, by_name: dict[str, Decision]) -> None:
+    """Note the readers that are to begin behind a cut at which an earlier change, which ended
+    early, has stopped those before them."""
+    ways = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
+    for former in draft.inventory.sessions:
+        for session in list_waiting_instead(draft, former):
+            successor = draft.wanted_jobs[session.job_name or ""]
+            draft.instead_of.setdefault(session.client_id, former.client_id)
+            for entry in _find_entries(draft, by_name, session.link):
+                parting = _find_nearest_common(former.link, entry, ways)
+                if parting is not None:
+                    draft.exchanges[parting][session.client_id] = successor
+
+
+def _note_exchange(draft: Draft, parting: Link, decision: Decision, successor: Job) -> None:
+    """Note that a reader goes on at another link from a cut on, or another one takes its place
+    there."""
+    assert decision.old is not None
+    if _stays_on_source(decision):
+        return
+    old, there = decision.old.job, draft.inventory.jobs.get(successor.job_name)
+    if successor.source in (old.source, there.job.source if there is not None else None):
+        return
+    former = source_client_id(draft.installation, old.job_name, old.source)
+    new = source_client_id(draft.installation, successor.job_name, successor.source)
+    draft.exchanges[parting][new] = successor
+    followed = {session.client_id for session in draft.predecessors.values()}
+    # where one reader follows the other at a link, their lineage tells who takes what
+    reached_before = new not in draft.predecessors and _has_link(draft, successor.source)
+    reached_later = former not in followed and _is_fed_later(draft, old.source)
+    if reached_before or reached_later:
+        draft.instead_of[new] = former
+
+
+def _has_link(draft: Draft, link: Link) -> bool:
+    """Whether present jobs read or write a link: records reach it before the change, too."""
+    return any(link in d.job.ends for d in draft.inventory.jobs.values())
+
+
+def _is_fed_later(draft: Draft, link: Link) -> bool:
+    """Whether records reach a link after the change, too."""
+    is_written = any(job.sink == link for job in draft.wanted_jobs.values())
+    return is_written or draft.has_foreign_producers(link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +198,17 @@ def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
     successors = [
         job
         for job in draft.wanted_jobs.values()
-        if job.sink == old.sink and not _has_same_ends(old_jobs.get(job.job_name), job)
+        if job.sink == old.sink and not _goes_on(draft, old_jobs.get(job.job_name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
 
 
-def _has_same_ends(old: Incarnation | None, job: Job) -> bool:
-    """Whether the job takes the same records to the same link already."""
-    return old is not None and old.job.ends == job.ends
+def _goes_on(draft: Draft, old: Incarnation | None, job: Job) -> bool:
+    """Whether the job takes the same records to the same link already, or goes on with that where
+    it ended."""
+    if old is None or old.job.ends != job.ends:
+        return False
+    return is_live(draft, old) or has_place(draft, old, job.source)
 
 
 def _find_cuts(
@@ -197,6 +247,8 @@ def _find_cuts(
             producers = _list_producers(draft, parting)
             changing = frozenset({decision.job_name, successor.job_name})
             cuts.append(_Cut(parting, producers, frozenset(heads), between, changing))
+        draft.cut_links |= {parting} if between else set()
+        _note_exchange(draft, parting, decision, successor)
     return cuts
 
 

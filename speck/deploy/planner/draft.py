@@ -73,9 +73,16 @@ class Draft:
         default_factory=lambda: defaultdict(list)
     )
     """Client ids of readers that leave a link, with the steps in which they stop."""
+    made_anew: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Steps that reserve sessions anew whose records were taken at another link."""
     renewed_sessions: set[str] = field(default_factory=set)
     """Client ids of sessions that end and are reserved again: their messages belong to another
     reader."""
+    instead_of: dict[str, str] = field(default_factory=dict)
+    """The session at another link from which the same records are taken until a cut is committed,
+    by the client id of the one from which they are taken then."""
+    exchanges: dict[Link, dict[str, Job]] = field(default_factory=lambda: defaultdict(dict))
+    """Their readers as they are to run, by the link of the cut and the client id."""
     handover_of: dict[str, int] = field(default_factory=dict)
     start_of: dict[str | None, int] = field(default_factory=dict)
     """Step ids by the client id of the reader that they hand over to, or start."""
@@ -107,6 +114,8 @@ class Draft:
     first_readers: set[str] = field(default_factory=set)
     """Client ids of the sessions that such a plan reserves, or makes anew, on links that its jobs
     write to."""
+    cut_links: set[Link] = field(default_factory=set)
+    """Links at which several readers change at the same record."""
     cut_jobs: frozenset[str] = frozenset()
     """Jobs that stop and start again unchanged, so that all readers that leave or join their output
     change at the same record."""
@@ -139,6 +148,8 @@ class Draft:
     """Those of them that are usable, by client id."""
     followers: Mapping[str, Sequence[Session]] = field(init=False)
     """Usable sessions by the client id of the session that they follow."""
+    sessions_instead: Mapping[str, Sequence[Session]] = field(init=False)
+    """Usable sessions by the client id of the session from which their records are taken."""
     reserved_readers: frozenset[str] = field(init=False)
     """The client ids of sessions that are reserved now."""
     jobs_by_ends: Mapping[tuple[Link, Link], Set[str]] = field(init=False)
@@ -156,6 +167,9 @@ class Draft:
         self.sessions_on = _group((s.link, s) for s in sessions)
         usable = self.usable_sessions.values()
         self.followers = _group((s.follows, s) for s in usable if s.follows is not None)
+        self.sessions_instead = _group(
+            (s.instead_of, s) for s in usable if s.instead_of is not None
+        )
         self.reserved_links = frozenset(s.link for s in sessions if s.reserved)
         self.reserved_readers = frozenset(s.client_id for s in sessions if s.reserved)
         ends = _group((each.job.ends, name) for name, each in self.inventory.jobs.items())

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.lineages import find_beside, find_owner, index_job_sessions
+from speck.deploy.planner.lineages import (
+    find_beside,
+    find_owner,
+    index_job_sessions,
+    is_outdated,
+)
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -31,6 +36,7 @@ def match_readers(draft: Draft) -> None:
     wanted_sessions = index_job_sessions(draft.sessions)
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
+    followed: dict[Link, list[Session]] = defaultdict(list)
     for session in there.values():
         is_owner = session.follows is None and session.followed_by is None
         if session.client_id not in wanted_sessions and session.reserved and is_owner:
@@ -38,7 +44,8 @@ def match_readers(draft: Draft) -> None:
     for session in wanted_sessions.values():
         former = there.get(session.client_id)
         owner = find_owner(former, there) if former is not None else None
-        if former is None or owner is None or not former.usable:
+        is_there = former is not None and not is_outdated(draft, former)
+        if former is None or owner is None or not (former.usable and is_there):
             coming[session.link].append(session)
             continue
         if owner is former:
@@ -48,17 +55,20 @@ def match_readers(draft: Draft) -> None:
         else:
             draft.predecessors[former.client_id] = owner
             leaving[former.link] = [s for s in leaving[former.link] if s != owner]
+            followed[former.link].append(owner)
     for link, sessions in coming.items():
-        _pair(draft, sessions, leaving[link])
+        _pair(draft, sessions, leaving[link], followed[link])
 
 
-def _pair(draft: Draft, coming: list[Session], leaving: list[Session]) -> None:
+def _pair(
+    draft: Draft, coming: list[Session], leaving: list[Session], followed: list[Session]
+) -> None:
     coming = sorted(coming, key=lambda s: s.client_id)
     unmatched = sorted(
         (s for s in leaving if _is_numbered(_find_old_job(draft, s))), key=lambda s: s.client_id
     )
     coming = [s for s in coming if _is_numbered(_find_new_job(draft, s))]
-    last = unmatched[-1:]
+    last = unmatched[-1:] or followed[-1:]
     for is_alike in (_has_same_sink, _has_same_class, _is_any):
         for session in list(coming):
             new = _find_new_job(draft, session)

@@ -84,6 +84,35 @@ def is_left_behind(draft: Draft, session: Session) -> bool:
     return session.job_name is not None and find_owner(session, draft.sessions_there) is None
 
 
+def is_held_at_another_link(draft: Draft, session: Session) -> bool:
+    """Whether its records are taken from a session at another link."""
+    return session.instead_of in draft.usable_sessions
+
+
+def list_waiting_instead(draft: Draft, session: Session) -> list[Session]:
+    """The wanted sessions whose readers have not begun and take the place of this one's, which has
+    stopped for them at a cut and comes back no more: what came since then is for them."""
+    instead = draft.sessions_instead.get(session.client_id, ())
+    if not instead or draft.wants(session):
+        return []
+    old = draft.inventory.jobs.get(session.job_name or "")
+    if old is not None and old.job.source == session.link and not old.ended:
+        return []
+    return [each for each in instead if draft.wants(each) and not each.begun]
+
+
+def is_outdated(draft: Draft, session: Session) -> bool:
+    """Whether a session is made anew before it is read, since its records were taken at another
+    link. Those behind a cut that is not committed were not, as long as no reader of a link that is
+    fed from outside has gone on."""
+    if not is_held_at_another_link(draft, session):
+        return False
+    if session.begun or not draft.has_foreign_producers(session.link):
+        return True
+    readers = (d for d in draft.inventory.jobs.values() if d.job.source == session.link)
+    return any(is_live(draft, each) for each in readers)
+
+
 def find_lineages(
     draft: Draft, meanwhile: Mapping[str, Job] = MappingProxyType({})
 ) -> list[Lineage]:
@@ -145,13 +174,25 @@ def _find_completing_reader(
 
 
 def is_outrun(draft: Draft, session: Session) -> bool:
-    """Whether several readers took the place of one, and the session's reader has not begun though
-    another one has, which does not go on as it was to: what that one has taken is still to reach
-    this one's sink link."""
+    """Whether several readers changed at one record, or took the place of one, and the session's
+    reader has not begun though another one has, which does not go on as it was to: what that one
+    has taken is still to reach this one's sink link."""
+    if _is_behind_a_cut(session):
+        return not _goes_on(draft, session) or any(
+            other.committed and other.begun and not _goes_on(draft, other)
+            for other in draft.sessions_on.get(session.link, ())
+        )
     has_place = session.former is not None and session.followed_by is None
     if not has_place or session.begun or session.drained:
         return False
     return any(other.begun and not _goes_on(draft, other) for other in find_beside(draft, session))
+
+
+def _is_behind_a_cut(session: Session) -> bool:
+    """Whether records behind a cut wait for the session's reader, which has not begun there."""
+    if session.job is None or session.job.state is not DesiredState.RUNNING:
+        return False
+    return session.committed and session.usable and not session.begun
 
 
 def find_beside(draft: Draft, session: Session) -> list[Session]:

@@ -7,8 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.decisions import is_live, may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.lineages import find_owner, is_left_behind, is_running, was_followed
-from speck.deploy.planner.sinks import list_sinks, sink_of
+from speck.deploy.planner.lineages import (
+    find_owner,
+    is_held_at_another_link,
+    is_left_behind,
+    is_outdated,
+    is_running,
+    list_waiting_instead,
+    was_followed,
+)
+from speck.deploy.planner.sinks import list_sinks, sink_of, sinks_of
+from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
@@ -42,7 +51,11 @@ def reserve_sessions(
     """Add the steps that reserve missing sessions. `after` gives, by client id, further steps to
     wait for, besides the stops of producers that leave the link together."""
     former_sessions = {(s.client_id, s.link): s for s in draft.inventory.sessions}
-    there = {key for key, s in former_sessions.items() if s.usable and not is_left_behind(draft, s)}
+    there = {
+        key
+        for key, s in former_sessions.items()
+        if s.usable and not is_left_behind(draft, s) and not is_outdated(draft, s)
+    }
     for session in sessions:
         if (session.client_id, session.link) in there and session.client_id not in after:
             continue
@@ -59,12 +72,17 @@ def reserve_sessions(
             is_fed_by_unknown(draft, session.link),
             session.job,
             fresh=(session.client_id, session.link) in former_sessions,
+            left_by=_list_sinks_left(draft, session.link),
+            instead_of=draft.instead_of.get(session.client_id),
         )
         reason = f"follows {former.job_name}" if former else _explain_joining(draft, session)
         before = [*after.get(session.client_id, ()), *_find_producer_stops(draft, session.link)]
         step = draft.add(operation, before, reason)
         draft.reserves[session.link].append(step)
         draft.reserve_of[session.client_id] = step
+        there_before = former_sessions.get((session.client_id, session.link))
+        if there_before is not None and is_outdated(draft, there_before):
+            draft.made_anew[session.link].append(step)
 
 
 def _explain_joining(draft: Draft, session: Session) -> str:
@@ -94,6 +112,21 @@ def _find_producer_stops(draft: Draft, link: Link) -> tuple[int, ...]:
     """The stops of a link's producers if all of them leave: their messages are for the old
     readers."""
     return () if is_still_fed(draft, link) else ids(d.stop_id for d in draft.leavers[link])
+
+
+def _list_sinks_left(draft: Draft, link: Link) -> tuple[str, ...]:
+    """The sinks of a link's producers if all of them leave and those that come back have other
+    sources: their messages are for the readers that are there before."""
+    if is_still_fed(draft, link):
+        return ()
+    return tuple(
+        sorted(
+            sink
+            for each in draft.leavers.get(link, ())
+            if each.old is not None and is_rewired(each)
+            for sink in sinks_of(draft, each.old)
+        )
+    )
 
 
 def find_awaited_stops(draft: Draft, producers: Iterable[Decision]) -> tuple[int, ...]:
@@ -130,7 +163,7 @@ def is_new_reader(draft: Draft, session: Session, link: Link) -> bool:
     if old is not None and has_place(draft, old, link):
         return False
     there = draft.usable_sessions.get(session.client_id)
-    return there is None or not there.skip
+    return there is None or not there.skip or is_outdated(draft, there)
 
 
 def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
@@ -140,7 +173,9 @@ def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
         return False
     own = source_client_id(draft.installation, reader.job.job_name, link)
     session = draft.usable_sessions.get(own)
-    return session is not None and session.follows is None and session.followed_by is None
+    if session is None or is_outdated(draft, session):
+        return False
+    return session.follows is None and session.followed_by is None
 
 
 def find_ending_sessions(
@@ -185,8 +220,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     if holder is None or holder.stop_id is None:
         # its reader is not drained: the last messages of leaving producers are for it
         after += find_awaited_stops(draft, draft.leavers.get(session.link, ()))
-    # until a follower has started, the old session is the way back; the same holds for the
-    # sessions downstream of its reader
+    # until those that come to its link have started, the old session is the way back; the same
+    # holds for the sessions downstream of its reader
+    after += ids(_find_starts_coming(draft, session.link))
     after += ids(_find_upstream_starts(draft, session.link))
     after += ids(draft.handover_of.get(c) for c in successors)
     after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
@@ -203,6 +239,23 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     step = draft.add(operation, after, _explain_release(abandons))
     draft.releases_on[session.link].append(step)
     return step
+
+
+def _find_starts_coming(draft: Draft, link: Link) -> list[int | None]:
+    """The starts of the jobs that begin to read a link, or to write what they read there to
+    another one: one of them may be there for several that leave it."""
+    coming = (s for s in draft.wanted_on(link) if _begins_there(draft, s))
+    return [draft.start_of.get(session.client_id) for session in coming]
+
+
+def _begins_there(draft: Draft, session: Session) -> bool:
+    """Whether the session's job is to read its link anew, to write to another one than now, or to
+    read on from a cut."""
+    if session.job_name in draft.cut_jobs:
+        return True
+    old = draft.inventory.jobs.get(session.job_name or "")
+    new = draft.wanted_jobs.get(session.job_name or "")
+    return old is None or new is None or old.job.ends != new.ends
 
 
 def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
@@ -281,12 +334,17 @@ def count_untaken(draft: Draft, session: Session) -> int | None:
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     """Whether another session has the messages of this one, or its reader has taken them. That
-    holds in three cases: it waits to follow the other one, or was followed by it; it followed the
-    other one, whose reader comes back; or the other one is a follower that is still wanted and was
-    reserved before this reader was drained, even if the reader has gone on elsewhere since."""
+    holds in four cases: one of them is instead of the other, at another link; it waits to follow
+    the other one, or was followed by it; it followed the other one, whose reader comes back; or the
+    other one is a follower that is still wanted and was reserved before this reader was drained,
+    even if the reader has gone on elsewhere since."""
+    if is_held_at_another_link(draft, session) or list_waiting_instead(draft, session):
+        return True
+    if session.followed_by in draft.reserved_readers:
+        return True
     if session.beside and session.follows is None:
         return False
-    if {session.follows, session.followed_by} & draft.reserved_readers:
+    if session.follows in draft.reserved_readers:
         return True
     there = draft.usable_sessions
     comes_back = (c for c, former in draft.predecessors.items() if former == session)

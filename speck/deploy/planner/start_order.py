@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from speck.deploy.planner.draft import Decision, Draft
-from speck.deploy.planner.starts import is_rewired
+from speck.deploy.planner.starts import is_rewired, rank_start
 from speck.model.ids import source_client_id
 from speck.model.job import Job
 from speck.model.link import Link
@@ -75,15 +75,27 @@ class StartOrder:
         self._begins = _Rule(sharing, set())
         taken_over = sharing | reading_anew
         self._takes_over = _Rule(taken_over, taken_over - self._taking_over)
+        changing = {it.job_name for it in decisions if it.starts and is_rewired(it)}
+        self._cuts = _Rule(changing, changing)
 
     def find_beside(self, decision: Decision) -> list[Decision]:
-        """The others that take the place of the reader which this one follows. They start when all
-        of them can: if one has taken records that another cannot take, the way back is closed."""
+        """The others that take the place of the reader which this one follows, or that change at
+        the same record of its link. They start when all of them can: if one has taken records that
+        another cannot take, the way back is closed."""
         assert decision.new is not None
         own = source_client_id(self._draft.installation, decision.job_name, decision.new.source)
         former = self._draft.predecessors.get(own)
-        followers = self._followers.get(former.client_id, ()) if former is not None else ()
-        return [each for each in followers if each is not decision]
+        beside = list(self._followers.get(former.client_id, ()) if former is not None else ())
+        if decision.new.source in self._draft.cut_links:
+            readers = self._decisions_reading.get(decision.new.source, ())
+            beside += [each for each in readers if each.starts and each not in beside]
+        return [each for each in beside if each is not decision]
+
+    def _find_first(self, decision: Decision) -> list[Decision]:
+        """Those of the jobs beside this one that start before it: if one cannot, nothing has been
+        taken."""
+        own = rank_start(decision)
+        return [it for it in self.find_beside(decision) if rank_start(it) < own]
 
     def find_earlier(self, decision: Decision) -> list[Decision]:
         """The jobs downstream that start before this one, or those beside it, do.
@@ -92,17 +104,21 @@ class StartOrder:
         reader leaves for good. If it begins to send there, or its readers change at one record,
         also those that follow another reader. If it takes over from another job, or gets other
         links, also the new jobs, and where links branch those that read another link than before.
+        If it changes at the same record as others, all that get other links.
         """
         if not self._decisions_reading:
             return []
         earlier = dict[str, Decision]()
         for each in (decision, *self.find_beside(decision)):
             earlier |= self._find_earlier(each)
+        earlier |= {each.job_name: each for each in self._find_first(decision)}
         return list(earlier.values())
 
     def _find_earlier(self, decision: Decision) -> dict[str, Decision]:
         assert decision.new is not None
-        if decision.job_name in self._taking_over:
+        if decision.new.source in self._draft.cut_links:
+            rule = self._cuts
+        elif decision.job_name in self._taking_over:
             rule = self._takes_over
         elif decision.stops and decision.job_name not in self._draft.cut_jobs:
             rule = self._restarts

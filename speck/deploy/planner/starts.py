@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
@@ -68,13 +69,63 @@ def start(
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
     ]
-    operation = make_start(draft, decision)
+    operation = replace(
+        make_start(draft, decision), commits=_list_committed(draft, decision, beside)
+    )
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(set(stops) - set(needed))
     decision.start_id = draft.add(operation, [*needed, *stops], reason, whatever)
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         add_way_back(draft, decision, operation)
+
+
+def rank_start(decision: Decision) -> tuple[bool, str]:
+    """The order of the starts of jobs that change at the same record. Those that ran with the same
+    links come last: they can most likely start."""
+    return not is_rewired(decision), decision.job_name
+
+
+def _list_committed(
+    draft: Draft, decision: Decision, beside: Sequence[Decision]
+) -> tuple[tuple[str, Job, bool], ...]:
+    """The sessions that change at a cut behind which the first records flow with this start, and
+    whether their readers start after it."""
+    assert decision.new is not None
+    source, sink = decision.new.source, decision.new.sink
+    committed: dict[str, tuple[Job, bool]] = {}
+    if draft.backlog_only and _begins_behind_a_cut(draft, decision.new):
+        own = source_client_id(draft.installation, decision.job_name, source)
+        committed[own] = decision.new, False
+    for link in [*([source] if _is_fed(draft, source) else []), *_list_links_fed(draft, sink)]:
+        committed |= {c: (job, False) for c, job in draft.exchanges.get(link, {}).items()}
+    for each in beside if _is_fed(draft, source) else ():
+        assert each.new is not None
+        own = source_client_id(draft.installation, each.job_name, each.new.source)
+        committed[own] = each.new, rank_start(decision) < rank_start(each)
+    return tuple((client_id, *committed[client_id]) for client_id in sorted(committed))
+
+
+def _begins_behind_a_cut(draft: Draft, job: Job) -> bool:
+    """Whether a job that reads first begins with what another one that reads first sends behind a
+    cut."""
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    session = draft.usable_sessions.get(own)
+    if session is None or session.begun or session.instead_of is None:
+        return False
+    writers = (each for each in draft.wanted_jobs.values() if each.sink == job.source)
+    return any(each.job_name not in draft.kept_jobs for each in writers)
+
+
+def _is_fed(draft: Draft, link: Link) -> bool:
+    """Whether a link is fed before any job starts."""
+    leaving = {each.job_name for each in draft.leavers.get(link, ())}
+    staying = any(each.job.job_name not in leaving for each in draft.producers.get(link, ()))
+    return staying or draft.has_foreign_producers(link)
+
+
+def _list_links_fed(draft: Draft, sink: Link) -> list[Link]:
+    return [] if _is_fed(draft, sink) else [sink]
 
 
 def _list_needed(draft: Draft, decision: Decision) -> list[int]:
@@ -84,10 +135,27 @@ def _list_needed(draft: Draft, decision: Decision) -> list[int]:
     own = source_client_id(draft.installation, job.job_name, job.source)
     return [
         *draft.reserves.get(job.sink, []),
+        *_find_made_anew(draft, job.sink),
         *ids([draft.reserve_of.get(own), draft.handover_of.get(own), decision.stop_id]),
         *_find_leaving_readers(draft, decision, job),
         *(_find_closing_stops(draft, job) if is_rewired(decision) or not decision.stops else ()),
     ]
+
+
+def _find_made_anew(draft: Draft, link: Link) -> list[int]:
+    """The steps that make sessions anew on a link and behind it, which is written to already: what
+    a job sends there is for them."""
+    if not draft.made_anew:
+        return []
+    sinks_of: dict[Link, set[Link]] = defaultdict(set)
+    for job in draft.wanted_jobs.values():
+        sinks_of[job.source].add(job.sink)
+    visited, ahead = {link}, [link]
+    while ahead:
+        new = sinks_of[ahead.pop()] - visited
+        visited |= new
+        ahead += new
+    return [step for each in visited for step in draft.made_anew.get(each, ())]
 
 
 def make_start(draft: Draft, decision: Decision) -> Start:
@@ -213,6 +281,12 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     return not (handed_over or is_followed) and not _may_circle(draft, old.job)
 
 
+def _is_fed_later(draft: Draft, link: Link) -> bool:
+    """Whether anything writes to a link once the plan is carried out."""
+    is_fed = draft.has_foreign_producers(link)
+    return is_fed or any(job.sink == link for job in draft.wanted_jobs.values())
+
+
 def _was_left(draft: Draft, job: Job) -> bool:
     """Whether an earlier change, which ended early, has handed over the link that a job read to
     another reader, or has let a reader of its sink's link leave that."""
@@ -283,6 +357,7 @@ def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
         failed_start.engine_job_id,
         keeps_state=old.job.site not in draft.cannot_save,
         former_sinks=former,
+        fed=_is_fed_later(draft, old.job.source),
     )
     # a reader whose link another one has goes on there once it was handed back
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)

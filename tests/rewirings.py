@@ -1,0 +1,297 @@
+"""Compositions with two outputs that are turned into one another while records flow.
+
+A wiring is one line of text: `A@cloud:in>edge-b/x S:edge-b/x>o2` is a job `A` at `cloud` that reads
+the input and writes the topic `x` at the broker of `edge-b`, and a job `S` at `edge-a`, the site
+without a name, that reads this and writes the second output. A publisher outside speck, which
+numbers its messages, sends a record at every call to an engine or a broker. Which thread makes the
+next call is decided by a seed (`tests/turns.py`): a sequence of steps has one result.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from binders.memory import World
+from speck.errors import EngineRefusedError, QueuesError
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import ApplyRequest
+from speck.spec.schema import composition_from_data
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import broker, engine
+from tests.turns import Turns
+
+HOME = "edge-a"
+SITES = (HOME, "edge-b", "cloud")
+ENDS = {"in": (HOME, "in"), "o1": ("cloud", "o1"), "o2": ("cloud", "o2")}
+OUTPUTS = ("o1", "o2")
+CALLS = {"stop", "submit", "cancel", "save_progress", "reserve", "release", "forget", "status"}
+REFUSED = EngineRefusedError("cannot start it: no")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The change is cancelled at so many calls from its beginning on."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine refuses the next so many starts of a job."""
+
+    job: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """A broker writes its file at one call, and is killed at a later one. Those who have published
+    since then send again."""
+
+    site: str
+    saved_at: int
+    at: int
+
+
+Trouble = Cancelled | Refused | Killed
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change to a wiring. Its end is left open if there is `trouble`."""
+
+    wiring: str
+    trouble: Trouble | None = None
+
+
+def parse_wiring(line: str) -> JsonObject:
+    """The composition that a line of text describes."""
+    jobs = []
+    for word in line.split():
+        job, _, links = word.partition(":")
+        (name, _, site), (source, _, sink) = job.partition("@"), links.partition(">")
+        (source_site, source_topic), (sink_site, sink_topic) = _place(source), _place(sink)
+        jobs.append(
+            {
+                "job_name": name,
+                "site": site or HOME,
+                "source_site": source_site,
+                "source_topic": source_topic,
+                "sink_site": sink_site,
+                "sink_topic": sink_topic,
+                "entry_class": "package.ExampleJob",
+                "job_path": "test-1.jar",
+            }
+        )
+    outputs = [
+        {"site": site, "topic": topic, "client_id": f"out-{topic}"}
+        for site, topic in (ENDS[name] for name in OUTPUTS)
+    ]
+    inputs = [{"site": HOME, "topic": "in"}]
+    return {"name": "c", "jobs": jobs, "outputs": outputs, "inputs": inputs}
+
+
+def _place(link: str) -> tuple[str, str]:
+    if link in ENDS:
+        return ENDS[link]
+    site, _, topic = link.rpartition("/")
+    return site or HOME, topic
+
+
+class Trial:
+    """A service whose composition is rewired while every call brings in a record."""
+
+    def __init__(self, service: Service, turns: Turns) -> None:
+        self._service = service
+        self._turns = turns
+        self._sent = 0
+        self._calls = 0
+        self._cancel_at = self._save_at = self._kill_at = 0
+        self._victim = ""
+        self._saved: Mapping[str, int] = {}
+        self._refused: dict[str, int] = {}
+
+    def listen(self) -> None:
+        for site in SITES:
+            engine(site).before = broker(site).before = self._called
+
+    def send(self, count: int) -> None:
+        payloads = [b"%d" % (self._sent + n) for n in range(count)]
+        World.current().feed(f"tcp://{HOME}.test:1883", "in", payloads, "sensor")
+        self._sent += count
+
+    def take(self, step: Step) -> None:
+        """Make a change. Without trouble it has to be done."""
+        match step.trouble:
+            case Cancelled(at):
+                self._cancel_at = self._calls + at
+            case Refused(job, times):
+                self._refused[job] = times
+            case Killed(site, saved_at, at):
+                self._victim = site
+                self._save_at, self._kill_at = self._calls + saved_at, self._calls + at
+        state = self._apply(composition := parse_wiring(step.wiring))
+        self._cancel_at = 0
+        self._refused.clear()
+        self._kill()  # if the change was over before
+        assert step.trouble is not None or state == "done", (state, composition)
+
+    def _apply(self, composition: JsonObject) -> str:
+        """The state in which it ends. A reader that never began may have a queue to be dropped, at
+        once or when its session is released: then with consent."""
+        request = ApplyRequest(wait_s=30, force=True)
+        description = composition_from_data(composition)
+        try:
+            body = self._service.compositions.apply(description, request).body
+        except QueuesError:
+            request = replace(request, drop_queues=True)
+            body = self._service.compositions.apply(description, request).body
+        change = self._service.changes.get(body["change"]) if body["change"] else {"state": "done"}
+        if "--drop-queues" in (change.get("error") or ""):
+            return self._apply(composition)
+        return str(change["state"])
+
+    def _called(self, kind: str, subject: str) -> None:
+        if kind in CALLS:
+            self.send(1)
+        self._calls += 1
+        if self._cancel_at and self._calls >= self._cancel_at:
+            self._cancel_at = 0
+            for each in self._service.changes.all_under_way():
+                if each.execution is not None:
+                    each.execution.cancel()
+        if self._save_at and self._calls >= self._save_at:
+            self._save()
+        if self._kill_at and self._calls >= self._kill_at:
+            self._kill()
+        self._turns.pass_on()
+        if kind == "submit":
+            self._refuse(subject)
+
+    def _refuse(self, engine_job_id: str) -> None:
+        """Raise REFUSED if the start of this incarnation is to be refused."""
+        for job in [each for each, times in self._refused.items() if times]:
+            incarnation = self._service.records.incarnation("c", job)
+            if incarnation is not None and incarnation.engine_job_id == engine_job_id:
+                self._refused[job] -= 1
+                raise REFUSED
+
+    def _save(self) -> None:
+        self._save_at, victim = 0, broker(self._victim)
+        victim.autosave()
+        self._saved = {topic: len(messages) for topic, messages in victim.published.items()}
+
+    def _kill(self) -> None:
+        """Kill the broker. Its readers come back, the service reserves the other sessions again,
+        and only then all who have published since the file was written send that again."""
+        if not self._kill_at:
+            return
+        if self._save_at:
+            self._save()
+        self._kill_at = 0
+        victim = broker(self._victim)
+        sent = dict(victim.sent)
+        victim.kill()
+        for pool in map(engine, SITES):
+            for job in pool.running():
+                if job.wiring and self._victim in job.wiring.source_broker:
+                    victim.connect(job.wiring.client_id, job.wiring.source_topic, job.id)
+        there = {}
+        for _, session in self._service.records.all_sessions():
+            if session.site == self._victim and session.reserved:
+                there[session.client_id] = session.link.topic
+        for client_id, topic in there.items():
+            victim.subscribe(client_id, topic)
+            victim.announced.add((client_id, topic))
+            victim.readers[topic] = "some"
+        for client_id in [each for each in victim.sessions if each not in there]:
+            if victim.sessions[client_id].holder is None:
+                del victim.sessions[client_id]
+        victim.sent.update(sent)
+        for topic, messages in victim.published.items():
+            for message in messages[self._saved.get(topic, 0) :]:
+                victim.deliver(topic, message)
+
+    def find_faults(self) -> dict[str, tuple[list[int], list[int]]]:
+        """The lost and repeated records, by output."""
+        for site in SITES:
+            engine(site).before = broker(site).before = None
+        World.current().pump()
+        faults = {}
+        for output in OUTPUTS:
+            payloads = Counter(int(each) for each in broker("cloud").take(f"out-{output}"))
+            lost = [n for n in range(self._sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
+            if lost or twice:
+                faults[output] = (lost, twice)
+        return faults
+
+
+@contextmanager
+def begin(folder: Path, seed: int) -> Iterator[Trial]:
+    """A trial with a service of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    turns, sites = Turns(seed), [site_body(site) for site in SITES]
+    with memory_service(folder, sites, clock=turns, scheduler=turns) as service:
+        yield Trial(service, turns)
+
+
+def rewire(folder: Path, steps: Sequence[Step], seed: int = 0) -> dict[str, object]:
+    """The faults after a sequence of changes; records flow from the end of the first one on."""
+    with begin(folder, seed) as trial:
+        for number, step in enumerate(steps):
+            trial.take(step)
+            trial.send(4)
+            if not number:
+                trial.listen()
+        return dict(trial.find_faults())
+
+
+# -- at random ----------------------------------------------------------------------------
+
+KINDS = ("", "cancel", "refuse", "kill")
+PLACES = [f"{site}/{topic}" for site in SITES for topic in "xy"]
+
+
+def draw_steps(seed: int) -> list[Step]:
+    """Two changes of a wiring. In three of four sequences each is made with trouble first; then it
+    is rolled back, in half of these; and made again."""
+    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
+    wirings = [_draw_wiring(dice) for _ in range(3)]
+    steps = [Step(wirings[0])]
+    for before, wiring in pairwise(wirings):
+        if kind:
+            steps.append(Step(wiring, _draw_trouble(dice, wiring, kind)))
+            steps += [Step(before)] if is_rolled_back else []
+        steps.append(Step(wiring))
+    return steps
+
+
+def _draw_wiring(dice: random.Random) -> str:
+    """A chain of one to four jobs to the first output, and a branch from any of its links to the
+    second. Names, sites and links are few, so that they are used again in other places."""
+    names = dice.sample("ABCDE", dice.randint(1, 4))
+    ends = ["in", *dice.sample(PLACES, len(names) - 1), "o1"]
+    jobs = [
+        f"{name}@{dice.choice(SITES)}:{source}>{sink}"
+        for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
+    ]
+    jobs.append(f"{dice.choice('ST')}@{dice.choice(SITES)}:{dice.choice(ends)}>o2")
+    return " ".join(jobs)
+
+
+def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
+    if kind == "cancel":
+        return Cancelled(dice.randint(1, 40))
+    if kind == "refuse":
+        names = [word.partition("@")[0] for word in wiring.split()]
+        return Refused(dice.choice(names), dice.randint(1, 2))
+    saved_at = dice.randint(1, 30)
+    return Killed(dice.choice(SITES), saved_at, saved_at + dice.randint(1, 12))
