@@ -119,7 +119,7 @@ joined as (
       when checkpoint_bytes is null then 'no keyed exchange, and no checkpoint yet'
       else 'no keyed exchange, but large checkpoints'
     end as state_why,
-    tier, cores, pace, s.cpu as site_cpu, s.busy as site_busy, s.last_us as polled_us,
+    tier, cores, core_speed, s.cpu as site_cpu, s.busy as site_busy, s.last_us as polled_us,
     coalesce(heap_bytes_per_subtask, 10e6) as subtask_bytes,
     coalesce(heap_per_state_byte, 3) as state_factor
   from chosen
@@ -204,23 +204,23 @@ select
         else printf('the machine was overloaded %.0f %% of the time', contended_share * 100) end end,
     case when cpu_share < 0.95
       then printf('it had a core for %.0f %% of its busy time', cpu_share * 100) end,
-    case when pace is null
+    case when core_speed is null
       then 'its site is not calibrated: it is assumed as fast as the reference' end
   ], lambda text: text is not null) as why,
   case
     when is_sufficient and spread_slices >= 5 and spread <= 0.1
       and coalesce(contended_share, 0) <= 0.05
-      and (cpu is not null or cpu_share >= 0.95) and pace is not null and busy_s >= 5 then 'high'
+      and (cpu is not null or cpu_share >= 0.95) and core_speed is not null and busy_s >= 5 then 'high'
     when is_sufficient and spread_slices >= 3 and spread <= 0.3
       and coalesce(contended_share, 0) <= 0.3 then 'medium'
     else 'low'
   end as confidence,
   case when len(rate_why) = 0 then 'sufficient' else 'insufficient' end as rate_evidence, rate_why,
-  case when len(rate_why) = 0 then coalesce(cpu, busy * cpu_share) * coalesce(pace, 1) end
+  case when len(rate_why) = 0 then coalesce(cpu, busy * cpu_share) * coalesce(core_speed, 1) end
     as reference_cores,
   seconds, covered, row_count - duplicates as samples,
   mean_in_rate as in_rate, mean_out_rate as out_rate, selectivity, core_s_per_record,
-  core_s_per_record * coalesce(pace, 1) as reference_core_s_per_record,
+  core_s_per_record * coalesce(core_speed, 1) as reference_core_s_per_record,
   true_processing_rate, true_processing_rate * selectivity as true_output_rate,
   per_useful_second(out_rate, busy, busy_s) as "trueOutputProcessingRate",
   rates as tasks, busiest as utilisation, back_pressured, lower_bound,

@@ -15,7 +15,7 @@ with steps as (
 ),
 polled as (
   select site,
-    arg_max(tier, us) as tier, arg_max(cores, us) as cores, arg_max(pace, us) as pace,
+    arg_max(tier, us) as tier, arg_max(cores, us) as cores, arg_max(core_speed, us) as core_speed,
     arg_max(slots_total, us) as slots_total, arg_max(slots_free, us) as slots_free,
     arg_max(uplink_mbps, us) as uplink_mbps,
     avg(host_cpu) filter (coalesce(clock_s > 0, true)) as host_cpu,
