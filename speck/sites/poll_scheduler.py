@@ -44,7 +44,8 @@ class Turn:
 
 @dataclass(eq=False, slots=True)
 class _UnderWay:
-    """A poll since `begun`; whether it `counts`, and among the few, too."""
+    """A poll since `begun`; whether it `counts` among those that go on in their turns, and among those
+    of sites that answer, too."""
 
     begun: float
     counts: bool = True
@@ -79,9 +80,10 @@ class PollScheduler:
         self._closed = False
 
     def begin(self, subject: Subject, run: Callable[[], bool]) -> None:
-        """Make a poll now. Raises TransientError once it is closed."""
+        """Make a poll now, which takes no place of those that wait for their turns: who asks for it
+        must not be able to hold these up. Raises TransientError once it is closed."""
         with self._lock:
-            self._start(Turn(subject, run), self._clock.monotonic())
+            self._submit(Turn(subject, run), _UnderWay(self._clock.monotonic(), False, False))
 
     def queue(self, turns: Iterable[Turn]) -> None:
         """Have polls made in their turns."""
@@ -151,14 +153,17 @@ class PollScheduler:
 
     def _start(self, turn: Turn, now: float) -> None:
         poll = _UnderWay(now, answers=turn.subject not in self._silent)
+        self._submit(turn, poll)
+        self._recent.append(poll)
+        self._counted += 1
+        self._answering += poll.answers
+
+    def _submit(self, turn: Turn, poll: _UnderWay) -> None:
         try:
             self._pool.submit(self._run, turn, poll)
         except RuntimeError as error:
             raise TransientError("cannot poll sites: the service is stopping") from error
         turn.begun = True
-        self._recent.append(poll)
-        self._counted += 1
-        self._answering += poll.answers
 
     def _discount(self, poll: _UnderWay) -> None:
         if poll.counts:

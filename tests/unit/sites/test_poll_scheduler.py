@@ -151,3 +151,11 @@ def test_nothing_begins_once_it_is_closed(polls: Polls) -> None:
     with pytest.raises(TransientError, match="the service is stopping"):
         polls.scheduler.begin(("engine", "a"), polls.run("a"))
     assert polls.begun == []
+
+
+def test_polls_that_callers_wait_for_hold_up_no_turns(polls: Polls) -> None:
+    """However many of them go on at once."""
+    for caller in ("u1", "u2", "u3"):
+        polls.scheduler.begin(("engine", caller), polls.run(caller))
+    polls.scheduler.queue([polls.turn(site) for site in ("a", "b", "c")])
+    polls.wait_for("u1", "u2", "u3", "a", "b")
