@@ -44,8 +44,8 @@ class Turn:
 
 @dataclass(eq=False, slots=True)
 class _UnderWay:
-    """A poll since `begun`; whether it `counts` among those that go on in their turns, and among those
-    of sites that answer, too."""
+    """A poll since `begun`; whether it `counts` among those that go on in their turns, and among
+    those of sites that answer, too."""
 
     begun: float
     counts: bool = True
