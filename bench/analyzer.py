@@ -41,13 +41,13 @@ from bench.analyzer_fog import measure_beside_a_fog
 from bench.common import is_quick, machine, say, write_result, write_series
 from bench.duckdb_analysis.comparison import find_differences
 from bench.samples import Spec, generate
+from speck.analyzer.process import SparkApplication
 from speck.analyzer.request import AnalyzerRequest
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.origins import UNITS
 from speck.metrics.dataset.reading import find_newest
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
-from speck.service.spark_application import SparkApplication
 
 _SAMPLE_S = 0.1
 PARTS = (1.0,) if is_quick() else (0.5, 1.0, 2.0)

@@ -36,7 +36,7 @@ def main() -> None:
         answer = service.compositions.apply(
             composition_from_data(_chain()), ApplyRequest(wait_s=600)
         )
-        assert answer.body["state"] == "done", answer
+        assert answer.state == "done", answer
         service.records.store.compact()
         records = {}
         for key, record in service.records.store.scan(""):

@@ -120,7 +120,7 @@ def _write(records: Records, number: int, thread: int, writer: int) -> None:
             f"n/{number:06d}/{thread}/{count:06d}/{key}": {"n": count, "text": "x" * 40 * key}
             for key in range(KEYS)
         }
-        records.write(batch, records.event("bench", f"{number}/{thread}/{count}"))
+        records.write(batch, records.events.make("bench", f"{number}/{thread}/{count}"))
         os.write(writer, _ACKNOWLEDGEMENT.pack(thread, count))
 
 
@@ -157,11 +157,11 @@ def _read_back(records: Records, number: int) -> dict[int, dict[int, set[int]]]:
 
 def _find_event_faults(records: Records, number: int, written: set[str]) -> Iterator[str]:
     """Each write has its event, and events are numbered without a gap."""
-    events = list(records.events())
-    ids = [event["id"] for event in events]
+    events = list(records.events.after())
+    ids = [event.id for event in events]
     if ids and ids != list(range(ids[0], ids[0] + len(ids))):
         yield "events are not numbered on"
-    mine = [e["message"] for e in events if e["message"].startswith(f"{number}/")]
+    mine = [e.message for e in events if e.message.startswith(f"{number}/")]
     if len(set(mine)) != len(mine) or set(mine) - written or written - set(mine):
         yield "events and writes differ"
 

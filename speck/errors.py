@@ -6,7 +6,7 @@ in `speck.deploy.execution.retry` and about the HTTP status in `speck.api.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -58,10 +58,10 @@ class ConflictError(PermanentError):
 
 
 class QueuesError(ConflictError):
-    """The request would drop queues, and does not allow that (HTTP 409). `queues` are they, as the
-    API shows them; the message holds one line for each."""
+    """The request would drop queues, and does not allow that (HTTP 409). `queues` are they, as
+    records that the API shows; the message holds one line for each."""
 
-    def __init__(self, message: str, queues: Sequence[Mapping[str, object]]):
+    def __init__(self, message: str, queues: Sequence[object]):
         super().__init__(message)
         self.queues = tuple(queues)
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
+from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
+from speck.model.composition import CompositionDescription
+from speck.model.shown import render
 from speck.model.values import JsonObject
+from speck.placement.move_costs import Silences
+from speck.placement.record import Comparison, Gain, Manner, PlacementRecord, ProposedSide, Side
 
 
 def describe_measured(
@@ -117,15 +123,90 @@ def analysis(
     }
 
 
+_HEAD = {each.name for each in fields(AnalysisHead)}
+
+
+def as_analysis(body: JsonObject) -> Analysis:
+    """An analysis as the service gives it, of one as users see it."""
+    head = {name: body.get(name) for name in _HEAD} | {"follow": bool(body.get("follow"))}
+    state = AnalysisState(body.get("state", "done"))
+    tables = {name: table for name, table in body.items() if name not in _HEAD}
+    return Analysis(**{**head, "state": state}, tables=tables)
+
+
+def show_analysis(analysis: Analysis) -> JsonObject:
+    """An analysis as users see it."""
+    return {**render(analysis), **analysis.tables}
+
+
+def show_placement(placement: PlacementRecord) -> JsonObject:
+    """A placement as users see it, without its description."""
+    return {
+        **render(placement.head),
+        **render(placement.manner),
+        **render(placement.comparison),
+        "scales": render(placement.scales),
+        "yaml": placement.yaml,
+    }
+
+
+def predict(
+    description: CompositionDescription | None = None,
+    rates: tuple[float | None, float | None] = (None, None),
+    **more: Any,
+) -> PlacementRecord:
+    """A placement that changes nothing but the highest rate: today's, and the proposed one."""
+    described = description or CompositionDescription("c", ())
+    empty: dict[str, str] = {}
+    figures: dict[str, Any] = {
+        "sites": empty,
+        "links": empty,
+        "utilisation": empty,
+        "cores": empty,
+        "memory_bytes": empty,
+        "wan_bytes_per_s": 0.0,
+        "in_rate": 0.0,
+        "latency_ms": 5.0,
+        "held_by": None,
+        "violations": (),
+    }
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("rewired", "restarted", "dropped", "jobs", "notes", "unmeasured", "violations"), ()
+    )
+    comparison = Comparison(
+        gain=Gain(0.0, -0.1, 0.0, 0.0, None),
+        today=Side(**figures, max_rate=rates[0]),
+        proposed=ProposedSide(**figures, max_rate=rates[1], moves=()),
+        memory_available_bytes={},
+        horizon_s=3600.0,
+        silences=Silences(),
+        evidence={},
+        repeats=None,
+        doubts={},
+        optimal=True,
+        gap=None,
+        **nothing,
+    )
+    manner = Manner(described.name, "milp", scale=False, all_moves=False, move_unmeasured=False)
+    named: dict[str, Any] = {"id": "p1", "at": "", "revision": 1, "analysis": "a1", "yaml": ""}
+    return PlacementRecord(
+        **{**named, **more},
+        manner=manner,
+        comparison=comparison,
+        scales=(),
+        description=described,
+    )
+
+
 class Given:
     """Analyses that were made by hand, for `speck.service.placements`."""
 
     def __init__(self, *analyses: JsonObject):
         self.analyses = list(analyses)
 
-    def get(self, analysis_id: str) -> JsonObject:
-        return next(each for each in self.analyses if each["id"] == analysis_id)
+    def get(self, analysis_id: str) -> Analysis:
+        return as_analysis(next(each for each in self.analyses if each["id"] == analysis_id))
 
-    def newest(self, composition: str) -> JsonObject | None:
+    def newest(self, composition: str) -> Analysis | None:
         fit = [each for each in self.analyses if each["composition"] in (None, composition)]
-        return fit[-1] if fit else None
+        return as_analysis(fit[-1]) if fit else None

@@ -6,8 +6,10 @@ import zipfile
 from typing import Any
 
 from binders.flink.artifacts import CALIBRATION
+from speck.model.site import Calibration, CalibrationDetail
 from speck.service import Service
 from speck.service.calibration import PREFIX
+from speck.store.tables import Batch
 
 DONE = {
     "calibrate.lightUnits": 100.0,
@@ -44,3 +46,14 @@ def count_units(service: Service, unit_ms: dict[str, float]) -> None:
 
     vars(service.jobs)["metrics"] = metrics
     service.calibrations.run_s = 0
+
+
+def calibration(cores: float, pace: float | None) -> Calibration:
+    """What a run has found."""
+    detail = CalibrationDetail(wall_s=1.0, tasks=1, units=1, contended=False)
+    return Calibration(cores, pace, 1.0, "2026-01-01T00:00:00Z", detail)
+
+
+def put_calibration(service: Service, site: str, cores: float, pace: float | None) -> Batch:
+    """Store it as if the site had been calibrated."""
+    return service.records.sites.put_calibration(site, calibration(cores, pace))

@@ -197,12 +197,12 @@ class Flow:
 
     def _differs(self) -> bool:
         """Whether what runs is not what is wanted."""
-        return bool(self.service.compositions.plan("c")["operations"])
+        return bool(self.service.composition_views.plan("c").operations)
 
     def _ask(self, line: str) -> str | None:
         description = composition_from_data(parse_composition(line, self.outputs, self.delivery))
-        body = self.service.compositions.apply(description, ApplyRequest(force=True)).body
-        return body["change"] or None
+        body = self.service.compositions.apply(description, ApplyRequest(force=True))
+        return body.change or None
 
     def _await(self, change: str | None) -> ChangeState:
         if change is None:
@@ -211,9 +211,7 @@ class Flow:
         return self._state(change)
 
     def _state(self, change: str | None) -> ChangeState:
-        return (
-            ChangeState(self.service.changes.get(change)["state"]) if change else ChangeState.DONE
-        )
+        return ChangeState(self.service.changes.get(change).state) if change else ChangeState.DONE
 
     def _called(self, kind: str, subject: str) -> None:
         if kind in CALLS:

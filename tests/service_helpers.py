@@ -7,7 +7,7 @@ from typing import Any
 from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
-from speck.model.composition import CompositionDescription, visible_name
+from speck.model.composition import CompositionDescription, Head, visible_name
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -63,7 +63,8 @@ def reopened(service: Service) -> Service:
 def everything(service: Service) -> dict[str, JsonObject]:
     """All records but the trail: events, changes, and the numbers that only grow."""
     trail = ("event/", "change/", "op/", "att/", "artifact/")
-    numbers = {f"head/{head['name']}" for head in service.records.heads.values() if _is_gone(head)}
+    heads = service.records.compositions.last_heads()
+    numbers = {f"head/{head.name}" for head in heads if _is_gone(head)}
     return {
         key: record
         for key, record in service.records.store.scan("")
@@ -71,9 +72,9 @@ def everything(service: Service) -> dict[str, JsonObject]:
     }
 
 
-def _is_gone(head: JsonObject) -> bool:
+def _is_gone(head: Head) -> bool:
     """Whether nothing is left of a job posted alone but the number of its last revision."""
-    return bool(head.get("deleted") and visible_name(head["name"]) is None)
+    return head.deleted and visible_name(head.name) is None
 
 
 def look_anew(service: Service) -> None:

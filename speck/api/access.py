@@ -20,9 +20,9 @@ from speck.api.context import service
 from speck.api.problems import MissingLengthError
 from speck.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from speck.model.scopes import UNLIMITED, Scopes
+from speck.model.token import Role
 from speck.model.values import LOCAL
 from speck.service.access_policy import Reach
-from speck.service.tokens import Role
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 _OWN_PAGES = ("same-origin", "none")

@@ -7,14 +7,20 @@ from flask import Response
 from speck.api import shapes
 from speck.api.access import name_object, reach
 from speck.api.context import is_over, occupying, service, waiting
-from speck.api.hidden import show_placement
+from speck.api.hidden import show_analysis, show_placement
 from speck.api.requests import Query, load_body, wait
 from speck.api.routes import Routes, answer
+from speck.model.analysis import Analysis
+from speck.model.values import JsonObject
+from speck.placement.record import PlacementRecord
+from speck.placement.sentences import LEGEND, explain, summarise
 from speck.service.advisor import AdviceRequest
 
 routes = Routes("advice", "What to do about the placement of a composition, and why")
 
 _REQUEST = shapes.AdviceRequestShape()
+_HEAD = ("id", "state", "composition", "started", "ended", "warm", "window", "samples")
+"""What is shown of the analysis that advice goes by."""
 
 
 @routes.post(
@@ -39,7 +45,27 @@ def advise(query: Query) -> Response:
         service().analyses.wait(analysis, seconds, is_over)
     with occupying(f"advise on {wanted.composition}"):
         advice = advisor.advise(wanted, analysis)
-    if "placement" in advice.body:
-        shown = show_placement(advice.body["placement"])
-        advice = advice._replace(body={**advice.body, "placement": shown})
-    return answer(advice)
+    if advice.placement is None:
+        return answer({"analysis": _head(advice.analysis)}, 202, f"/analyses/{analysis}")
+    return answer(
+        _show(advice.analysis, advice.placement), 200, f"/placements/{advice.placement.id}"
+    )
+
+
+def _head(analysis: Analysis) -> JsonObject:
+    shown = show_analysis(analysis)
+    return {name: shown[name] for name in _HEAD if name in shown}
+
+
+def _show(analysis: Analysis, placement: PlacementRecord) -> JsonObject:
+    shown = show_placement(placement)
+    ranking = analysis.tables["ranking"]
+    return {
+        "composition": placement.composition,
+        "analysis": _head(analysis),
+        "ranking": [row for row in ranking if row["composition"] == placement.composition],
+        "why": explain(shown),
+        "summary": summarise(shown),
+        "legend": LEGEND,
+        "placement": shown,
+    }

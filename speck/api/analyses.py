@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response
 from marshmallow import ValidationError
 
 from speck.api import shapes
 from speck.api.access import name_object, reach
 from speck.api.context import service
+from speck.api.hidden import show_analysis
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import ForbiddenError, InvalidError
@@ -54,7 +55,8 @@ def analyse() -> Response:
                 " composition"
             )
         reach().require_composition(wanted.composition)
-    return answer(service().analyses.start(wanted))
+    started = service().analyses.start(wanted)
+    return answer(started, 202, f"/analyses/{started.id}")
 
 
 def _load_request() -> dict[str, Any]:
@@ -69,10 +71,10 @@ def _load_request() -> dict[str, Any]:
 @routes.get("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def get_analysis(analysis_id: str) -> Response:
     """An analysis, with its results once it is done."""
-    return jsonify(reach().show_analysis(service().analyses.get(analysis_id)))
+    return answer(show_analysis(service().analyses.get(analysis_id)))
 
 
 @routes.delete("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def cancel_analysis(analysis_id: str) -> Response:
     """Cancel a running analysis; one that has ended stays as it is."""
-    return jsonify(reach().show_analysis(service().analyses.cancel(analysis_id)))
+    return answer(show_analysis(service().analyses.cancel(analysis_id)))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from flask import Response, jsonify, request
+from flask import Response, request
 
 from speck.api import shapes
 from speck.api.access import caller, reach
 from speck.api.context import occupying, service
 from speck.api.requests import Query, flag, paging, stream
 from speck.api.routes import Routes, answer, listing, no_content
-from speck.service.answer import Answer
-from speck.service.tokens import Role
+from speck.model.token import Role
 
 routes = Routes("artifacts", "Jars and other programs by the SHA-256 of their content")
 
@@ -22,7 +21,7 @@ def list_artifacts(query: Query) -> Response:
     artifacts = (
         allowed.show_artifact(each)
         for each in service().artifacts.all()
-        if allowed.has_artifact(each["sha256"])
+        if allowed.has_artifact(each.sha256)
     )
     return listing("artifacts", artifacts, "sha256", query)
 
@@ -41,7 +40,7 @@ def put_artifact(sha256: str) -> Response:
     with occupying(f"take artifact {sha256[:12]}"):
         created = artifacts.put(sha256, chunks, request.content_length or 0, caller().name)
     artifact = reach().show_artifact(artifacts.get(sha256))
-    return answer(Answer(201 if created else 200, artifact))
+    return answer(artifact, 201 if created else 200)
 
 
 @routes.delete("/artifacts/<sha256>", answers={204: None})
@@ -68,4 +67,4 @@ def collect_artifacts(query: Query) -> Response:
         collected = service().artifacts.collect(dry_run=dry_run, by=by)
         kept = [each for each in service().artifacts.list_young() if each not in collected]
         uploads = service().uploads.collect(dry_run=dry_run, by=by)
-    return jsonify({"artifacts": collected, "kept": kept, "uploads": uploads})
+    return answer({"artifacts": collected, "kept": kept, "uploads": uploads})

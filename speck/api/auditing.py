@@ -9,7 +9,7 @@ from speck.api.context import service
 from speck.api.masking import mask_text
 from speck.api.problems import request_id
 from speck.model.values import JsonObject
-from speck.service.audit import Entry
+from speck.store.audit import Entry
 
 _REFUSALS_OF_READS = (401, 403)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flask import Response, jsonify
+from flask import Response
 
 from speck.api import shapes
 from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, answer, listing
-from speck.model.values import JsonObject
-from speck.service.answer import Answer
+from speck.model.change import ChangeHead
 
 PAGE = 1000
 
@@ -35,22 +34,21 @@ def list_changes(query: Query) -> Response:
     return listing("changes", changes, "id", query, newest_first=True)
 
 
-def _filter(composition: str | None, state: str | None, site: str | None) -> Iterator[JsonObject]:
+def _filter(composition: str | None, state: str | None, site: str | None) -> Iterator[ChangeHead]:
     has_change = reach().has_change_of
     for head in service().changes.all(composition=composition, state=state):
-        if (site is None or _touches(head["id"], site)) and has_change(head):
+        if (site is None or _touches(head.id, site)) and has_change(head):
             yield head
 
 
 def _touches(change_id: str, site: str) -> bool:
-    operations = service().changes.get(change_id)["operations"]
-    return any(operation["site"] == site for operation in operations)
+    return any(each.site == site for each in service().changes.get(change_id).operations)
 
 
 @routes.get("/changes/<change_id>", answers={200: shapes.ChangeShape})
 def get_change(change_id: str) -> Response:
     """A change with all its operations."""
-    return jsonify(service().changes.get(change_id))
+    return answer(service().changes.get(change_id))
 
 
 @routes.post(
@@ -60,5 +58,4 @@ def get_change(change_id: str) -> Response:
 def cancel_change(change_id: str) -> Response:
     """Start no further operation: 200 when the change has ended, 202 while one still runs."""
     change = service().runner.cancel(change_id)
-    status = 202 if change["state"] in ("running", "blocked") else 200
-    return answer(Answer(status, change, f"/changes/{change_id}"))
+    return answer(change, 200 if change.state.over else 202, f"/changes/{change_id}")

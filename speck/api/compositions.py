@@ -24,15 +24,15 @@ from speck.api.requests import (
     text,
     wait,
 )
-from speck.api.routes import JSON, Routes, answer, listing
+from speck.api.routes import JSON, Routes, answer, answer_accepted, listing, no_content
 from speck.errors import InvalidError, Problem
-from speck.model.values import JsonObject
+from speck.model.composition import Head
+from speck.model.token import Role
 from speck.service.compositions import ApplyRequest
-from speck.service.tokens import Role
 from speck.spec import drawing
 from speck.spec.documents import YAML_TYPES, limits_for
 from speck.spec.resolve import LineOf
-from speck.spec.schema import CompositionSchema, composition_as_stored, composition_from_data
+from speck.spec.schema import CompositionSchema, composition_from_data, dump_composition
 from speck.spec.yaml_writer import to_yaml
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
@@ -63,13 +63,13 @@ def list_compositions(query: Query) -> Response:
     return listing("compositions", _filter(query["site"], query["state"]), "name", query)
 
 
-def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
+def _filter(site: str | None, state: str | None) -> Iterable[Head]:
     has_composition = reach().has_composition
-    compositions = [each for each in service().compositions.all() if has_composition(each["name"])]
+    heads = [head for head in service().composition_views.all() if has_composition(head.name)]
     if site is None and state is None:
-        return compositions
+        return heads
     names = {job["composition"] for job in service().jobs.all(site=site, state=state)}
-    return [head for head in compositions if head["name"] in names]
+    return [head for head in heads if head.name in names]
 
 
 @routes.post(
@@ -89,7 +89,7 @@ def apply(query: Query, headers: Query) -> Response:
     doing = "plan" if query["dry_run"] else "apply"
     with acting(f"{doing} {description.name}", 0 if query["dry_run"] else query["wait"]) as seconds:
         options = _request(query, headers, seconds, body.line_of)
-        return answer(service().compositions.apply(description, options))
+        return answer_accepted(service().compositions.apply(description, options))
 
 
 @routes.get(
@@ -105,12 +105,13 @@ def get_composition(name: str, query: Query) -> Response:
     (a viewer sees no arguments of jobs).
     """
     _refresh(name, query)
-    composition = service().compositions.get(name)
+    composition = service().composition_views.get(name)
     media = request.accept_mimetypes.best_match([JSON, *YAML_TYPES], JSON)
     if media == JSON:
         response = jsonify(show_composition(composition))
     else:
-        description = show_description(service().compositions.description(name))
+        newest = service().composition_views.description(name)
+        description = show_description(dump_composition(newest))
         response = Response(to_yaml(description), content_type=f"{media}; charset=utf-8")
     response.set_etag(str(composition["desired"]["revision"]))
     return response
@@ -119,7 +120,7 @@ def get_composition(name: str, query: Query) -> Response:
 def _refresh(name: str, query: Query) -> None:
     if query["fresh"]:
         with looking(f"poll the sites of {name}"):
-            service().compositions.refresh(name)
+            service().composition_views.refresh(name)
 
 
 @routes.delete(
@@ -132,24 +133,23 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
     """Remove every job of the composition: 202, or 204 if that is done within `wait`; 200 for a
     plan only."""
     with acting(f"remove {name}", query["wait"]) as seconds:
-        return answer(
-            service().compositions.delete(
-                name,
-                seconds,
-                **drop_options(query),
-                dry_run=query["dry_run"],
-                if_match=headers["If-Match"],
-                by=caller().actor,
-                gives_up=is_over,
-            )
+        removed = service().compositions.delete(
+            name,
+            seconds,
+            **drop_options(query),
+            dry_run=query["dry_run"],
+            if_match=headers["If-Match"],
+            by=caller().actor,
+            gives_up=is_over,
         )
+    return no_content() if removed.done else answer_accepted(removed)
 
 
 @routes.get("/compositions/<name>/plan", answers={200: shapes.PlanShape})
 def get_plan(name: str) -> Response:
     """The plan that would turn the observed state into the desired one."""
     with looking(f"plan {name}"):
-        return jsonify(service().compositions.plan(name))
+        return answer(service().composition_views.plan(name))
 
 
 @routes.get(
@@ -160,7 +160,7 @@ def get_plan(name: str) -> Response:
 )
 def get_graph(name: str, query: Query) -> Response:
     """The jobs and the links between them."""
-    graph = service().compositions.graph(name)
+    graph = service().composition_views.graph(name)
     if query["format"] == "mermaid":
         return Response(drawing.to_mermaid(graph), content_type=f"{_MERMAID}; charset=utf-8")
     if query["format"] == "dot":
@@ -172,13 +172,13 @@ def get_graph(name: str, query: Query) -> Response:
 def get_drift(name: str, query: Query) -> Response:
     """Differences between the observed and the deployed state that no change made."""
     _refresh(name, query)
-    return jsonify(service().compositions.drift(name))
+    return answer({"drift": service().composition_views.drift(name)})
 
 
 @routes.get("/compositions/<name>/revisions", answers={200: shapes.REVISIONS})
 def list_revisions(name: str) -> Response:
     """All revisions, oldest first."""
-    return jsonify(service().compositions.revisions(name))
+    return answer({"revisions": service().composition_views.revisions(name)})
 
 
 @routes.post(
@@ -199,12 +199,11 @@ def roll_back(name: str, query: Query, headers: Query) -> Response:
             [Problem("revision", fault, body.line_of("revision"))],
         )
     if reach().limited:
-        stored = service().compositions.description(name, revision)
-        reach().refuse_composition(composition_as_stored(stored))
+        reach().refuse_composition(service().composition_views.description(name, revision))
     wait_s = 0 if query["dry_run"] else query["wait"]
     with acting(f"roll back {name}", wait_s) as seconds:
         options = _request(query, headers, seconds)
-        return answer(service().compositions.rollback(name, revision, options))
+        return answer_accepted(service().compositions.rollback(name, revision, options))
 
 
 def _request(

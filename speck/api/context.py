@@ -13,8 +13,8 @@ from flask import current_app, g, request
 from speck.api.metrics import Metrics
 from speck.api.places import Holder, Places
 from speck.errors import TransientError, UnauthorizedError
+from speck.model.token import Role
 from speck.service import Service
-from speck.service.tokens import Role
 
 EXTENSION = "speck"
 SITE_CALL_PATIENCE_S = 2.0

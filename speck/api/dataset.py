@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flask import Response, jsonify
+from flask import Response
 
 from speck.api import shapes
 from speck.api.access import reach
 from speck.api.context import occupying, service
 from speck.api.downloads import sending
 from speck.api.requests import Query, moment, stream, text
-from speck.api.routes import Routes
+from speck.api.routes import Routes, answer
 from speck.errors import ForbiddenError
 from speck.metrics.dataset.parsing import FORMATS
 from speck.metrics.dataset.schema import TABLES, TASKS
@@ -83,4 +83,4 @@ def import_metrics(query: Query) -> Response:
         report = service().dataset.import_chunks(
             chunks, name, query["format"] or "parquet", query["table"]
         )
-    return jsonify(report)
+    return answer(report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from flask import Response
 
@@ -14,7 +14,8 @@ from speck.api.context import Context, context, holder, service
 from speck.api.requests import MAX_LIMIT, Query, text, whole
 from speck.api.routes import Routes, page
 from speck.errors import TransientError
-from speck.model.values import JsonObject
+from speck.model.event import Event
+from speck.model.shown import render
 from speck.service.access_policy import Reach
 
 PAGE = 1000
@@ -45,12 +46,16 @@ def list_events(query: Query, headers: Query) -> Response:
     return page("events", _matching(query, query["after"]), "id", query["limit"])
 
 
-def _matching(query: Query, after: int) -> Iterator[JsonObject]:
+def _matching(query: Query, after: int) -> Iterator[Event]:
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
     has_event = reach().has_event
-    for event in service().records.events(after):
-        if has_event(event) and all(event.get(name) == value for name, value in wanted.items()):
+    for event in service().records.events.after(after):
+        if _matches(event, wanted) and has_event(event):
             yield event
+
+
+def _matches(event: Event, wanted: Mapping[str, str]) -> bool:
+    return all(getattr(event, name) == value for name, value in wanted.items())
 
 
 def _stream(query: Query, last: str) -> Response:
@@ -77,12 +82,11 @@ def _send(shared: Context, wanted: dict[str, str], after: int, allowed: Reach) -
     while not shared.stopping.wait(_POLL_INTERVAL_S):
         if not is_valid(allowed.token):
             return  # revoked or expired meanwhile
-        for event in shared.service.records.events(after):
-            after = event["id"]
-            matches = all(event.get(name) == value for name, value in wanted.items())
-            if matches and allowed.has_event(event):
+        for event in shared.service.records.events.after(after):
+            after = event.id
+            if _matches(event, wanted) and allowed.has_event(event):
                 last_sent = clock.monotonic()
-                yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
+                yield f"id: {after}\nevent: {event.kind}\ndata: {json.dumps(render(event))}\n\n"
         if clock.monotonic() - last_sent > _KEEPALIVE_INTERVAL_S:
             last_sent = clock.monotonic()
             yield ": still here\n\n"  # only a failed write shows that the reader has disconnected

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from speck.api.access import caller
+from speck.api.access import caller, reach
+from speck.model.analysis import Analysis
+from speck.model.shown import render
+from speck.model.token import Role
 from speck.model.values import JsonObject
-from speck.service.tokens import Role
+from speck.placement.record import PlacementRecord
+from speck.spec.schema import dump_composition
 
 HIDDEN = "(hidden)"
 
@@ -36,13 +40,23 @@ def show_description(description: JsonObject) -> JsonObject:
     return {**description, "jobs": list(show_jobs(description["jobs"]))}
 
 
-def show_placement(placement: JsonObject) -> JsonObject:
-    """A placement, its jobs as `show_job` shows them, and then without its YAML."""
-    description = placement["description"]
-    if not _hides() or not any(job.get("args") for job in description["jobs"]):
-        return placement
-    jobs = list(show_jobs(description["jobs"]))
-    return {**placement, "description": {**description, "jobs": jobs}, "yaml": HIDDEN}
+def show_placement(placement: PlacementRecord) -> JsonObject:
+    """A placement as users see it, its jobs as `show_job` shows them, and then without its YAML."""
+    hides = _hides() and any(job.args for job in placement.description.jobs)
+    return {
+        **render(placement.head),
+        **render(placement.manner),
+        **render(placement.comparison),
+        "scales": render(placement.scales),
+        "description": show_description(dump_composition(placement.description)),
+        "yaml": HIDDEN if hides else placement.yaml,
+    }
+
+
+def show_analysis(analysis: Analysis) -> JsonObject:
+    """An analysis as the caller may see it, with its result."""
+    shown = reach().show_analysis(analysis)
+    return {**render(shown), **shown.tables}
 
 
 def _hides() -> bool:

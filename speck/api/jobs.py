@@ -19,10 +19,12 @@ from speck.api.requests import (
     text,
     wait,
 )
-from speck.api.routes import Routes, answer, listing
+from speck.api.routes import Routes, answer, listing, no_content
 from speck.model.composition import CompositionDescription, composition_of_one
 from speck.model.job import JobDescription
+from speck.model.shown import render
 from speck.service.job_list import AT_ONCE
+from speck.service.jobs import JobOutcome
 from speck.spec.schema import JobSchema, job_from_data
 
 WAIT_S = 60.0
@@ -69,17 +71,16 @@ def add_job(query: Query) -> Response:
     _refuse_outside(description)
     with acting(f"start {description.job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
-        return answer(
-            jobs.post(
-                description,
-                seconds,
-                body.line_of,
-                **drop_options(query),
-                by=by,
-                sees=sees,
-                gives_up=is_over,
-            )
+        outcome = jobs.post(
+            description,
+            seconds,
+            body.line_of,
+            **drop_options(query),
+            by=by,
+            sees=sees,
+            gives_up=is_over,
         )
+    return _answer(outcome)
 
 
 def _refuse_outside(description: JobDescription) -> None:
@@ -114,18 +115,17 @@ def put_job(job_name: str, query: Query) -> Response:
     _refuse_outside(description)
     with acting(f"change {job_name}", query["wait"]) as seconds:
         jobs, by, sees = service().jobs, caller().actor, reach().has_composition
-        return answer(
-            jobs.put(
-                job_name,
-                description,
-                seconds,
-                body.line_of,
-                **drop_options(query),
-                by=by,
-                sees=sees,
-                gives_up=is_over,
-            )
+        outcome = jobs.put(
+            job_name,
+            description,
+            seconds,
+            body.line_of,
+            **drop_options(query),
+            by=by,
+            sees=sees,
+            gives_up=is_over,
         )
+    return _answer(outcome)
 
 
 @routes.delete(
@@ -136,15 +136,14 @@ def put_job(job_name: str, query: Query) -> Response:
 def delete_job(job_name: str, query: Query) -> Response:
     """Stop and remove a job that was posted alone."""
     with acting(f"remove {job_name}", query["wait"]) as seconds:
-        return answer(
-            service().jobs.delete(
-                job_name,
-                seconds,
-                **drop_options(query),
-                by=caller().actor,
-                gives_up=is_over,
-            )
+        outcome = service().jobs.delete(
+            job_name,
+            seconds,
+            **drop_options(query),
+            by=caller().actor,
+            gives_up=is_over,
         )
+    return _answer(outcome)
 
 
 @routes.get("/jobs/<job_name>/exceptions", answers={200: shapes.EXCEPTIONS})
@@ -170,4 +169,19 @@ def get_job_metrics(job_name: str) -> Response:
 def take_savepoint(job_name: str, query: Query) -> Response:
     """Take a savepoint of a running job, which continues to run."""
     with acting(f"take a savepoint of {job_name}", query["wait"]) as seconds:
-        return answer(service().jobs.savepoint(job_name, seconds, is_over))
+        savepoint = service().jobs.savepoint(job_name, seconds, is_over)
+    is_done = savepoint.location is not None
+    shape = {**render(savepoint), "state": "done" if is_done else "running"}
+    return answer(shape, 201 if is_done else 202)
+
+
+def _answer(outcome: JobOutcome) -> Response:
+    """202 while a change is under way, 204 for a job that is gone."""
+    change = outcome.under_way
+    if change is not None:
+        shape = {"change": change.id, "revision": change.revision, "state": change.state}
+        return answer(shape, 202, f"/changes/{change.id}")
+    if outcome.job is None:
+        return no_content()
+    location = f"/jobs/{outcome.job['job_name']}"
+    return answer(outcome.job, 201 if outcome.created else 200, location)

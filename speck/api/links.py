@@ -5,15 +5,17 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response
 
 from speck.api import shapes
 from speck.api.access import name_object, reach
 from speck.api.context import is_over, occupying, service, watching
 from speck.api.requests import Query, document, mapping, seconds, text, whole
-from speck.api.routes import JSON, Routes
+from speck.api.routes import JSON, Routes, answer
 from speck.binding import any_topic_fault
 from speck.errors import ForbiddenError, InvalidError, Problem
+from speck.model.batches import render_record
+from speck.model.shown import render
 from speck.model.values import show
 from speck.service.links import MOST_RECORDS, MOST_S
 
@@ -38,7 +40,7 @@ def publish_records() -> Response:
     _judge("publish to", site, topic)
     payloads = _payloads(body.get("records"))
     with occupying(f"publish to {topic}"):
-        return jsonify(service().links.publish(site, topic, payloads))
+        return answer(service().links.publish(site, topic, payloads))
 
 
 @routes.get(
@@ -59,8 +61,9 @@ def tap_link(query: Query) -> Response:
     site, topic = (_text(query, field, "?") for field in ("site", "topic"))
     _judge("read", site, topic)
     with watching(f"read {topic}"):
-        records = service().links.tap(site, topic, query["max"], query["seconds"], is_over)
-    return jsonify(records)
+        tapped = service().links.tap(site, topic, query["max"], query["seconds"], is_over)
+    records = [render_record(record) for record in tapped.records]
+    return answer({**render(tapped), "records": records})
 
 
 def _judge(act: str, site: str, topic: str) -> None:

@@ -19,12 +19,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from speck.api.work import SampleText
+from speck.model.change import ChangeHead
 from speck.model.values import JsonObject
 from speck.service import Service
 
 LOG = logging.getLogger(__name__)
 
-_OPEN = ("running", "blocked")
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
@@ -93,7 +93,7 @@ class _KeptState:
         took_s = 0.0
         while not self._service.closing.wait(max(KEPT_S, took_s * (_SHARE - 1))):
             text, began = None, time.monotonic()
-            if len(self._service.records.sites()) >= self._service.config.poller_sites:
+            if len(self._service.records.sites.all()) >= self._service.config.poller_sites:
                 try:
                     text = self._write()
                 except Exception as error:  # the next scrape answers with it
@@ -162,7 +162,7 @@ class _State(Collector):
         )
         yield _gauge("speck_jobs", "Jobs by observed state", ["state"], jobs)
         changes = self._service.changes.all()
-        by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
+        by_state: Counter[tuple[str, ...]] = Counter((str(c.state),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
         yield from self._collect_watch(sites)
         operations = self._operations(changes)
@@ -215,16 +215,16 @@ class _State(Collector):
             "speck_link_problem", "1 for a job that cannot read or write a link", ["job"], problems
         )
 
-    def _operations(self, changes: list[JsonObject]) -> Counter[tuple[str, ...]]:
+    def _operations(self, changes: list[ChangeHead]) -> Counter[tuple[str, ...]]:
         total: Counter[tuple[str, ...]] = Counter()
         with self._lock:
             for change in changes:
-                counts = self._ended.get(change["id"])
+                counts = self._ended.get(change.id)
                 if counts is None:
-                    operations = self._service.changes.get(change["id"])["operations"]
-                    counts = Counter((str(o["kind"]), str(o["state"])) for o in operations)
-                    if change["state"] not in _OPEN:
-                        self._ended[change["id"]] = counts
+                    operations = self._service.changes.get(change.id).operations
+                    counts = Counter((o.kind, str(o.state)) for o in operations)
+                    if change.state.over:
+                        self._ended[change.id] = counts
                 total.update(counts)
         return total
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from flask import Response, jsonify
+from flask import Response
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
 from speck.api.context import acting, is_over, occupying, service
 from speck.api.hidden import show_placement
 from speck.api.requests import Query, flag, idempotency_key, load_body, paging, text, wait
-from speck.api.routes import Routes, answer, listing
+from speck.api.routes import Routes, answer, answer_accepted, listing
 from speck.placement.autopilot import Settings
 from speck.service.compositions import ApplyRequest
-from speck.spec.schema import composition_as_stored
 
 routes = Routes("placements", "Which job should run where, based on measurements")
 
@@ -28,7 +27,8 @@ _SETTINGS = shapes.AutopilotSettingsShape()
 def list_placements(query: Query) -> Response:
     """Placements without their details, newest first."""
     has_placement = reach().has_placement_of
-    placements = filter(has_placement, service().placements.all(query["composition"]))
+    heads = service().placements.all(query["composition"])
+    placements = (head for head in heads if has_placement(head.composition))
     return listing("placements", placements, "id", query, newest_first=True)
 
 
@@ -55,13 +55,13 @@ def place() -> Response:
             all_moves=parameters["all_moves"],
             move_unmeasured=parameters["move_unmeasured"],
         )
-    return answer(placement)
+    return answer(show_placement(placement), 201, f"/placements/{placement.id}")
 
 
 @routes.get("/placements/<placement_id>", answers={200: shapes.PlacementShape})
 def get_placement(placement_id: str) -> Response:
     """A placement with its reasons and its YAML."""
-    return jsonify(show_placement(service().placements.get(placement_id)))
+    return answer(show_placement(service().placements.get(placement_id)))
 
 
 @routes.post(
@@ -76,8 +76,7 @@ def get_placement(placement_id: str) -> Response:
 def apply_placement(placement_id: str, query: Query, headers: Query) -> Response:
     """Make it the composition's desired state; 412 when that has changed meanwhile."""
     if reach().limited:
-        stored = service().placements.get(placement_id)["description"]
-        reach().refuse_composition(composition_as_stored(stored))
+        reach().refuse_composition(service().placements.get(placement_id).description)
     wait_s = 0 if query["dry_run"] else query["wait"]
     with acting(f"apply placement {placement_id}", wait_s) as seconds:
         options = ApplyRequest(
@@ -88,13 +87,13 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
             by=caller().actor,
             sees=reach().has_composition,
         )
-        return answer(service().placements.apply(placement_id, options))
+        return answer_accepted(service().placements.apply(placement_id, options))
 
 
 @routes.get("/compositions/<name>/autopilot", answers={200: shapes.AutopilotShape})
 def get_autopilot(name: str) -> Response:
     """Whether the composition's placements are applied automatically, and why or why not."""
-    return jsonify(reach().show_autopilot(service().autopilots.get(name)))
+    return answer(reach().show_autopilot(service().autopilots.get(name)))
 
 
 @routes.put(
@@ -109,4 +108,4 @@ def put_autopilot(name: str) -> Response:
     if settings.on:
         allowed.require_all_sites("switch the autopilot on")
     autopilot = service().autopilots.put(name, settings, caller().actor)
-    return jsonify(allowed.show_autopilot(autopilot))
+    return answer(allowed.show_autopilot(autopilot))

@@ -33,6 +33,7 @@ from speck.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from speck.model.shown import render
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "X-Request-Id"
@@ -131,7 +132,7 @@ def _of_speck(error: SpeckError) -> Response:
         _log.error("request %s: %s", request_id(), error, exc_info=error)
     problems = error.problems if isinstance(error, InvalidError | ForbiddenError) else ()
     change = error.change if isinstance(error, ConflictError) else None
-    queues = list(error.queues) if isinstance(error, QueuesError) else None
+    queues = render(error.queues) if isinstance(error, QueuesError) else None
     return problem(status, str(error), problems, headers, change=change, queues=queues)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flask import Response, jsonify, request
+from flask import Response, request
 
 from speck.api import shapes
 from speck.api.access import caller, name_object
 from speck.api.context import looking, service
 from speck.api.requests import Query, flag
-from speck.api.routes import Routes
+from speck.api.routes import Routes, answer
 
 routes = Routes("restored", "What a service restored from a backup finds, and how it takes it over")
 
@@ -19,7 +19,7 @@ def get_restored() -> Response:
     believes but does not run, and sessions that it does not know. The state `restored` lasts until
     this has been adopted; no change starts until then."""
     with looking("list what runs"):
-        return jsonify(service().restored.report())
+        return answer(service().restored.report())
 
 
 @routes.post(
@@ -36,4 +36,4 @@ def adopt(query: Query) -> Response:
     options = "&".join(f"{name}=true" for name, value in query.items() if value)
     name_object(f"{request.path}?{options}" if options else request.path)
     with looking("adopt what runs"):
-        return jsonify(service().restored.adopt(**query, by=caller().actor))
+        return answer(service().restored.adopt(**query, by=caller().actor))

@@ -12,8 +12,8 @@ from flask_smorest import Blueprint
 from marshmallow import Schema
 
 from speck.api.requests import Param, ParamParser, Query, schema_of
-from speck.model.values import JsonObject
-from speck.service.answer import Answer
+from speck.model.accepted import Accepted
+from speck.model.shown import render
 
 View = Callable[..., Response]
 YAML_OR_JSON = ("application/yaml", "application/json")
@@ -129,13 +129,19 @@ _MEANINGS = {
 }
 
 
-def answer(result: Answer) -> Response:
-    """Render a use case's answer as a response."""
-    response = no_content() if result.status == 204 else jsonify(result.body)
-    response.status_code = result.status
-    if result.location is not None:
-        response.headers["Location"] = result.location
+def answer(body: object, status: int = 200, location: str | None = None) -> Response:
+    """Render what a use case returns as a response."""
+    response = jsonify(render(body))
+    response.status_code = status
+    if location is not None:
+        response.headers["Location"] = location
     return response
+
+
+def answer_accepted(accepted: Accepted) -> Response:
+    """202 while a change is under way; 200 for its outcome, and for a plan only."""
+    location = f"/changes/{accepted.change}" if accepted.change is not None else None
+    return answer(accepted, 202 if accepted.under_way else 200, location)
 
 
 def no_content() -> Response:
@@ -147,7 +153,7 @@ def no_content() -> Response:
 
 def listing(
     noun: str,
-    items: Iterable[JsonObject],
+    items: Iterable[object],
     key: str,
     query: Query,
     *,
@@ -158,17 +164,21 @@ def listing(
     behind = (
         item
         for item in items
-        if after is None or (str(item[key]) < after if newest_first else str(item[key]) > after)
+        if after is None or (_key(item, key) < after if newest_first else _key(item, key) > after)
     )
     return page(noun, behind, key, query["limit"])
 
 
-def page(noun: str, items: Iterable[JsonObject], key: str, limit: int | None) -> Response:
+def page(noun: str, items: Iterable[object], key: str, limit: int | None) -> Response:
     """`{noun: [...]}` with at most `limit` items; the header Link names the next page, if any."""
     remaining = iter(items)
     selection = list(islice(remaining, limit))
-    response = jsonify({noun: selection})
+    response = jsonify({noun: render(selection)})
     if limit is not None and next(remaining, None) is not None:
-        follow = {**request.args.to_dict(), "limit": limit, "after": selection[-1][key]}
+        follow = {**request.args.to_dict(), "limit": limit, "after": _key(selection[-1], key)}
         response.headers["Link"] = f'<{request.path}?{urlencode(follow)}>; rel="next"'
     return response
+
+
+def _key(item: object, key: str) -> str:
+    return str(item[key] if isinstance(item, dict) else getattr(item, key))

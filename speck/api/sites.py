@@ -22,8 +22,7 @@ from speck.api.requests import (
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
 from speck.model.site import Site
-from speck.service.answer import Answer
-from speck.service.tokens import Role
+from speck.model.token import Role
 from speck.spec.heartbeat import MAX_BYTES, HeartbeatSchema, heartbeat_from_data
 from speck.spec.site_schema import SiteSchema, SitesSchema, site_from_data, sites_from_data
 
@@ -68,7 +67,7 @@ def list_sites(query: Query) -> Response:
     has_site = reach().has_site
     if query["fresh"]:
         with looking("poll the sites"):
-            names = service().records.sites()
+            names = service().records.sites.all()
             service().sites.refresh([n for n in names if name in (None, n) and has_site(n)])
     sites = service().sites.all(state=query["state"])
     matches = [site for site in sites if name in (None, site["name"]) and has_site(site["name"])]
@@ -82,7 +81,7 @@ def add_site() -> Response:
     by_itself, by = caller().role is Role.SITE, caller().actor
     with looking(f"register {site.name}"):  # names are resolved, as slowly as their servers answer
         view, created = service().sites.add(site, by_itself=by_itself, by=by)
-    return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
+    return answer(view, 201 if created else 200, f"/sites/{site.name}")
 
 
 @routes.put("/sites", body=SitesSchema, query=[NEW_BROKER, NEW_AGENT], answers={200: shapes.SITES})
@@ -129,7 +128,7 @@ def put_site(name: str, query: Query) -> Response:
             new_broker=query["new_broker"],
             new_agent=query["new_agent"],
         )
-    return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
+    return answer(view, 201 if created else 200, f"/sites/{name}")
 
 
 @routes.delete("/sites/<name>", answers={204: None})
@@ -177,16 +176,15 @@ def calibrate_site(name: str) -> Response:
     calibrations, by = service().calibrations, caller().actor
     allowed = reach()
     with occupying(f"calibrate {name}"):
-        return jsonify(
-            calibrations.run(
-                name,
-                busy=busy,
-                job_path=job_path,
-                by=by,
-                shows=allowed.has_job,
-                shows_site=allowed.has_site,
-            )
+        calibration = calibrations.run(
+            name,
+            busy=busy,
+            job_path=job_path,
+            by=by,
+            shows=allowed.has_job,
+            shows_site=allowed.has_site,
         )
+    return answer(calibration)
 
 
 def _site(name: str | None) -> Site:

@@ -16,9 +16,9 @@ from speck.api.routes import Routes, answer, listing, no_content, page
 from speck.clock import rfc3339
 from speck.errors import InvalidError
 from speck.model.scopes import Scopes
-from speck.service.answer import Answer
-from speck.service.audit_log import read_entries, read_newest
+from speck.model.shown import render
 from speck.spec.documents import problems_of
+from speck.store.audit_log import read_entries, read_newest
 from speck.store.backup import write_backup
 
 routes = Routes("administration", "Tokens, the audit log and backups")
@@ -56,7 +56,7 @@ def get_own_token() -> Response:
     """The token of this request; without tokens, an administrator called `local`."""
     own = caller()
     if own.name is not None:
-        return jsonify(service().tokens.get(own.name))
+        return answer(service().tokens.get(own.name))
     nobody = dict.fromkeys(("site", "at", "by", "expires", "last_used"))
     role = {"name": own.actor, "role": str(own.role)}
     return jsonify({**role, **nobody, **own.scopes.to_json()})
@@ -87,8 +87,9 @@ def delete_token(name: str, query: Query) -> Response:
 
 
 def _show_secret(name: str, secret: str, status: int) -> Response:
-    token = {key: value for key, value in service().tokens.get(name).items() if key != "last_used"}
-    response = answer(Answer(status, {**token, "token": secret}))
+    token = render(service().tokens.get(name))
+    del token["last_used"]
+    response = answer({**token, "token": secret}, status)
     response.headers["Cache-Control"] = "no-store"
     return response
 

@@ -85,7 +85,7 @@ class SampleText:
 
     def write(self) -> str:
         """All families; they are empty when nothing is collected."""
-        self._sites = {site: self._write_site(site) for site in self._records.sites()}
+        self._sites = {site: self._write_site(site) for site in self._records.sites.all()}
         parts = []
         for name, kind, about in _FAMILIES:
             parts.append(f"# HELP {name} {about}\n# TYPE {name} {kind}\n")
@@ -94,7 +94,7 @@ class SampleText:
         return "".join(parts)
 
     def _write_site(self, site: str) -> _SiteText:
-        newest = self._latest.polled(site), self._records.deployed.writes_at(site)
+        newest = self._latest.polled(site), self._records.incarnations.writes_at(site)
         known = self._sites.get(site)
         if known is not None and known.written_at == newest:
             return known
@@ -115,7 +115,7 @@ class SampleText:
         return _SiteText(newest, lines)
 
     def _write_jobs(self, site: str, lines: _Lines) -> None:
-        for (scope, name), incarnation in sorted(self._records.incarnations_at(site).items()):
+        for (scope, name), incarnation in sorted(self._records.incarnations.at(site).items()):
             if incarnation.ended:
                 continue
             rates = self._latest.rate_job(incarnation)

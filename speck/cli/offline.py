@@ -33,8 +33,8 @@ def restore_store(config: Config, file: Path) -> Backup:
     """Create the store from a backup, and record that in the audit log. Raises StoreError; nothing
     is recorded then, since a service may hold the store and the log."""
     from speck.clock import SystemClock
-    from speck.service.audit import Audit, Entry
-    from speck.service.audit_seal import StoredSeal
+    from speck.store.audit import Audit, Entry
+    from speck.store.audit_seal import StoredSeal
     from speck.store.backup import restore_backup
     from speck.store.records import Records
 
@@ -57,9 +57,9 @@ def open_tokens(home: str | None, what: str | None = None) -> Iterator[Tokens]:
     Raises StoreError when a service holds it.
     """
     from speck.clock import SystemClock
-    from speck.service.audit import Audit, Entry
-    from speck.service.audit_seal import StoredSeal
     from speck.service.tokens import Tokens
+    from speck.store.audit import Audit, Entry
+    from speck.store.audit_seal import StoredSeal
     from speck.store.records import Records
 
     config = config_at(home)
@@ -86,8 +86,8 @@ def verify_audit(home: str | None, contains: str | None) -> JsonObject | None:
     """The verdict on the audit log of a home (`Verdict.to_json`); None while a service holds its
     store, which knows how the log ends. Raises InvalidError when there is no log."""
     from speck.clock import SystemClock
-    from speck.service.audit_log import verify
-    from speck.service.audit_seal import StoredSeal
+    from speck.store.audit_log import verify
+    from speck.store.audit_seal import StoredSeal
     from speck.store.leveldb import Store
     from speck.store.records import Records
 

@@ -46,6 +46,7 @@ from speck.errors import (
 from speck.model.composition import (
     Composition,
     CompositionDescription,
+    Head,
     composition_of_one,
     job_posted_alone,
     title,
@@ -56,7 +57,6 @@ from speck.model.job import Delivery, Job, Upgrade
 from speck.model.link import JobLinks, Link
 from speck.model.observation import Observation
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems, resolve
@@ -91,9 +91,9 @@ class Admission:
 
     # -- the request ------------------------------------------------------------------------
 
-    def check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
+    def check_revision(self, name: str, head: Head | None, if_match: int | None) -> None:
         """Raises StaleRevisionError when a composition has a newer revision than its user knew."""
-        newest = head["revision"] if head else 0
+        newest = head.revision if head is not None else 0
         if if_match is not None and if_match != newest:
             raise StaleRevisionError(
                 f"cannot change {title(name)}: its newest revision is {newest}, not"
@@ -104,9 +104,8 @@ class Admission:
         """Raises ConflictError for a job that belongs to another composition, or that was posted
         alone, unless `adopt` allows the composition to take it in."""
         for job in description.jobs:
-            record = self._records.owners.get(job.job_name)
-            owner = record["composition"] if record else description.name
-            if owner == description.name:
+            owner = self._records.compositions.owner(job.job_name)
+            if owner is None or owner == description.name:
                 continue
             if job_posted_alone(description.name) is not None:
                 raise make_owned_error(job.job_name, owner)
@@ -125,11 +124,7 @@ class Admission:
     def refuse_too_large(self, name: str, size: int) -> None:
         """Raises InvalidError (413) if this description of `size` bytes and the newest ones of all
         other compositions are too large together: the service remembers them."""
-        others = sum(
-            head.get("bytes", 0)
-            for head in self._records.heads.values()
-            if head["name"] != name and not head.get("deleted")
-        )
+        others = sum(head.bytes for head in self._records.compositions.heads() if head.name != name)
         if others + size > MAX_DESCRIBED_BYTES:
             fault = (
                 f"has {size} bytes with its defaults written out, those that are there {others}; at"
@@ -147,15 +142,15 @@ class Admission:
         changes = {}
         for job in description.jobs:
             alone = composition_of_one(job.job_name)
-            head = self._records.heads.get(alone)
-            if head is None or head.get("deleted") or alone == description.name:
+            head = self._records.compositions.head(alone)
+            if head is None or alone == description.name:
                 continue
             busy = self._changes.under_way(alone)
             if busy is not None:
                 raise ConflictError(
                     f"cannot adopt job {job.job_name!r}: it is being changed", change=busy.change.id
                 )
-            changes[job.job_name] = head["last_change"]
+            changes[job.job_name] = head.last_change
         return changes
 
     def refuse_cycles(
@@ -174,7 +169,7 @@ class Admission:
         """
         scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
         own = list_links(composition)
-        others = self._records.links.find_downstream((job.sink for job in own), scopes)
+        others = self._records.compositions.links.find_downstream((job.sink for job in own), scopes)
         problems = find_cycles_through(own, others, sees)
         refuse_problems(problems, composition.name, line_of)
 
@@ -190,13 +185,13 @@ class Admission:
         returns warnings about what they may bring twice. Without `ask` the brokers have been asked
         just before, and none is waited for."""
         scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
-        index, own = self._records.links, list_links(composition)
+        index, own = self._records.compositions.links, list_links(composition)
         others = [job for _, job in index.find_downstream((job.sink for job in own), scopes)]
         ends = (*composition.inputs, *(reader.link for reader in composition.readers))
         links = {*iterate_links(own), *ends}
         sites = find_repeated_topics({*links, *iterate_links(others)})
         names = self._find_bridges(sites if ask else set())
-        bridges = Bridges.of(names, self._records.sites())
+        bridges = Bridges.of(names, self._records.sites.all())
         if not bridges.groups:
             return []
         others = self._find_beyond(bridges, own, scopes)
@@ -215,7 +210,9 @@ class Admission:
             if joined <= reached:
                 return others
             reached |= joined
-            others = [job for _, job in self._records.links.find_downstream(reached, scopes)]
+            others = [
+                job for _, job in self._records.compositions.links.find_downstream(reached, scopes)
+            ]
 
     # -- what it describes --------------------------------------------------------------------
 
@@ -244,7 +241,7 @@ class Admission:
                 {description.name, *map(composition_of_one, adopted_jobs)}, sees
             ),
             links=_LinksOutside(
-                self._records.links,
+                self._records.compositions.links,
                 frozenset({description.name, *map(composition_of_one, adopted_jobs)}),
             ),
             line_of=line_of,
@@ -263,7 +260,7 @@ class Admission:
         self, scopes: Collection[str], sees: Callable[[str], bool]
     ) -> Iterator[Job]:
         """The jobs deployed in all other scopes that the user sees, read lazily."""
-        for (scope, _), incarnation in self._records.all_incarnations().items():
+        for (scope, _), incarnation in self._records.incarnations.all().items():
             if scope not in scopes and sees(scope):
                 yield incarnation.job
 
@@ -271,7 +268,7 @@ class Admission:
         """A client id has one session on a broker: if one composition released it, the other's
         reader would lose its messages."""
         for reader in composition.readers:
-            for holder, session in self._records.holders(reader.client_id):
+            for holder, session in self._records.sessions.of_client(reader.client_id):
                 if holder != scope and session.link.site == reader.link.site:
                     raise ConflictError(
                         f"cannot reserve a session for client id {reader.client_id!r} at"
@@ -288,7 +285,9 @@ class Admission:
         connect under that id, which throws its holder out. So speck never looks: without this, a
         deployer could end any client's connection and session on a registered broker.
         """
-        own = {(s.link.site, s.client_id) for s in self._records.sessions(composition.name)}
+        own = {
+            (s.link.site, s.client_id) for s in self._records.sessions.of_scope(composition.name)
+        }
         foreign = {
             reader.client_id
             for reader in composition.readers
@@ -368,7 +367,7 @@ class Admission:
         self, composition: Composition, inventory: Inventory
     ) -> list[Problem]:
         """Find what an engine or a broker cannot do for a job, as problems of `jobs[n]`."""
-        site_names = self._records.sites()
+        site_names = self._records.sites.all()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names.keys()
         engines |= {job.site for job in composition.jobs}
         forgetful = find_sites_lacking(self._connections, EngineCapability.STATE, engines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from speck.deploy.change_intent import DELETED_HEAD
 from speck.model.composition import composition_of_one
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -16,17 +15,17 @@ def take_in(records: Records, name: str, job_names: Iterable[str]) -> Batch:
     for job_name in job_names:
         alone = composition_of_one(job_name)
         inventory = records.inventory(alone)
-        head = records.heads.get(alone)
+        head = records.compositions.last_head(alone)
         assert head is not None
-        batch[records.heads.key(alone)] = {**head, **DELETED_HEAD}
-        batch |= records.revisions.drop(alone, head["revision"])
-        batch |= records.drop_links(alone)
+        batch |= records.compositions.put_head(head.as_deleted())
+        batch |= records.compositions.drop_revision(head)
+        batch |= records.compositions.drop_links(alone)
         for incarnation in inventory.jobs.values():
-            batch |= records.drop_incarnation(alone, job_name)
-            batch |= records.put_incarnation(name, incarnation)
-        attempt = max(records.attempts(s, job_name) for s in (alone, name))
-        batch |= records.put_attempts(name, job_name, attempt)
+            batch |= records.incarnations.drop(alone, job_name)
+            batch |= records.incarnations.put(name, incarnation)
+        attempt = max(records.incarnations.attempts(s, job_name) for s in (alone, name))
+        batch |= records.incarnations.put_attempts(name, job_name, attempt)
         for session in inventory.sessions:
-            batch |= records.drop_session(alone, session.client_id, session.site)
-            batch |= records.put_session(name, session)
+            batch |= records.sessions.drop(alone, session.client_id, session.site)
+            batch |= records.sessions.put(name, session)
     return batch

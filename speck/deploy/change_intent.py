@@ -3,63 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from speck.errors import NotFoundError
 from speck.model.change import Cause, Change, ChangeState
-from speck.model.composition import CompositionDescription, job_posted_alone, title
-from speck.model.values import JsonObject
-from speck.spec.schema import composition_as_stored
+from speck.model.composition import CompositionDescription, Head, job_posted_alone, title
 from speck.store.records import Records
 from speck.store.tables import Batch
-
-DELETED_HEAD = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
-"""The fields of a composition's head once all of it has been removed."""
 
 
 def read_desired_state(
     change: Change, records: Records
-) -> tuple[CompositionDescription, Mapping[str, str] | None]:
+) -> tuple[CompositionDescription, Mapping[str, str]]:
     """The description that a change was accepted for, with its jars' SHA-256 by `job_path`.
 
     Raises NotFoundError when it is not stored any more.
     """
-    record = records.revisions.get(change.composition, change.revision or 0)
-    if record is None:
+    revision = records.compositions.revision(change.composition, change.revision or 0)
+    if revision is None:
         what = f"revision {change.revision} of {title(change.composition)}"
         raise NotFoundError(f"cannot go on with change {change.id}: {what} is gone")
-    return composition_as_stored(record["description"]), record.get("jars")
+    return revision.description, revision.jars
 
 
 def put_result(change: Change, records: Records) -> Batch:
     """The writes that belong to the end of a change."""
     if change.state is not ChangeState.DONE or change.leave:
         return {}
-    name = change.composition
-    head = records.heads.get(name)
+    name, compositions = change.composition, records.compositions
+    head = compositions.last_head(name)
     assert head is not None
     if change.cause is Cause.REMOVE:
         return put_removal(records, head)
-    revision = records.revisions.get(name, change.revision or 0)
+    revision = compositions.revision(name, change.revision or 0)
     assert revision is not None
-    names = {job["job_name"] for job in revision["description"]["jobs"]}
-    new_head = {**head, "deployed_revision": change.revision}
+    names = {job.job_name for job in revision.description.jobs}
     return {
-        records.heads.key(name): new_head,
+        **compositions.put_head(replace(head, deployed_revision=change.revision)),
         **_drop_owners(name, names, records),
-        **records.settle_links(name),
+        **compositions.settle_links(name),
     }
 
 
-def put_removal(records: Records, head: JsonObject) -> Batch:
+def put_removal(records: Records, head: Head) -> Batch:
     """The writes by which a composition, or a job posted alone, is removed; `head` is its own."""
-    name = head["name"]
     batch = {
-        records.heads.key(name): {**head, **DELETED_HEAD},
-        **_drop_owners(name, set(), records),
-        **records.drop_links(name),
+        **records.compositions.put_head(head.as_deleted()),
+        **_drop_owners(head.name, set(), records),
+        **records.compositions.drop_links(head.name),
     }
-    if job_posted_alone(name) is not None:  # its revision cannot be requested any more
-        batch |= records.revisions.drop(name, head["revision"])
+    if job_posted_alone(head.name) is not None:  # its revision cannot be requested any more
+        batch |= records.compositions.drop_revision(head)
     return batch
 
 
@@ -67,15 +61,10 @@ def _drop_owners(name: str, names: set[str], records: Records) -> Batch:
     """Give up the names of removed jobs. Only once they have ended: while an old incarnation runs,
     another job of that name would take over its session."""
     alone = job_posted_alone(name)
-    owners = (
-        records.owners.items() if alone is None else _list_record(records.owners.get(alone), alone)
+    if alone is not None:
+        owners = [(alone, records.compositions.owner(alone))]
+    else:
+        owners = list(records.compositions.owners())
+    return records.compositions.drop_owner(
+        job_name for job_name, owner in owners if owner == name and job_name not in names
     )
-    return {
-        records.owners.key(job_name): None
-        for job_name, record in owners
-        if record["composition"] == name and job_name not in names
-    }
-
-
-def _list_record(record: JsonObject | None, job_name: str) -> list[tuple[str, JsonObject]]:
-    return [(job_name, record)] if record else []

@@ -112,7 +112,7 @@ class Deployer:
         `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see
         `speck.deploy.planner.plan`."""
         scope = description.name
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         stored = self._read_inventory(scope, adopted_jobs)
         # the engines answer while the description is resolved
         await_answers = self._begin_observing(sites, stored, _find_sites(description, sites))
@@ -176,8 +176,8 @@ class Deployer:
             self._artifacts.adopt(sha256, file)
         for (scope, name), (stored, noticed) in prepared_plan.noticed.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.incarnation(scope, name) == stored:
-                    self._records.write(self._records.put_incarnation(scope, noticed))
+                if resting and self._records.incarnations.get(scope, name) == stored:
+                    self._records.write(self._records.incarnations.put(scope, noticed))
 
     def jar_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
@@ -193,7 +193,7 @@ class Deployer:
         has_read: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         """The plan that removes a whole composition. For the options see `prepare`."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._find_left_brokers(composition, inventory)
@@ -262,7 +262,7 @@ class Deployer:
     ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted_jobs)}
         links = _find_links(composition, inventory)
-        site_names = self._records.sites().keys()
+        site_names = self._records.sites.all().keys()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names
         engines |= {job.site for job in composition.jobs}
         result = plan(
@@ -270,8 +270,8 @@ class Deployer:
             inventory,
             observation,
             self._records.installation,
-            self._records.links_read_outside(links, scopes),
-            self._records.sinks_outside(links, scopes),
+            self._records.sessions.links_read_outside(links, scopes),
+            self._records.incarnations.sinks_outside(links, scopes),
             drop_queues=drop_queues,
             drain_limit_s=self._drain_limit_s if drain_limit_s is None else drain_limit_s,
             leave=leave,

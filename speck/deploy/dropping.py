@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from speck.errors import QueuesError
-from speck.model.change import queue_to_json
 from speck.model.plan import Plan
+from speck.model.plan_outline import QueueOutline
 
 
 def refuse_dropping(what: str, plan: Plan, *, allowed: bool) -> None:
@@ -14,5 +14,5 @@ def refuse_dropping(what: str, plan: Plan, *, allowed: bool) -> None:
         lines = "\n  ".join(["", *map(str, plan.queues)])
         raise QueuesError(
             f"cannot {what} without --drop-queues (?drop_queues=true), since that{lines}",
-            [queue_to_json(queue) for queue in plan.queues],
+            list(map(QueueOutline.of, plan.queues)),
         )

@@ -69,4 +69,4 @@ class MetaspaceWatch:
                 del self._last[site]
 
     def _report(self, site: str, message: str) -> None:
-        self._records.write(self._records.event("site", message, site=site))
+        self._records.write(self._records.events.make("site", message, site=site))

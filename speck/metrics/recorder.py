@@ -77,7 +77,7 @@ class Recorder:
         message = failure or "metrics are written again"
         LOG.warning("%s", message)
         try:
-            self._records.write(self._records.event("metrics", message))
+            self._records.write(self._records.events.make("metrics", message))
         except SpeckError as error:  # the event needs the same disk
             LOG.info("no event: %s", error)
 

@@ -30,8 +30,7 @@ from speck.model.measurement import (
     TaskMeasure,
 )
 from speck.model.observation import BrokerView
-from speck.model.site import Site
-from speck.model.values import JsonObject
+from speck.model.site import Calibration, Site
 
 Row = dict[str, Any]
 MOMENT_MS = 50.0
@@ -189,11 +188,10 @@ def make_site_row(
     site: Site,
     measures: EngineMeasures,
     host: Host,
-    calibration: JsonObject | None,
+    calibration: Calibration | None,
 ) -> Row:
     """One row. Without a calibration, `cores` is what the engine reports, `core_speed` null."""
-    calibration = calibration or {}
-    cores = calibration.get("cores")
+    cores = calibration.cores if calibration else None
     return {
         "at": at,
         "site": site.name,
@@ -201,7 +199,7 @@ def make_site_row(
         "slots_total": measures.slots_total,
         "slots_free": measures.slots_free,
         "cores": measures.cores if cores is None else cores,
-        "core_speed": calibration.get("core_speed"),
+        "core_speed": calibration.core_speed if calibration else None,
         "cpu_ms": measures.cpu_ms,
         "memory_bytes": measures.memory_bytes,
         "heap_used_bytes": measures.heap_used_bytes,

@@ -154,7 +154,7 @@ class Sampler:
                 "site": incarnation.job.site,
                 **self.rate_job(incarnation),
             }
-            for (scope, name), incarnation in self._records.all_incarnations().items()
+            for (scope, name), incarnation in self._records.incarnations.all().items()
             if not incarnation.ended
         ]
 
@@ -166,7 +166,7 @@ class Sampler:
         They take their turns, the longest-waiting sites first, until the next round is due.
         """
         begun = self._clock.monotonic()
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         self._own_host = Host(self._host.cpu(), cores())
         self.latest.keep_only(sites.keys())
         self._metaspace.keep_only(sites.keys())
@@ -191,8 +191,8 @@ class Sampler:
 
     def _make_polls(self, sites: Mapping[str, Site]) -> dict[Subject, _Poll]:
         """The polls of the engine and the broker of each site."""
-        incarnations = self._records.all_incarnations()
-        sessions = self._records.all_sessions()
+        incarnations = self._records.incarnations.all()
+        sessions = self._records.sessions.all()
         ends = Ends(self._records.installation, incarnations, sessions)
         at_site: dict[str, dict[tuple[str, str], Incarnation]] = {}
         beginning_jobs = self._list_beginning_jobs(BEGINNING_S)
@@ -248,7 +248,7 @@ class Sampler:
         self._recorder.append(TASKS, tasks)
         if tasks:
             self._report_first_job()
-        calibration = self._records.calibrations.get(site.name)
+        calibration = self._records.sites.calibration(site.name)
         self._recorder.append(SITES, [make_site_row(at, site, measures, host, calibration)])
         self._recorder.append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
 

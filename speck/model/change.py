@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Annotated
 
 from speck.model.composition import composition_of_one, job_posted_alone, visible_name
 from speck.model.plan import Plan, Step
-from speck.model.queue import DroppedQueue
-from speck.model.values import JsonObject
-
-
-class OperationState(StrEnum):
-    PENDING = "pending"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    BLOCKED = "blocked"
-    SKIPPED = "skipped"
-    CANCELLED = "cancelled"
-
-    @property
-    def over(self) -> bool:
-        return self in _OVER
-
-
-_OVER = frozenset(
-    {
-        OperationState.DONE,
-        OperationState.FAILED,
-        OperationState.SKIPPED,
-        OperationState.CANCELLED,
-    }
+from speck.model.plan_outline import (
+    OperationOutcome,
+    OperationOutline,
+    OperationState,
+    QueueOutline,
 )
+from speck.model.shown import Shown
 
 
 class ChangeState(StrEnum):
@@ -74,16 +56,62 @@ class OperationRecord:
     error: str | None = None
     progress: str | None = None
 
-    def to_json(self) -> JsonObject:
-        return {
-            **step_to_json(self.step),
-            "state": str(self.state),
-            "started": self.started,
-            "ended": self.ended,
-            "attempts": self.attempts,
-            "error": self.error,
-            **({"progress": self.progress} if self.progress else {}),
-        }
+    def outcome(self) -> OperationOutcome:
+        """What is stored and shown of it."""
+        outline = OperationOutline.of(self.step)
+        return OperationOutcome(
+            **{each.name: getattr(outline, each.name) for each in fields(outline)},
+            state=self.state,
+            started=self.started,
+            ended=self.ended,
+            attempts=self.attempts,
+            error=self.error,
+            progress=self.progress,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHead:
+    """A change without its operations, as it is stored and shown."""
+
+    id: str
+    composition: Annotated[str | None, Shown("null for a job posted alone")]
+    job_name: Annotated[str | None, Shown("name of a job posted alone, else null")]
+    revision: int | None
+    cause: Annotated[
+        Cause, Shown("what started the change; a repair restores the accepted revision")
+    ]
+    by: Annotated[str | None, Shown("name of the token that requested it")]
+    drop_queues: Annotated[bool, Shown("whether queues may be dropped")]
+    drain_limit_s: Annotated[
+        float | None,
+        Shown("with drop_queues: for how long a job is drained; null: as the service is set up"),
+    ]
+    leave: Annotated[tuple[str, ...], Shown("jobs that the repair does not touch")]
+    left_stopped: Annotated[tuple[str, ...], Shown("jobs that the superseded change stopped")]
+    state: ChangeState
+    started: str
+    ended: str | None = None
+    error: str | None = None
+    superseded_by: Annotated[str | None, Shown("id of the change that replaced it")] = None
+    dropped: tuple[QueueOutline, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        """The name of its composition, hidden for a job posted alone."""
+        return self.composition or composition_of_one(self.job_name or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeReport(ChangeHead):
+    """A change with its operations, those of its previous plans first."""
+
+    operations: tuple[OperationOutcome, ...]
+
+    @classmethod
+    def of(cls, head: ChangeHead, operations: Iterable[OperationOutcome]) -> ChangeReport:
+        known = {each.name: getattr(head, each.name) for each in fields(ChangeHead)}
+        return cls(**known, operations=tuple(operations))
 
 
 @dataclass(slots=True)
@@ -115,43 +143,43 @@ class Change:
     drain_limit_s: float | None = None
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
-    earlier: list[JsonObject] = field(default_factory=list)
+    earlier: list[OperationOutcome] = field(default_factory=list)
     has_read: frozenset[str] = frozenset()
-    dropped: list[JsonObject] = field(default_factory=list)
+    dropped: list[QueueOutline] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.operations:
             self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     @classmethod
-    def from_store(cls, head: JsonObject, operations: Sequence[JsonObject]) -> Change:
-        """Load a stored change without its plan; operations that had not ended are cancelled."""
+    def from_store(cls, stored: ChangeReport) -> Change:
+        """A stored change without its plan; operations that had not ended are cancelled."""
         return cls(
-            id=head["id"],
-            plan=Plan(head["composition"] or composition_of_one(head["job_name"]), (), ()),
-            revision=head["revision"],
-            started=head["started"],
-            cause=Cause(head["cause"]),
-            by=head["by"],
-            drop_queues=head["drop_queues"],
-            drain_limit_s=head["drain_limit_s"],
-            leave=frozenset(head["leave"]),
-            left_stopped=frozenset(head["left_stopped"]),
-            earlier=[_cancel_unless_over(operation) for operation in operations],
-            dropped=list(head["dropped"]),
+            id=stored.id,
+            plan=Plan(stored.scope, (), ()),
+            revision=stored.revision,
+            started=stored.started,
+            cause=stored.cause,
+            by=stored.by,
+            drop_queues=stored.drop_queues,
+            drain_limit_s=stored.drain_limit_s,
+            leave=frozenset(stored.leave),
+            left_stopped=frozenset(stored.left_stopped),
+            earlier=[_cancel_unless_over(operation) for operation in stored.operations],
+            dropped=list(stored.dropped),
         )
 
     def go_on(self, plan: Plan) -> None:
         """Continue with a new plan. Its steps are numbered after the earlier ones; operations of
         the previous plan that had begun are kept in `earlier`."""
-        records = (o.to_json() for o in self.operations if o.attempts or o.state.over)
-        self.earlier += [_cancel_unless_over(record, ANEW) for record in records]
-        self.plan = plan.renumber_after(max((o["id"] for o in self.earlier), default=0))
+        begun = (o.outcome() for o in self.operations if o.attempts or o.state.over)
+        self.earlier += [_cancel_unless_over(operation, ANEW) for operation in begun]
+        self.plan = plan.renumber_after(max((o.id for o in self.earlier), default=0))
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     def begin_next_part(self) -> None:
         """Close the plan that was carried out; another plan follows."""
-        self.earlier += [operation.to_json() for operation in self.operations]
+        self.earlier += [operation.outcome() for operation in self.operations]
         self.state, self.ended, self.error = ChangeState.RUNNING, None, None
         self.operations = []
         self.has_read |= self.plan.reads
@@ -162,11 +190,11 @@ class Change:
         those of a service that was stopped, or of a plan that was replaced."""
         begun: dict[OperationKey, str] = {}
         for each in self.earlier:
-            key = (each["kind"], each["job_name"], each["site"])
-            if each["state"] == OperationState.DONE:
+            key = (each.kind, each.job_name, each.site or "")
+            if each.state is OperationState.DONE:
                 begun.pop(key, None)
-            elif each["started"] is not None:
-                begun.setdefault(key, each["started"])
+            elif each.started is not None:
+                begun.setdefault(key, each.started)
         return begun
 
     def abandon(self) -> None:
@@ -188,55 +216,58 @@ class Change:
     @property
     def stopped(self) -> frozenset[str]:
         """Jobs that it, or the change that it superseded, has stopped and not started since."""
-        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
         stopped = set(self.left_stopped)
-        for operation in operations:
-            if not operation["attempts"]:
+        for operation in self.outcomes():
+            name = operation.job_name
+            if not operation.attempts or name is None:
                 continue
-            if operation["kind"] in ("stop", "cancel"):
-                stopped.add(operation["job_name"])
-            elif operation["kind"] in ("start", "return") and operation["state"] == "done":
-                stopped.discard(operation["job_name"])
+            if operation.kind in ("stop", "cancel"):
+                stopped.add(name)
+            elif operation.kind in ("start", "return") and operation.state is OperationState.DONE:
+                stopped.discard(name)
         return frozenset(stopped)
 
     @property
     def readers_stopped(self) -> frozenset[str]:
         """All jobs that it has stopped itself, also those that run again, elsewhere maybe."""
-        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
         return frozenset(
-            operation["job_name"]
-            for operation in operations
-            if operation["attempts"] and operation["kind"] in ("stop", "cancel")
+            operation.job_name
+            for operation in self.outcomes()
+            if operation.job_name and operation.attempts and operation.kind in ("stop", "cancel")
         )
 
     @property
     def composition(self) -> str:
         return self.plan.composition
 
-    def head_json(self) -> JsonObject:
-        """The change as JSON, without its operations."""
-        return {
-            "id": self.id,
-            "composition": visible_name(self.composition),
-            "job_name": job_posted_alone(self.composition),
-            "revision": self.revision,
-            "cause": str(self.cause),
-            "by": self.by,
-            "drop_queues": self.drop_queues,
-            "drain_limit_s": self.drain_limit_s,
-            "leave": sorted(self.leave),
-            "left_stopped": sorted(self.left_stopped),
-            "state": str(self.state),
-            "started": self.started,
-            "ended": self.ended,
-            "error": self.error,
-            "superseded_by": self.superseded_by,
-            "dropped": self.dropped,
-        }
+    def outcomes(self) -> list[OperationOutcome]:
+        """All its operations, those of its previous plans first."""
+        return [*self.earlier, *(operation.outcome() for operation in self.operations)]
 
-    def to_json(self) -> JsonObject:
-        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
-        return {**self.head_json(), "operations": operations}
+    def head(self) -> ChangeHead:
+        """What is stored and shown of it, without its operations."""
+        return ChangeHead(
+            id=self.id,
+            composition=visible_name(self.composition),
+            job_name=job_posted_alone(self.composition),
+            revision=self.revision,
+            cause=self.cause,
+            by=self.by,
+            drop_queues=self.drop_queues,
+            drain_limit_s=self.drain_limit_s,
+            leave=tuple(sorted(self.leave)),
+            left_stopped=tuple(sorted(self.left_stopped)),
+            state=self.state,
+            started=self.started,
+            ended=self.ended,
+            error=self.error,
+            superseded_by=self.superseded_by,
+            dropped=tuple(self.dropped),
+        )
+
+    def report(self) -> ChangeReport:
+        """What is shown of it."""
+        return ChangeReport.of(self.head(), self.outcomes())
 
 
 STOPPED = "the service stopped; planned anew"
@@ -250,61 +281,7 @@ ABANDONED = "the change was ended before its outcome was known"
 """The error of an operation that was not awaited."""
 
 
-def _cancel_unless_over(operation: JsonObject, why: str = STOPPED) -> JsonObject:
-    if OperationState(operation["state"]).over:
+def _cancel_unless_over(operation: OperationOutcome, why: str = STOPPED) -> OperationOutcome:
+    if operation.state.over:
         return operation
-    return {**operation, "state": str(OperationState.CANCELLED), "error": why}
-
-
-def step_to_json(step: Step) -> JsonObject:
-    """A step as the API shows it."""
-    return {
-        "id": step.id,
-        "kind": step.operation.kind,
-        "job_name": step.operation.job_name,
-        "site": step.operation.site,
-        "after": list(step.after),
-        "reason": step.reason,
-        **({"only_if_failed": step.only_if_failed} if step.only_if_failed else {}),
-    }
-
-
-def dropped_to_json(queue: DroppedQueue) -> JsonObject:
-    """A queue that has been dropped, as the API shows it."""
-    return {**queue_to_json(queue), "text": queue.outcome}
-
-
-def queue_to_json(queue: DroppedQueue) -> JsonObject:
-    """A queue that a plan drops, as the API shows it; `text` is `str(queue)`."""
-    return {
-        "reader": queue.reader,
-        "client_id": queue.client_id,
-        "job_name": queue.job_name,
-        "site": queue.site,
-        "topic": queue.topic,
-        "messages": queue.messages,
-        "count": str(queue.count),
-        "why": queue.why,
-        "text": str(queue),
-    }
-
-
-def plan_to_json(plan: Plan) -> JsonObject:
-    """A plan as the API shows it; `text` is `str(plan)`."""
-    return {
-        "summary": plan.summary(),
-        "jobs": [
-            {
-                "job_name": change.job_name,
-                "action": str(change.action),
-                "reason": change.reason,
-                "from": change.source,
-                "to": change.target,
-            }
-            for change in plan.jobs
-        ],
-        "queues": [queue_to_json(queue) for queue in plan.queues],
-        "drain_limit_s": plan.drain_limit_s,
-        "operations": [step_to_json(step) for step in plan.steps],
-        "text": str(plan),
-    }
+    return replace(operation, state=OperationState.CANCELLED, error=why)

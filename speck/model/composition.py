@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated
 
 from speck.model.job import Job, JobDescription
 from speck.model.link import Link
+from speck.model.shown import Shown
 
 _ALONE = "~"  # no valid name begins with this character
 
@@ -85,3 +88,39 @@ class Composition:
 
     def job(self, job_name: str) -> Job | None:
         return next((job for job in self.jobs if job.job_name == job_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One accepted version of a composition. `jars` gives the SHA-256 of the file that each
+    `job_path` named when it was accepted, at `at` (RFC 3339) for the token `by`."""
+
+    description: CompositionDescription
+    jars: Mapping[str, str]
+    at: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a composition, or a job posted alone, stands: its newest revision, accepted at `at`
+    (RFC 3339) with so many `jobs` and `bytes` of text, the one that is deployed, and its newest
+    change. A head stays when all of it has been removed (`deleted`): revisions only grow."""
+
+    name: str
+    revision: int
+    jobs: Annotated[int, Shown("number of jobs")]
+    bytes: Annotated[int, Shown(hidden=True)]
+    at: str
+    last_change: Annotated[str, Shown(hidden=True)]
+    deployed_revision: int | None = None
+    removing: Annotated[bool, Shown(hidden=True)] = False
+    deleted: Annotated[bool, Shown(hidden=True)] = False
+
+    def with_change(self, change_id: str, *, removing: bool = False) -> Head:
+        """The head once another change was accepted."""
+        return replace(self, last_change=change_id, removing=removing)
+
+    def as_deleted(self) -> Head:
+        """The head once all of the composition has been removed."""
+        return replace(self, deleted=True, removing=False, deployed_revision=None, jobs=0)

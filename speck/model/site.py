@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from speck.model.shown import Shown
 
 STATE_URI = "state_uri"
 """The label that says where a site keeps savepoints."""
@@ -66,3 +69,31 @@ class Site:
     def state_uri(self) -> str | None:
         """Where this site keeps savepoints (label `state_uri`); equal URIs are shared storage."""
         return self.labels.get(STATE_URI)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationDetail:
+    """The run of a calibration job: wall time of a unit of work in seconds, how many `tasks` and
+    `units` there were, and whether other programs took part of the CPU, so that `cores` is too
+    low."""
+
+    wall_s: float
+    tasks: int
+    units: int
+    contended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How fast a site is, as a calibration job measured at `at` (RFC 3339): the `cores` that its
+    engine may use (a CPU quota, and what the engine needs for itself, are off), the `core_speed` of one
+    core against that of the reference, the first cloud site (None until that is calibrated), and
+    `unit_s`, the CPU seconds for the fixed unit of work."""
+
+    cores: Annotated[float, Shown("cores that its engine may use")]
+    core_speed: Annotated[
+        float | None, Shown("speed of one core relative to that of the first cloud site")
+    ]
+    unit_s: Annotated[float, Shown("CPU seconds for a fixed unit of work")]
+    at: str
+    detail: CalibrationDetail

@@ -64,7 +64,7 @@ class BrokerIdentities:
 
     def poll(self, polls: Mapping[str, Poll[BrokerView]]) -> None:
         """Take new polls of brokers."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         self._strangers = {site: s for site, s in self._strangers.items() if site in sites}
         for site, poll in sorted(polls.items()):
             if poll.answer is None or site not in sites or self._is_giving(site):
@@ -115,7 +115,7 @@ class BrokerIdentities:
         self._strangers[site] = stranger
 
     def _find_holder(self, site: str, identity: str) -> str | None:
-        others = (name for name in self._records.sites() if name != site)
+        others = (name for name in self._records.sites.all() if name != site)
         return self._identities.find_holder(identity, others)
 
     def _begin_giving(self, site: str, recorded: str | None, now: float) -> None:
@@ -146,4 +146,4 @@ class BrokerIdentities:
         )
 
     def _report(self, site: str, message: str) -> None:
-        self._records.write(self._records.event("site", message, site=site))
+        self._records.write(self._records.events.make("site", message, site=site))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from speck.deploy.changes import Running
-from speck.model.change import ChangeState, OperationState
-from speck.model.values import JsonObject
+from speck.model.plan_outline import OperationOutcome, OperationState
 from speck.store.records import Records
 
 _CHANGES_KEPT = 1000
@@ -24,23 +23,21 @@ class ChangeErrors:
 
     def __init__(self, records: Records):
         self._records = records
-        self._failed: dict[str, list[JsonObject]] = {}
+        self._failed: dict[str, list[OperationOutcome]] = {}
 
     def of(self, running: Running | None, last_change: str | None) -> dict[str, str]:
         """Job name -> the error of the newest change that concerns it: the one under way, or the
         last one."""
         if running is not None:
-            operations = [o.to_json() for o in running.change.operations if o.error]
+            operations = [o.outcome() for o in running.change.operations if o.error]
         else:
             operations = self._read(last_change) if last_change is not None else []
         errors: dict[str, str] = {}
         for state in _FROM_FAR:
             errors |= {
-                str(o["job_name"]): str(o["error"])
-                for o in operations
-                if o["state"] == state and o["job_name"]
+                o.job_name: str(o.error) for o in operations if o.state is state and o.job_name
             }
-        silent = {o["id"]: o["error"] for o in operations if o["state"] == OperationState.BLOCKED}
+        silent = {o.id: o.error for o in operations if o.state is OperationState.BLOCKED}
         if running is not None and silent:
             for record in running.change.operations:
                 waits_for = [silent[step] for step in record.step.after if step in silent]
@@ -48,13 +45,13 @@ class ChangeErrors:
                     errors.setdefault(record.step.operation.job_name, str(waits_for[0]))
         return errors
 
-    def _read(self, change_id: str) -> list[JsonObject]:
+    def _read(self, change_id: str) -> list[OperationOutcome]:
         known = self._failed.get(change_id)
         if known is not None:
             return known
-        head = self._records.change_heads.get(change_id)
-        failed = [o for o in self._records.operations(change_id) if o["error"]]
-        if head is not None and ChangeState(head["state"]).over:
+        head = self._records.changes.head(change_id)
+        failed = [o for o in self._records.changes.operations(change_id) if o.error]
+        if head is not None and head.state.over:
             if len(self._failed) >= _CHANGES_KEPT:
                 self._failed.clear()
             self._failed[change_id] = failed

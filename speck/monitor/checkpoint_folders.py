@@ -27,7 +27,7 @@ class CheckpointFolders:
     def note(self, progress: Mapping[Key, Progress], ids: Mapping[Key, str]) -> None:
         """Store what has been reported of these jobs; `ids` are the incarnations that were asked
         about. One that is being changed is noted at a later poll."""
-        incarnations = self._records.all_incarnations()
+        incarnations = self._records.incarnations.all()
         for key, reported in progress.items():
             incarnation = incarnations.get(key)
             if (
@@ -41,9 +41,9 @@ class CheckpointFolders:
                 continue
             scope, name = key
             with self._changes.resting(scope) as resting:
-                if resting and self._records.incarnation(scope, name) == incarnation:
+                if resting and self._records.incarnations.get(scope, name) == incarnation:
                     changed = replace(incarnation, checkpoints=reported.folder)
-                    self._records.write(self._records.put_incarnation(scope, changed))
+                    self._records.write(self._records.incarnations.put(scope, changed))
 
 
 def _is_below(uri: str, folder: str) -> bool:

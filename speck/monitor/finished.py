@@ -42,7 +42,7 @@ class FinishedJobs:
         """Whether a job that is over at its engine should run; stores it if it has finished."""
         if self._ends.get(job.engine_job_id) is False:
             return True
-        incarnation, view = self._records.incarnation(*job.key), views[job.site]
+        incarnation, view = self._records.incarnations.get(*job.key), views[job.site]
         if incarnation is None or incarnation.engine_job_id != job.engine_job_id or view is None:
             return False
         if job.engine_job_id not in self._ends:
@@ -56,12 +56,12 @@ class FinishedJobs:
         if self._records.restored is not None:  # then nothing is stored
             return False
         with self._changes.resting(job.scope) as resting:
-            if resting and self._records.incarnation(*job.key) == incarnation:
+            if resting and self._records.incarnations.get(*job.key) == incarnation:
                 message = f"{job.job_name} has finished at {job.site}: its sources have ended"
                 composition = visible_name(job.scope)
                 self._records.write(
-                    self._records.put_incarnation(job.scope, finish(incarnation)),
-                    self._records.event(
+                    self._records.incarnations.put(job.scope, finish(incarnation)),
+                    self._records.events.make(
                         "job",
                         message,
                         site=job.site,

@@ -60,7 +60,7 @@ class FormerEpochs:
         """Whether it has been stored with all sessions concerned: not while a change may write
         them, too."""
         is_stored = True
-        for scope, session in self._records.sessions_on(site):
+        for scope, session in self._records.sessions.at(site):
             is_outside = session.job_name is None and session.reserved
             if is_outside and session.link.topic == sent.topic:
                 with self._changes.resting(scope) as is_resting:
@@ -70,12 +70,12 @@ class FormerEpochs:
         return is_stored
 
     def _add(self, scope: str, client_id: str, site: str, sent: Sent, add: _Add) -> None:
-        session = self._records.session(scope, client_id, site)
+        session = self._records.sessions.get(scope, client_id, site)
         if session is None or not session.reserved:
             return
         noted = fold_owed(add(session, sent), self._list_reported(site))
         if noted != session:
-            self._records.write(self._records.put_session(scope, noted))
+            self._records.write(self._records.sessions.put(scope, noted))
 
     def _list_reported(self, site: str) -> set[tuple[str, int]]:
         """The epochs of sinks whose numbers may be added once more."""

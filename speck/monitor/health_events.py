@@ -72,20 +72,22 @@ class HealthEvents:
         for site in sorted(after.silent.keys() - before.silent.keys()):
             why = engines[site].error
             message = f"site {site} is unreachable: {why}; its jobs are left unchanged"
-            batches.append(self._records.event("site", message, site=site))
+            batches.append(self._records.events.make("site", message, site=site))
         for site in sorted(before.silent.keys() & engines.keys() - after.silent.keys()):
             away = now - before.silent[site]
             message = f"site {site} answers again after {away:.0f} s"
-            batches.append(self._records.event("site", message, site=site))
+            batches.append(self._records.events.make("site", message, site=site))
         if after.on_hold and not before.on_hold:
             silent = ", ".join(sorted(after.silent))
             message = (
                 f"{len(after.silent)} of {len(engines)} sites became unreachable at the same time"
             )
             message += f" ({silent}): no job is moved or repaired until they are back"
-            batches.append(self._records.event("site", message))
+            batches.append(self._records.events.make("site", message))
         if before.on_hold and not after.on_hold:
-            batches.append(self._records.event("site", "enough sites are back: repairs continue"))
+            batches.append(
+                self._records.events.make("site", "enough sites are back: repairs continue")
+            )
         if batches:
             self._records.write(*batches)
 
@@ -225,7 +227,7 @@ class HealthEvents:
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
         composition = visible_name(job.scope)
-        return self._records.event(
+        return self._records.events.make(
             kind, message, site=job.site, job_name=job.job_name, composition=composition
         )
 

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from speck.deploy.changes import Changes, Running
-from speck.model.change import OperationState
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, JobDescription
 from speck.model.job_change import Action
 from speck.model.job_state import JobState
+from speck.model.plan_outline import OperationState
 from speck.monitor.board import Board
 from speck.monitor.change_errors import ChangeErrors
 from speck.monitor.judge import Facts, JobStatus, Work, judge
@@ -47,7 +47,7 @@ class JobStates:
         only: Collection[str] | None = None,
     ) -> Iterator[JudgedJob]:
         """Each job of a scope, and what is still being removed; `only` of some names."""
-        inventory = self._records.deployed.incarnations(scope)
+        inventory = self._records.incarnations.of_scope(scope)
         if only is not None:
             descriptions = {name: descriptions[name] for name in only if name in descriptions}
             inventory = {name: inventory[name] for name in only if name in inventory}
@@ -55,7 +55,7 @@ class JobStates:
         errors = self.errors.of(running, last_change)
         work = list_work(running) if running is not None else {}
         removed = _list_removed(running) if running is not None else frozenset()
-        engines = {s.spe.address: s for s in self._records.sites().values() if s.spe.address}
+        engines = {s.spe.address: s for s in self._records.sites.all().values() if s.spe.address}
         leftover = {
             name: _describe(incarnation.job)
             for name, incarnation in inventory.items()

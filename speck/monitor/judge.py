@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from speck.model.change import OperationState
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView, RunState
+from speck.model.plan_outline import OperationState
 
 
 class Sight(StrEnum):

@@ -40,10 +40,10 @@ class LinkWatch:
 
     def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
         """Compare, and write an event for each finding."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         self._views = {site: view for site, view in self._views.items() if site in sites}
         self._views |= {site: poll.answer for site, poll in polls.items()}
-        incarnations = self._records.all_incarnations()
+        incarnations = self._records.incarnations.all()
         reports = {
             key: (
                 incarnation.engine_job_id,
@@ -57,7 +57,7 @@ class LinkWatch:
         events: Batch = {}
         for item in self.memory.news:
             site = incarnations[item.scope, item.job_name].job.site
-            events |= self._records.event(
+            events |= self._records.events.make(
                 "job",
                 describe(item),
                 site=site,

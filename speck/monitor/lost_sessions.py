@@ -133,15 +133,15 @@ class LostSessions:
     def _find_reserved(self, now: float) -> dict[_Key, Session]:
         """The sessions that exist as far as the store knows, and since when they are known. Those
         of the first call existed before."""
-        writes = self._records.deployed.writes
+        writes = self._records.incarnations.writes, self._records.sessions.writes
         if self._reserved[0] != writes:
             sessions = {
                 (session.site, scope, session.client_id): session
-                for scope, session in self._records.all_sessions()
+                for scope, session in self._records.sessions.all()
                 if session.reserved
             }
             self._reserved = writes, sessions
-            everything = self._records.all_sessions()
+            everything = self._records.sessions.all()
             self._stored = frozenset((s.site, s.client_id) for _, s in everything)
             self._pending = {}
             for scope, session in everything:
@@ -221,7 +221,7 @@ class LostSessions:
             for topic in repair.unannounced:
                 broker.announce(topic, readers=True)
             for topic in repair.waited_for:
-                own = self._records.sessions_on(repair.site)
+                own = self._records.sessions.at(repair.site)
                 ids = [session.client_id for _, session in own if session.link.topic == topic]
                 broker.confirm_sessions(topic, ids)
         except SpeckError as error:
@@ -232,7 +232,7 @@ class LostSessions:
     def _restore(self, key: _Key, now: float) -> None:
         """Reserve a lost session again, unless its reader is expected to do so."""
         site, scope, client_id = key
-        session = self._records.session(scope, client_id, site)
+        session = self._records.sessions.get(scope, client_id, site)
         if session is None or not session.reserved:
             return
         if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
@@ -240,9 +240,9 @@ class LostSessions:
         broker, topic = self._connections.broker(site), session.link.topic
         broker.reserve(client_id, topic, lost=True)
         self._restored[key] = now
-        session_now = self._records.session(scope, client_id, site)
+        session_now = self._records.sessions.get(scope, client_id, site)
         if session_now is None or not session_now.reserved:  # a change has just released it
-            others = self._records.sessions_on_link(scope, session.link)
+            others = self._records.sessions.on_link(scope, session.link)
             broker.release(client_id, topic, last_reader=not others)
             return
         is_job = session.job_name is not None
@@ -251,9 +251,9 @@ class LostSessions:
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""
-        stored = [session for _, session in self._records.sessions_on(site)]
+        stored = [session for _, session in self._records.sessions.at(site)]
         is_used = any(session.client_id == client_id for session in stored)
-        if is_used or self._records.kept_sessions.has(client_id, site):
+        if is_used or self._records.sessions.is_kept(client_id, site):
             return
         last_reader = not any(session.link.topic == topic for session in stored)
         self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
@@ -264,14 +264,14 @@ class LostSessions:
         been made anew since."""
         client_id, site = session.client_id, session.site
         with self._changes.resting(scope) as is_resting:
-            if not is_resting or self._records.session(scope, client_id, site) != session:
+            if not is_resting or self._records.sessions.get(scope, client_id, site) != session:
                 return
-            others = [s for _, s in self._records.sessions_on(site) if not s.released]
+            others = [s for _, s in self._records.sessions.at(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
                 topic = session.link.topic
                 last_reader = not any(each.link == session.link for each in others)
                 self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
-            self._records.write(self._records.drop_session(scope, client_id, site))
+            self._records.write(self._records.sessions.drop(scope, client_id, site))
             LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
@@ -279,7 +279,7 @@ class LostSessions:
         that start has to know, if another reader's session has what this one has lost."""
         if session.job_name is None:
             return False
-        if _may_run(self._records.incarnation(scope, session.job_name)):
+        if _may_run(self._records.incarnations.get(scope, session.job_name)):
             return missing_s < BACK_S
         running = self._changes.under_way(scope) if session.former else None
         return running is not None and running.change.state is ChangeState.RUNNING
@@ -291,7 +291,7 @@ class LostSessions:
             " keep what they sent"
         )
         self._records.write(
-            self._records.event(
+            self._records.events.make(
                 "session",
                 message,
                 site=session.site,

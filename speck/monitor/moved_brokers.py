@@ -25,10 +25,10 @@ class MovedBrokers:
 
     def find(self, now: float, jobs: Iterable[Watched]) -> dict[str, frozenset[str]]:
         """Scope -> names of the jobs to restart now."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         moved: dict[str, set[str]] = {}
         for job in jobs:
-            incarnation = self._records.incarnation(job.scope, job.job_name)
+            incarnation = self._records.incarnations.get(job.scope, job.job_name)
             if job.busy or not job.may_restart or incarnation is None:
                 continue
             if incarnation.job.at_addresses_of(sites) is not incarnation.job:

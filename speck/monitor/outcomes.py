@@ -34,13 +34,13 @@ class Outcomes:
         sites: set[str] = set()
         now = self._clock.monotonic()
         for name in sorted(name for name in names if name is not None):
-            incarnation = self._records.incarnation(scope, name)
+            incarnation = self._records.incarnations.get(scope, name)
             if incarnation is None:
                 self._board.forget((scope, name))
             elif change.state is not ChangeState.DONE and not incarnation.ended:
                 self._board.doubt((scope, name), incarnation.engine_job_id, now)
                 sites.add(incarnation.job.site)
-        known = sites & self._records.sites().keys()
+        known = sites & self._records.sites.all().keys()
         answering = {site for site in known if not _is_silent(self._polls.engines.last(site))}
         if answering:
             self._polls.refresh(answering)

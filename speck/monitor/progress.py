@@ -58,7 +58,7 @@ class ProgressPolls:
     def numbers(self) -> dict[str, Poll[BrokerView]]:
         """The polls of brokers since the last call."""
         polls = self._polls.broker_numbers.poll(
-            self._records.sites(), within_s=self._within_s, urgent=False
+            self._records.sites.all(), within_s=self._within_s, urgent=False
         )
         return self._select_new("numbers", polls)
 
@@ -80,8 +80,8 @@ class ProgressPolls:
             "checkpoints",
             self.checkpoints.poll(jobs_by_site, within_s=self._within_s, urgent=False),
         )
-        incarnations = self._records.all_incarnations()
-        sinks = self._records.sinks()
+        incarnations = self._records.incarnations.all()
+        sinks = self._records.incarnations.sinks()
         views = {site: poll.answer for site, poll in numbers.items() if poll.answer is not None}
         progress = {}
         for site, some in jobs_by_site.items():

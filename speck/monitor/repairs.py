@@ -70,5 +70,7 @@ class Repairs:
         composition = visible_name(scope)
         for name in sorted(names):
             message = f"cannot repair {name} now: {why}"
-            event = self._records.event("job", message, job_name=name, composition=composition)
+            event = self._records.events.make(
+                "job", message, job_name=name, composition=composition
+            )
             self._records.write(event)

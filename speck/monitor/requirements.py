@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from speck.model.values import JsonObject
-
 RATE = "min_rate"
 LATENCY = "max_latency_ms"
 FULL = 0.95
@@ -65,16 +63,6 @@ class Verdict:
     def unknown(self) -> bool:
         """Whether nothing is known: an earlier verdict is neither confirmed nor revoked."""
         return self.ok is None and self.measured is None
-
-    def to_json(self) -> JsonObject:
-        """As the API shows it."""
-        return {
-            "name": self.name,
-            "wanted": self.wanted,
-            "measured": self.measured,
-            "ok": self.ok,
-            "why": self.why,
-        }
 
 
 def judge(

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from speck.clock import Clock
+from speck.model.composition import Head
 from speck.model.incarnation import Incarnation
 from speck.model.site import Site
 from speck.model.values import JsonObject
@@ -48,27 +49,26 @@ class Requirements:
         """Stop polling."""
         self._task.stop()
 
-    def of(self, composition: str, requirements: Mapping[str, float]) -> list[JsonObject]:
-        """`{name, wanted, measured, ok, why}` of each requirement, by the last poll."""
+    def of(self, composition: str, requirements: Mapping[str, float]) -> list[Verdict]:
+        """What is known of each requirement, by the last poll."""
         verdicts = {verdict.name: verdict for verdict in self._verdicts.get(composition, ())}
-        records = []
+        current = []
         for name, bound in sorted(requirements.items()):
             verdict = verdicts.get(name)
             if verdict is None or verdict.wanted != bound:
                 verdict = Verdict(name, bound, None, None, "not judged yet")
-            records.append(verdict.to_json())
-        return records
+            current.append(verdict)
+        return current
 
     def broken(self, composition: str) -> list[str]:
         """The names of the requirements that have been missed for a while."""
-        record = self._records.requirements.get(composition)
-        return sorted(record["broken"]) if record else []
+        return list(self._records.compositions.broken_requirements(composition))
 
     # -- one poll -------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Judge all compositions once."""
-        sites, all_incarnations = self._records.sites(), self._records.all_incarnations()
+        sites, all_incarnations = self._records.sites.all(), self._records.incarnations.all()
         running: dict[str, list[Incarnation]] = {}
         for (scope, _), incarnation in all_incarnations.items():
             if not incarnation.ended:
@@ -76,21 +76,21 @@ class Requirements:
         alive = {each.engine_job_id for some in running.values() for each in some}
         self._lags = {key: lags for key, lags in self._lags.items() if key in alive}
         verdicts = {}
-        for head in self._records.heads.values():
-            name, requirements = head["name"], self._read_requirements(head)
+        for head in self._records.compositions.last_heads():
+            name, requirements = head.name, self._read_requirements(head)
             if requirements:
                 verdicts[name] = self._judge(requirements, running.get(name, []), sites)
             self._report(name, verdicts.get(name, []))
         self._verdicts = verdicts
 
-    def _read_requirements(self, head: JsonObject) -> Mapping[str, float]:
-        if head.get("deleted"):
+    def _read_requirements(self, head: Head) -> Mapping[str, float]:
+        if head.deleted:
             return {}
-        name, revision = head["name"], head["revision"]
+        name, revision = head.name, head.revision
         known = self._read.get(name)
         if known is None or known[0] != revision:
-            record = self._records.revisions.get(name, revision)
-            requirements = record["description"].get("requirements", {}) if record else {}
+            stored = self._records.compositions.revision(name, revision)
+            requirements = stored.description.requirements if stored is not None else {}
             known = self._read[name] = revision, requirements
         return known[1]
 
@@ -147,10 +147,12 @@ class Requirements:
             del self._polls[composition, name]
             after ^= {name}
             message = _describe(composition, name, each)
-            batches.append(self._records.event("requirement", message, composition=composition))
+            batches.append(
+                self._records.events.make("requirement", message, composition=composition)
+            )
         if batches:
-            record: JsonObject | None = {"broken": sorted(after)} if after else None
-            self._records.write({self._records.requirements.key(composition): record}, *batches)
+            broken = self._records.compositions.put_broken_requirements(composition, after)
+            self._records.write(broken, *batches)
 
 
 def _is_ever_empty(lags: deque[tuple[float, int]]) -> bool:

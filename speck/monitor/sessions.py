@@ -55,7 +55,7 @@ class Sessions:
 
     def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
         """Judge the new polls of brokers, report the findings, and restore lost sessions."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.answer for site, poll in polls.items()}
         self._former_epochs.note(views)
@@ -71,7 +71,7 @@ class Sessions:
             message = self._describe_news(item, polls, limits)
             if message is not None:
                 reader = item.reader
-                events |= self._records.event(
+                events |= self._records.events.make(
                     "session" if item.kind == "restarted" else "site",
                     message,
                     site=item.site,
@@ -86,11 +86,11 @@ class Sessions:
 
     def _list_readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
-        writes = self._records.deployed.writes
+        writes = self._records.incarnations.writes, self._records.sessions.writes
         if self._readers[0] != writes:
-            sinks = self._records.sinks()
+            sinks = self._records.incarnations.sinks()
             readers: dict[str, list[ReaderOf]] = {}
-            for scope, session in self._records.all_sessions():
+            for scope, session in self._records.sessions.all():
                 feeding = tuple(sinks.get(session.link, ()))
                 reader = ReaderOf(
                     session.client_id, session.link.topic, session.job_name, scope, feeding

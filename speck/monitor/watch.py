@@ -125,7 +125,7 @@ class Watch:
         # of many sites engines and brokers are polled at the same time: other processes do it
         early = self._progress.begin_numbers() if self._polls.polling.apart else None
         engines = self._polls.engines.poll(
-            self._records.sites(), within_s=self._patience_s, urgent=False
+            self._records.sites.all(), within_s=self._patience_s, urgent=False
         )
         now = self._clock.monotonic()
         sites = {site: poll.answer for site, poll in engines.items()}
@@ -194,7 +194,7 @@ class Watch:
                     finding = Finding(links.engine_job_id)
                 stalls = self.links.stalls(now, key)
                 findings[key] = explain_link(finding, links.problem, stalls=stalls)
-        lost = {site: self.sessions.lost_at(site) for site in self._records.sites()}
+        lost = {site: self.sessions.lost_at(site) for site in self._records.sites.all()}
         self._board.publish(findings, lost, self._count_losses())
 
     def _count_losses(self) -> dict[str, Losses]:

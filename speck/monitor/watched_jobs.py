@@ -33,7 +33,7 @@ class WatchedJobs:
         """Record, before engines are polled, since when (monotonic) each job's newest incarnation
         is stored with no change at work on it."""
         settled_since = {}
-        incarnations = self._records.all_incarnations()
+        incarnations = self._records.incarnations.all()
         at_work = (
             self._find_at_work()
         )  # read second: a change that stored a newer one is seen at work
@@ -50,7 +50,7 @@ class WatchedJobs:
     def list_at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
         """All jobs that should run, at this poll of the engines."""
         watched_jobs = []
-        incarnations_by_key = self._records.all_incarnations()
+        incarnations_by_key = self._records.incarnations.all()
         incarnations = incarnations_by_key.items()
         at_work = self._find_at_work()  # read second, see `settle`
         scopes = {scope for (scope, _), _ in incarnations}

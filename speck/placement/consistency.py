@@ -8,7 +8,8 @@ not changed: no measured figure by more than `CLOSE`, and neither jobs, sites no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from speck.model.values import JsonObject
 from speck.placement.instance import Instance
@@ -25,6 +26,22 @@ FAR = 1.0
 multiply."""
 IDLE = 0.05
 """Core-seconds per second; what is as busy or less is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A placement that was made before: what it rested on, the sites of jobs and links then
+    (`today`) and as it proposed them, and what else is said of its answer."""
+
+    id: str
+    evidence: Mapping[str, Any]
+    today: tuple[Mapping[str, str], Mapping[str, str]]
+    proposed: tuple[Mapping[str, str], Mapping[str, str]]
+    violations: tuple[str, ...]
+    repeats: str | None
+    optimal: bool
+    gap: float | None
+    dropped: tuple[str, ...]
 
 
 def describe_evidence(question: Question) -> JsonObject:
@@ -90,7 +107,7 @@ _SHARES |= {"uplink": CLOSE, "busy": CLOSE, "memory": CLOSE, "work": FAR, "in": 
 """Figures that may differ a little, and by how much."""
 
 
-def is_same_evidence(before: JsonObject, now: JsonObject) -> bool:
+def is_same_evidence(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether both, of `describe_evidence`, call for the same answer."""
     return before["limits"] == now["limits"] and all(
         before[noun].keys() == now[noun].keys()
@@ -121,16 +138,16 @@ def sites_of_links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
     return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
 
 
-def find_target(question: Question, earlier: JsonObject) -> dict[str, str] | None:
+def find_target(question: Question, earlier: Earlier) -> dict[str, str] | None:
     """Sites by load as in an earlier placement, if jobs and links are where they were when it was
     made, or where it wanted them; None otherwise."""
     wiring = question.wiring
     links = sites_of_links(wiring, {link: link.site for link in wiring.links})
-    today = {"sites": {job.name: job.site for job in wiring.jobs}, "links": links}
-    proposed = {name: earlier["proposed"][name] for name in today}
-    if today not in (proposed, {name: earlier["today"][name] for name in today}):
+    today = {job.name: job.site for job in wiring.jobs}, links
+    if today not in (earlier.today, earlier.proposed):
         return None
-    target = dict(proposed["sites"])
+    sites, wanted_links = earlier.proposed
+    target = dict(sites)
     for job in wiring.jobs:
-        target[load_name_of(job.sink)] = proposed["links"][f"{job.name} -> {job.sink.topic}"]
+        target[load_name_of(job.sink)] = wanted_links[f"{job.name} -> {job.sink.topic}"]
     return target

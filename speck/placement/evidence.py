@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from speck.model.values import JsonObject
 from speck.placement.instance import TOLERANCE, Instance
 
 SUFFICIENT, INSUFFICIENT = "sufficient", "insufficient"
@@ -79,7 +78,7 @@ def reconcile(
     return LinkRate(*chosen, difference, doubt)
 
 
-def doubt_cost(report: JsonObject | None) -> str | None:
+def doubt_cost(report: Mapping[str, Any] | None) -> str | None:
     """Why a job must not move: its cost is not known; None: it may.
 
     `report`: the job in the analysis; None if it is not there.
@@ -93,7 +92,7 @@ def doubt_cost(report: JsonObject | None) -> str | None:
     return None
 
 
-def doubt_rates(report: JsonObject | None) -> str | None:
+def doubt_rates(report: Mapping[str, Any] | None) -> str | None:
     """Why the records and bytes that a job reads and writes are no evidence of a flow; None: they
     are. What suffices for a cost suffices for rates."""
     if report is None:
@@ -103,7 +102,7 @@ def doubt_rates(report: JsonObject | None) -> str | None:
     return "; ".join(report.get("rate_why") or report.get("why") or ()) or "too few samples"
 
 
-def measure_use(report: JsonObject | None) -> float | None:
+def measure_use(report: Mapping[str, Any] | None) -> float | None:
     """Reference core-seconds per second that a running job uses; None: not known.
 
     The use of a job whose cost for a record is not known may still have been measured.

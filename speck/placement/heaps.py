@@ -7,6 +7,7 @@ analysis's window: growth that was seen for ten minutes is believed for ten more
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from speck.model.values import JsonObject
 from speck.placement.instance import MEMORY_BYTES
@@ -20,7 +21,7 @@ time, and a burst ends the engine."""
 class Heaps:
     """What an analysis says about heaps."""
 
-    def __init__(self, analysis: JsonObject):
+    def __init__(self, analysis: Mapping[str, Any]):
         self._jobs: Mapping[tuple[str | None, str], JsonObject] = {
             (job["composition"], job["job_name"]): job
             for job in analysis["jobs"]

@@ -7,7 +7,7 @@ real load. Figures without evidence (`speck.placement.evidence`) are not used, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from speck.model.values import JsonObject
@@ -37,7 +37,7 @@ def load_name_of(link: At) -> str:
 class Measurements:
     """The analysis of the composition's jobs, and the link rates that follow from it."""
 
-    def __init__(self, wiring: Wiring, composition: str, analysis: JsonObject, heaps: Heaps):
+    def __init__(self, wiring: Wiring, composition: str, analysis: Mapping[str, Any], heaps: Heaps):
         self._wiring = wiring
         self._composition = composition
         self._heaps = heaps
@@ -237,7 +237,7 @@ class Measurements:
         return float(report[name])
 
 
-def _sum_outside_rates(composition: str, analysis: JsonObject) -> dict[At, float]:
+def _sum_outside_rates(composition: str, analysis: Mapping[str, Any]) -> dict[At, float]:
     """Records per second from producers outside speck, by link, where all of them report a rate."""
     rates: dict[At, float] = {}
     for link in analysis["links"]:
@@ -249,7 +249,7 @@ def _sum_outside_rates(composition: str, analysis: JsonObject) -> dict[At, float
     return rates
 
 
-def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
+def _list_growing_queues(analysis: Mapping[str, Any]) -> dict[tuple[At, str], float]:
     """Growth of growing queues in records per second, by link and reading job.
 
     The input rate of such a job is its consumption plus this growth.
@@ -264,7 +264,7 @@ def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
     return growths
 
 
-def _list_forecasts(analysis: JsonObject) -> dict[At, float]:
+def _list_forecasts(analysis: Mapping[str, Any]) -> dict[At, float]:
     """The upper bound of each link's forecast, in records per second; none without a forecast."""
     return {
         At(each["site"], each["topic"]): float(each["high"])

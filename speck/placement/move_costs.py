@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
-from speck.model.values import JsonObject
 from speck.placement.model import Kind, Load
 
 LEAST_STATEFUL = 100.0
@@ -59,10 +58,3 @@ def expect_silence(load: Load, silences: Silences) -> Load:
     if load.kind is not Kind.JOB or not load.slots:
         return load
     return replace(load, silence_s=silences.expected_for(load.stateful).seconds)
-
-
-def silences_to_json(silences: Silences) -> JsonObject:
-    return {
-        name: {"seconds": each.seconds, "moves": each.moves}
-        for name, each in (("stateless", silences.stateless), ("stateful", silences.stateful))
-    }

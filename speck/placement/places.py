@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from speck.model.site import Site
 from speck.model.values import JsonObject
@@ -41,7 +42,7 @@ SILENT = Condition(answers=False)
 
 def make_places(
     composition: str,
-    analysis: JsonObject,
+    analysis: Mapping[str, Any],
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     others: Mapping[str, str],
@@ -122,7 +123,7 @@ class _OtherJobs:
 
 
 def _sum_other_jobs(
-    composition: str, analysis: JsonObject, others: Mapping[str, str]
+    composition: str, analysis: Mapping[str, Any], others: Mapping[str, str]
 ) -> _OtherJobs:
     use = _OtherJobs()
     reports = {
@@ -141,7 +142,7 @@ def _sum_other_jobs(
     return use
 
 
-def _add_sent(use: _OtherJobs, name: str, site: str, report: JsonObject) -> None:
+def _add_sent(use: _OtherJobs, name: str, site: str, report: Mapping[str, Any]) -> None:
     """Add what the job's two ends send from site to site."""
     is_known = doubt_rates(report) is None
     for start, end, side in (
@@ -157,7 +158,7 @@ def _add_sent(use: _OtherJobs, name: str, site: str, report: JsonObject) -> None
             use.unmeasured_uplinks.setdefault(start, f"the flow of {name} was not measured")
 
 
-def _site_of_end(job: JsonObject, side: str) -> str | None:
+def _site_of_end(job: Mapping[str, Any], side: str) -> str | None:
     """The site of the broker of a job's source or sink link."""
     site: str | None = (job.get(side) or {}).get("site")
     return site

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.placement.heaps import Heaps
 from speck.placement.instance import close_places
 from speck.placement.measurements import Measurements, load_name_of
@@ -51,7 +51,7 @@ class Question:
 def pose_question(
     wiring: Wiring,
     composition: str,
-    analysis: JsonObject,
+    analysis: Mapping[str, Any],
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     limits: Limits,
@@ -173,7 +173,7 @@ def _contract_links(whole: Problem, names: set[str]) -> Problem:
     return replace(whole, loads=loads, flows=flows)
 
 
-def _find_links_used_outside(analysis: JsonObject) -> set[At]:
+def _find_links_used_outside(analysis: Mapping[str, Any]) -> set[At]:
     """Links that a client outside speck feeds or reads, declared or not."""
     return {
         At(link["broker_site"], link["topic"])
@@ -182,7 +182,7 @@ def _find_links_used_outside(analysis: JsonObject) -> set[At]:
     }
 
 
-def _list_candidates(composition: str, analysis: JsonObject) -> list[Candidate]:
+def _list_candidates(composition: str, analysis: Mapping[str, Any]) -> list[Candidate]:
     """The composition's jobs in the order of the analyzer's ranking."""
     return [
         Candidate(row["job_name"], row["edge"], row["score"], tuple(row["against"]))
@@ -191,7 +191,7 @@ def _list_candidates(composition: str, analysis: JsonObject) -> list[Candidate]:
     ]
 
 
-def _describe_forecasts(analysis: JsonObject, rates: Mapping[At, float]) -> list[str]:
+def _describe_forecasts(analysis: Mapping[str, Any], rates: Mapping[At, float]) -> list[str]:
     """A note on each link whose forecast is what the placement plans for."""
     return [
         f"planned for the forecast of {At(each['site'], each['topic'])}: up to {each['high']:.4g}"

@@ -7,12 +7,12 @@ same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from speck.model.values import JsonObject
 from speck.placement.answer import make_placement
-from speck.placement.consistency import describe_evidence, find_target, is_same_evidence
+from speck.placement.consistency import Earlier, describe_evidence, find_target, is_same_evidence
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.instance import Instance
 from speck.placement.model import Placement, Policy, Problem
@@ -32,7 +32,7 @@ class Proposal:
     question: Question
     answer: Placement
     layout: Layout
-    evidence: JsonObject
+    evidence: Mapping[str, Any]
     repeats: str | None = None
 
 
@@ -49,7 +49,7 @@ def propose(
     pose: Callable[[Collection[At]], Question],
     wish: Wish,
     foreign_links: Collection[At] = (),
-    earlier: Iterable[JsonObject] = (),
+    earlier: Iterable[Earlier] = (),
 ) -> Proposal:
     """Have a policy answer a question. `pose` poses it with these links fixed where they are;
     `earlier` are the placements that were made of the composition in the same way, newest first.
@@ -61,12 +61,12 @@ def propose(
     evidence = describe_evidence(question)
     repeated = None
     for placement in earlier:
-        if placement["evidence"]["limits"] != evidence["limits"]:
+        if placement.evidence["limits"] != evidence["limits"]:
             continue
-        if is_same_evidence(placement["evidence"], evidence):
+        if is_same_evidence(placement.evidence, evidence):
             repeated = _repeat(question, wish, foreign_links, placement)
             if repeated is not None and (
-                len(_list_violations(repeated)) <= len(placement["violations"])
+                len(_list_violations(repeated)) <= len(placement.violations)
             ):
                 return repeated
         break
@@ -157,7 +157,7 @@ def _stay(question: Question, answer: Placement, layout: Layout) -> tuple[Placem
 
 
 def _repeat(
-    question: Question, wish: Wish, foreign_links: Collection[At], earlier: JsonObject
+    question: Question, wish: Wish, foreign_links: Collection[At], earlier: Earlier
 ) -> Proposal | None:
     """The earlier placement as the answer to the question; None if it does not answer it."""
     target = find_target(question, earlier)
@@ -174,13 +174,13 @@ def _repeat(
     is_kept = dict(answer.sites) == sites and not layout.kept_away  # else there is no evidence
     if not is_kept:
         return None
-    first = earlier["repeats"] or earlier["id"]
+    first = earlier.repeats or earlier.id
     note = f"the same evidence as for placement {first}, so the same answer"
     answer = replace(
         answer,
         notes=(note, *answer.notes),
-        optimal=earlier["optimal"],
-        gap=earlier["gap"],
-        dropped=tuple(earlier["dropped"]),
+        optimal=earlier.optimal,
+        gap=earlier.gap,
+        dropped=earlier.dropped,
     )
-    return Proposal(question, answer, layout, earlier["evidence"], first)
+    return Proposal(question, answer, layout, earlier.evidence, first)

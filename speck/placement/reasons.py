@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
 
-from speck.model.values import JsonObject
+from speck.model.shown import Shown
 from speck.placement.differences import explain_difference
 from speck.placement.figures import describe_duration
 from speck.placement.filling import Filling
@@ -32,17 +33,25 @@ class Row:
     """
 
     job_name: str
-    site: str
-    proposed: str
-    saved_bytes_per_s: float | None
-    compared_with: str | None
-    cost_bytes: float | None
-    break_even_s: float | None
-    confidence: str | None
-    why: tuple[str, ...]
+    site: Annotated[str, Shown("where it is today")]
+    proposed: Annotated[str, Shown("site")]
+    saved_bytes_per_s: Annotated[
+        float | None,
+        Shown("what would cross between sites in addition if it alone were at `compared_with`"),
+    ]
+    compared_with: Annotated[str | None, Shown("site")]
+    cost_bytes: Annotated[
+        float | None,
+        Shown("what its move costs once: its state, and what arrives while it is silent"),
+    ]
+    break_even_s: Annotated[
+        float | None, Shown("seconds after which the move has saved what it costs")
+    ]
+    confidence: Annotated[str | None, Shown("high, medium or low; null: there is no evidence")]
+    why: Annotated[tuple[str, ...], Shown("the reasons, without the figures above")]
 
 
-def describe_jobs(proposal: Proposal, reports: Mapping[str, JsonObject]) -> list[Row]:
+def describe_jobs(proposal: Proposal, reports: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """A row for each job of the question. `reports`: what the analysis says of them, by name; each
     may have a `ranking`, its row there."""
     question, answer = proposal.question, proposal.answer
@@ -67,7 +76,7 @@ class _Job:
     load: Load
     today: str
     candidate: Candidate | None
-    report: JsonObject
+    report: Mapping[str, Any]
     proposal: Proposal
 
     def describe(self) -> Row:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from speck.model.composition import CompositionDescription
-from speck.model.values import JsonObject
 from speck.placement.ds2 import Operator, compute_needs
 from speck.placement.heaps import Heaps
 from speck.placement.instance import Instance
@@ -57,7 +57,9 @@ def count_subtasks(number: int) -> str:
     return f"{number} subtask" if number == 1 else f"{number} subtasks"
 
 
-def propose_scales(question: Question, composition: str, analysis: JsonObject) -> list[Scale]:
+def propose_scales(
+    question: Question, composition: str, analysis: Mapping[str, Any]
+) -> list[Scale]:
     """The jobs of the question that are measured sufficiently and run, in topological order."""
     reports = {
         job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
@@ -104,7 +106,7 @@ def apply_scales(
     return replace(description, jobs=jobs)
 
 
-def _rate_subtask(report: JsonObject | None) -> float | None:
+def _rate_subtask(report: Mapping[str, Any] | None) -> float | None:
     """Records per second that one subtask of a job can process; None without evidence.
 
     The analysis has seen as many subtasks as it reports, which may be other than there are now.

@@ -6,7 +6,8 @@ the rows of the jobs are made by `speck.placement.reasons`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from speck.model.values import JsonObject, cut
 from speck.placement.figures import describe_duration, describe_rate, describe_size
@@ -27,7 +28,7 @@ LEGEND = {
 """What the columns of a placement mean."""
 
 
-def explain_low_confidence(report: JsonObject) -> str:
+def explain_low_confidence(report: Mapping[str, Any]) -> str:
     """Why the analyzer's confidence in a job's figures is low."""
     overloaded, spread = report.get("contended") or 0.0, report.get("spread")
     if overloaded > MEDIUM_OVERLOAD:

@@ -12,21 +12,27 @@ refused with its problems (`refuse_composition`, ...).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from speck.binding import normalise_address
 from speck.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, Problem
+from speck.model.analysis import Analysis, AnalysisHead
+from speck.model.artifact import ArtifactUse, UsedArtifact
+from speck.model.change import ChangeHead
 from speck.model.composition import (
     CompositionDescription,
+    Head,
+    Port,
     composition_of_one,
     job_posted_alone,
     title,
 )
-from speck.model.job import Job
+from speck.model.event import Event
+from speck.model.job import Job, JobDescription
+from speck.model.plan_outline import OperationOutcome
 from speck.model.scopes import Scopes
-from speck.model.values import JsonObject
-from speck.spec.schema import dump_composition
+from speck.service.autopilot import AutopilotView
 from speck.store.records import Records
 
 _KEPT = 2000
@@ -46,7 +52,7 @@ class _Name:
 class AccessPolicy:
     """Decides for all tokens."""
 
-    def __init__(self, records: Records, operations: Callable[[str], Iterable[JsonObject]]):
+    def __init__(self, records: Records, operations: Callable[[str], Iterable[OperationOutcome]]):
         """`operations` returns the operations of a change by its id."""
         self.records = records
         self.operations = operations
@@ -61,10 +67,10 @@ class AccessPolicy:
         is no such revision."""
         names = self._names.get((scope, revision))
         if names is None:
-            record = self.records.revisions.get(scope, revision)
+            record = self.records.compositions.revision(scope, revision)
             if record is None:
                 return None
-            names = _collect_names(record["description"])
+            names = _collect_names(record.description)
             if len(self._names) >= _KEPT:
                 self._names.clear()
             self._names[scope, revision] = names  # a revision never changes
@@ -92,7 +98,7 @@ class Reach:
 
     def has_all_sites(self) -> bool:
         """Whether every registered site lies inside."""
-        return all(map(self.has_site, self._records.sites()))
+        return all(map(self.has_site, self._records.sites.all()))
 
     def has_link(self, site: str, topic: str) -> bool:
         """Whether a link lies inside. A topic says nothing of a composition, so that a token which
@@ -112,7 +118,7 @@ class Reach:
             return False
         if self.scopes.topics is None and self.scopes.sites is None:
             return True
-        names = self.policy.names_in(scope, head["revision"])
+        names = self.policy.names_in(scope, head.revision)
         deployed = self._records.inventory(scope).jobs.values()
         return (
             names is not None
@@ -124,13 +130,12 @@ class Reach:
         """Whether a job is there and lies inside."""
         if not self.limited:
             return True
-        owner = self._records.owners.get(job_name)
-        scope = str(owner["composition"]) if owner else ""
-        head = self._head(scope) if scope else None
-        if head is None or not self._has_name(scope):
+        scope = self._records.compositions.owner(job_name)
+        head = self._head(scope) if scope is not None else None
+        if scope is None or head is None or not self._has_name(scope):
             return False
-        names = self.policy.names_in(scope, head["revision"]) or {}
-        incarnation = self._records.incarnation(scope, job_name)
+        names = self.policy.names_in(scope, head.revision) or {}
+        incarnation = self._records.incarnations.get(scope, job_name)
         return self._has_names(names.get(job_name, ())) and (
             incarnation is None or self._has_deployed(incarnation.job)
         )
@@ -139,115 +144,101 @@ class Reach:
         """Whether a change is there and lies inside."""
         if not self.limited:
             return True
-        head = self._records.change_heads.get(change_id)
+        head = self._records.changes.head(change_id)
         return head is not None and self.has_change_of(head)
 
-    def has_change_of(self, head: JsonObject) -> bool:
+    def has_change_of(self, head: ChangeHead) -> bool:
         """Whether a change lies inside, by its head: its composition's name, the sites of its
         operations, and what its revision names."""
         if not self.limited:
             return True
-        scope = head["composition"] or composition_of_one(head["job_name"])
+        scope, revision = head.scope, head.revision
         if not self._has_name(scope):
             return False
         if self.scopes.sites is not None and not all(
-            self.has_site(operation["site"])
-            for operation in self.policy.operations(head["id"])
-            if operation["site"]
+            self.has_site(operation.site)
+            for operation in self.policy.operations(head.id)
+            if operation.site
         ):
             return False
-        revision = head["revision"]
         names = self.policy.names_in(scope, revision) if revision is not None else None
         if names is not None:
             return all(self._has_names(part) for part in names.values())
-        return self._vouches_for(scope) or (self.token is not None and head["by"] == self.token)
+        return self._vouches_for(scope) or (self.token is not None and head.by == self.token)
 
     def has_analysis(self, analysis_id: str) -> bool:
         """Whether an analysis is there and lies inside."""
         if not self.limited:
             return True
-        record = self._records.analyses.get(analysis_id)
-        return record is not None and self.has_analysis_of(record)
+        head = self._records.analyses.get(analysis_id)
+        return head is not None and self.has_analysis_of(head)
 
-    def has_analysis_of(self, record: JsonObject) -> bool:
+    def has_analysis_of(self, head: AnalysisHead) -> bool:
         """Whether an analysis lies inside: that of a composition. One of all jobs does not."""
         if not self.limited:
             return True
-        return record["composition"] is not None and self.has_composition(record["composition"])
+        return head.composition is not None and self.has_composition(head.composition)
 
-    def show_analysis(self, analysis: JsonObject) -> JsonObject:
+    def show_analysis(self, analysis: Analysis) -> Analysis:
         """An analysis of a composition inside, without the sites outside and the forecasts of links
         that the composition does not join."""
         if not self.limited:
             return analysis
-        links = {(link["broker_site"], link["topic"]) for link in analysis.get("links", ())}
-        keeps: dict[str, Callable[[JsonObject], bool]] = {
-            "sites": lambda row: self.has_site(row["name"]),
-            "bottlenecks": lambda row: row["kind"] != "site" or self.has_site(row["name"]),
-            "forecast": lambda row: (row["site"], row["topic"]) in links,
-            "ranking": lambda row: row["edge"] is None or self.has_site(row["edge"]),
-        }
-        shown = {
-            name: list(filter(keep, analysis[name]))
-            for name, keep in keeps.items()
-            if name in analysis
-        }
-        return {**analysis, **shown}
+        return replace(analysis, tables=_show_tables(self, analysis.tables))
 
     def has_placement(self, placement_id: str) -> bool:
         """Whether a placement is there and lies inside."""
         if not self.limited:
             return True
-        record = self._records.placements.get(placement_id)
-        return record is not None and self.has_placement_of(record)
+        placement = self._records.placements.get(placement_id)
+        return placement is not None and self.has_placement_of(placement.composition)
 
-    def has_placement_of(self, record: JsonObject) -> bool:
-        """Whether a placement lies inside: it names every site."""
+    def has_placement_of(self, composition: str) -> bool:
+        """Whether a placement of a composition lies inside: it names every site."""
         if not self.limited:
             return True
-        return self.has_all_sites() and self.has_composition(record["composition"])
+        return self.has_all_sites() and self.has_composition(composition)
 
-    def show_autopilot(self, autopilot: JsonObject) -> JsonObject:
+    def show_autopilot(self, autopilot: AutopilotView) -> AutopilotView:
         """An autopilot, without the log of its reasons unless every site lies inside: like
         placements, they name any site."""
-        return autopilot if self.has_all_sites() else {**autopilot, "log": []}
+        return autopilot if self.has_all_sites() else replace(autopilot, log=())
 
     def has_artifact(self, sha256: str) -> bool:
         """Whether an artifact is there and lies inside: those that this token has sent."""
         if not self.limited:
             return True
-        record = self._records.artifacts.get(sha256)
-        return record is not None and self.token is not None and record["by"] == self.token
+        artifact = self._records.artifacts.get(sha256)
+        return artifact is not None and self.token is not None and artifact.by == self.token
 
-    def has_use(self, use: JsonObject) -> bool:
+    def has_use(self, use: ArtifactUse) -> bool:
         """Whether what uses an artifact lies inside."""
-        if use["composition"] is not None:
-            return self.has_composition(use["composition"])
-        return self.has_job(use["job_name"])
+        if use.composition is not None:
+            return self.has_composition(use.composition)
+        return self.has_job(use.job_name or "")
 
-    def show_artifact(self, artifact: JsonObject) -> JsonObject:
+    def show_artifact(self, artifact: UsedArtifact) -> UsedArtifact:
         """An artifact with those of its uses that lie inside; of its sender only this token is
         named."""
         if not self.limited:
             return artifact
-        by = artifact["by"] if artifact["by"] == self.token else None
-        return {**artifact, "by": by, "uses": list(filter(self.has_use, artifact["uses"]))}
+        by = artifact.by if artifact.by == self.token else None
+        return replace(artifact, by=by, uses=tuple(filter(self.has_use, artifact.uses)))
 
-    def has_event(self, event: JsonObject) -> bool:
+    def has_event(self, event: Event) -> bool:
         """Whether an event lies inside: all that it is about. One about nothing of these is about
         the installation."""
         if not self.limited:
             return True
-        composition, job_name = event.get("composition"), event.get("job_name")
-        site, change_id = event.get("site"), event.get("change")
+        composition, job_name = event.composition, event.job_name
+        site, change_id = event.site, event.change
         if site is not None and not self.has_site(site):
             return False
         if composition is not None:
             return self._has_or_had(composition)
         if job_name is not None:
-            owner = self._records.owners.get(job_name)
-            scope = str(owner["composition"]) if owner else composition_of_one(job_name)
-            return self._has_or_had(scope)
+            owner = self._records.compositions.owner(job_name)
+            return self._has_or_had(owner or composition_of_one(job_name))
         return self.has_change(change_id) if change_id is not None else site is not None
 
     # -- what a request describes ---------------------------------------------------------
@@ -286,7 +277,7 @@ class Reach:
         if not self._has_name(scope):
             patterns = " ".join(self.scopes.compositions or ())
             raise ForbiddenError(f"{refusal}: its name is outside the token's scope {patterns!r}")
-        self._refuse_names(refusal, _collect_names(dump_composition(description)), alone)
+        self._refuse_names(refusal, _collect_names(description), alone)
         self._refuse_taken_names(description)
         self._refuse_taken_client_ids(description)
         if self._head(scope) is not None and not self.has_composition(scope):
@@ -307,7 +298,7 @@ class Reach:
             field = name.field if alone is None else name.field.removeprefix("jobs[0].")
             if not self._has_names((name,)):
                 outside.append(Problem(field, self._explain(name)))
-            elif name.kind == "site" and name.value not in self._records.sites():
+            elif name.kind == "site" and name.value not in self._records.sites.all():
                 unknown.append(Problem(field, f"no registered site is named {name.value}"))
         if outside:
             more = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
@@ -325,10 +316,10 @@ class Reach:
 
     def _refuse_taken_names(self, description: CompositionDescription) -> None:
         for job in description.jobs:
-            owner = self._records.owners.get(job.job_name)
-            if owner is None or owner["composition"] == description.name:
+            owner = self._records.compositions.owner(job.job_name)
+            if owner is None or owner == description.name:
                 continue
-            if not self.has_composition(owner["composition"]):
+            if not self.has_composition(owner):
                 raise ConflictError(
                     f"cannot use the job name {job.job_name!r}: it is taken; choose another name"
                 )
@@ -336,7 +327,7 @@ class Reach:
     def _refuse_taken_client_ids(self, description: CompositionDescription) -> None:
         wanted = {port.client_id for port in description.outputs if port.client_id}
         for client_id in sorted(wanted):
-            holders = {scope for scope, _ in self._records.holders(client_id)}
+            holders = {scope for scope, _ in self._records.sessions.of_client(client_id)}
             if not all(map(self.has_composition, holders - {description.name})):
                 raise ConflictError(
                     f"cannot use the client id {client_id!r}: it is taken; choose another"
@@ -348,9 +339,8 @@ class Reach:
     def _records(self) -> Records:
         return self.policy.records
 
-    def _head(self, scope: str) -> JsonObject | None:
-        head = self._records.heads.get(scope)
-        return None if head is None or head.get("deleted") else head
+    def _head(self, scope: str) -> Head | None:
+        return self._records.compositions.head(scope)
 
     def _has_name(self, scope: str) -> bool:
         return self.scopes.has_composition(job_posted_alone(scope) or scope)
@@ -379,7 +369,7 @@ class Reach:
         address = normalise_address(name.value)
         return any(
             address == (site.spe if name.kind == "engine" else site.broker).address
-            for site in self._records.sites().values()
+            for site in self._records.sites.all().values()
             if self.has_site(site.name)
         )
 
@@ -389,25 +379,41 @@ class Reach:
         return all(map(self.scopes.has_topic, topics)) and all(map(self.has_site, sites))
 
 
-def _collect_names(description: JsonObject) -> dict[str, tuple[_Name, ...]]:
-    """What a description as it is stored names, by job; under "" its inputs and outputs."""
+def _show_tables(reach: Reach, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables of an analysis without the rows of sites and links outside."""
+    links = {(link["broker_site"], link["topic"]) for link in tables.get("links", ())}
+    keeps: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+        "sites": lambda row: reach.has_site(row["name"]),
+        "bottlenecks": lambda row: row["kind"] != "site" or reach.has_site(row["name"]),
+        "forecast": lambda row: (row["site"], row["topic"]) in links,
+        "ranking": lambda row: row["edge"] is None or reach.has_site(row["edge"]),
+    }
+    shown = {
+        name: list(filter(keep, tables[name])) for name, keep in keeps.items() if name in tables
+    }
+    return {**tables, **shown}
+
+
+def _collect_names(description: CompositionDescription) -> dict[str, tuple[_Name, ...]]:
+    """What a description names, by job; under "" its inputs and outputs."""
     names = {
-        job["job_name"]: tuple(_names_of(job, f"jobs[{index}]", _OF_JOB))
-        for index, job in enumerate(description["jobs"])
+        job.job_name: tuple(_names_of(job, f"jobs[{index}]", _OF_JOB))
+        for index, job in enumerate(description.jobs)
     }
     ports = [
         name
-        for noun in ("inputs", "outputs")
-        for index, port in enumerate(description.get(noun) or ())
+        for noun, some in (("inputs", description.inputs), ("outputs", description.outputs))
+        for index, port in enumerate(some)
         for name in _names_of(port, f"{noun}[{index}]", _OF_PORT)
     ]
     return {**names, "": tuple(ports)}
 
 
-def _names_of(entry: Mapping[str, Any], path: str, kinds: Mapping[str, str]) -> Iterator[_Name]:
+def _names_of(entry: JobDescription | Port, path: str, kinds: Mapping[str, str]) -> Iterator[_Name]:
     for field, kind in kinds.items():
-        if entry.get(field) is not None:
-            yield _Name(f"{path}.{field}", kind, entry[field])
+        value = getattr(entry, field)
+        if value is not None:
+            yield _Name(f"{path}.{field}", kind, value)
 
 
 _OF_JOB = {

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from speck.errors import ConflictError
-from speck.model.values import JsonObject
+from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
 from speck.placement.names import DEFAULT_POLICY
-from speck.placement.sentences import LEGEND, explain, summarise
+from speck.placement.record import PlacementRecord
 from speck.service.analyses import AnalysisRequest
-from speck.service.answer import Answer
 from speck.service.placements import Placements
-
-_HEAD = ("id", "state", "composition", "started", "ended", "warm", "window", "samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +25,21 @@ class AdviceRequest:
     scale: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The analysis that advice goes by, and the placement that follows; None while it runs."""
+
+    analysis: Analysis
+    placement: PlacementRecord | None = None
+
+
 class Advisor:
     """Gives advice; it changes nothing."""
 
     def __init__(
         self,
         placements: Placements,
-        start: Callable[[AnalysisRequest], Answer],
+        start: Callable[[AnalysisRequest], AnalysisHead],
     ):
         self._placements = placements
         self._start = start
@@ -45,37 +50,19 @@ class Advisor:
         if request.analysis is not None:
             return request.analysis
         subject = request.composition if alone else None
-        started = self._start(AnalysisRequest(subject, request.window_s)).body
-        return str(started["id"])
+        return self._start(AnalysisRequest(subject, request.window_s)).id
 
-    def advise(self, request: AdviceRequest, analysis_id: str) -> Answer:
-        """The advice; 202 with the analysis while that runs.
+    def advise(self, request: AdviceRequest, analysis_id: str) -> Advice:
+        """The advice, without a placement while the analysis runs.
 
         Raises NotFoundError, InvalidError; ConflictError if the analysis failed.
         """
         analysis = self._placements.analyses.get(analysis_id)
-        if analysis["state"] == "running":
-            return Answer(202, {"analysis": _head(analysis)}, f"/analyses/{analysis_id}")
-        if analysis["state"] == "failed":
-            raise ConflictError(str(analysis["error"]))
+        if not analysis.state.over:
+            return Advice(analysis)
+        if analysis.state is AnalysisState.FAILED:
+            raise ConflictError(str(analysis.error))
         placement = self._placements.make(
             request.composition, request.policy, analysis_id, request.limits, scale=request.scale
-        ).body
-        return Answer(200, _render(analysis, placement), f"/placements/{placement['id']}")
-
-
-def _head(analysis: JsonObject) -> JsonObject:
-    return {name: analysis[name] for name in _HEAD if name in analysis}
-
-
-def _render(analysis: JsonObject, placement: JsonObject) -> JsonObject:
-    composition = placement["composition"]
-    return {
-        "composition": composition,
-        "analysis": _head(analysis),
-        "ranking": [row for row in analysis["ranking"] if row["composition"] == composition],
-        "why": explain(placement),
-        "summary": summarise(placement),
-        "legend": LEGEND,
-        "placement": placement,
-    }
+        )
+        return Advice(analysis, placement)

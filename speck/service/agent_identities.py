@@ -37,15 +37,15 @@ class AgentIdentities:
         if not isinstance(identity, str):
             return
         with self._lock:  # the first requests of two agents may come at the same time
-            recorded = self._records.agent_identities.get(site)
+            recorded = self._records.sites.agent_identity(site)
             if recorded is None:
-                self._records.write({self._records.agent_identities.key(site): {"id": identity}})
-            elif identity != recorded["id"]:
+                self._records.write(self._records.sites.put_agent_identity(site, identity))
+            elif identity != recorded:
                 self._refuse(site, identity)
 
     def forget(self, site: str) -> None:
         """The next agent that reports is that of the site."""
-        self._records.write({self._records.agent_identities.key(site): None})
+        self._records.write(self._records.sites.put_agent_identity(site, None))
 
     def _refuse(self, site: str, identity: str) -> None:
         why = "its state folder is another one, without the states that lie in that of the former"
@@ -54,7 +54,7 @@ class AgentIdentities:
             users = self._list_users(site)
             used_by = f" ({', '.join(users)} use the site)" if users else ""
             message = f"an agent of site {site} is refused: {why}{used_by}"
-            self._records.write(self._records.event("site", message, site=site))
+            self._records.write(self._records.events.make("site", message, site=site))
         raise ConflictError(
             f"cannot take this agent for that of site {site!r}: {why}. Give it that folder"
             " (--state-folder), or stop it; if the states are lost, the former folder was wrong, or"

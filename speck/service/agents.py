@@ -22,6 +22,7 @@ from speck.sites.agent_channel import SiteChannel
 from speck.sites.agent_commands import SILENT_S, AgentCommands
 from speck.sites.state_transfer import Transfers, shorten
 from speck.store.records import Records
+from speck.store.sites import StoredReport
 
 _STORE_EVERY_S = 10.0
 _ANSWER_S = 10.0
@@ -52,7 +53,7 @@ class Agents:
         self.silent_s = SILENT_S
         """An agent that has been silent for this long is unreachable."""
         self._lock = threading.RLock()
-        self._beats: dict[str, JsonObject] = {}
+        self._beats: dict[str, StoredReport] = {}
         self._stored: dict[str, float] = {}
         self._agreed: dict[str, str] = {}
         self._channels: dict[str, SiteChannel] = {}
@@ -67,18 +68,18 @@ class Agents:
         every 10 s otherwise. Raises NotFoundError."""
         self._site(name)
         self.commands.hear(name)
-        record = {"at": rfc3339(self._clock.now()), "body": body}
-        before = self._beat(name).get("body", {})
+        report = StoredReport(rfc3339(self._clock.now()), body)
+        before = self.beat(name)
         same = all(before.get(key) == body.get(key) for key in _REPORTED_AT_ONCE)
         with self._lock:
-            self._beats[name] = record
+            self._beats[name] = report
             now = self._clock.monotonic()
             due = not same or now - self._stored.get(name, float("-inf")) >= _STORE_EVERY_S
             if due:
                 self._stored[name] = now
         if due:
-            self._records.write({self._records.heartbeats.key(name): record})
-        return {"name": name, "last_seen": record["at"]}
+            self._records.write(self._records.sites.put_report(name, report))
+        return {"name": name, "last_seen": report.at}
 
     def open_commands(
         self,
@@ -94,11 +95,13 @@ class Agents:
 
     def beat(self, site: str) -> JsonObject:
         """The last report of a site's agent; empty when the site has no agent."""
-        return dict(self._beat(site).get("body", {}))
+        report = self._report(site)
+        return dict(report.body) if report is not None else {}
 
     def last_seen(self, site: str) -> str | None:
         """When a site's agent reported last (RFC 3339); None when it never did."""
-        return self._beat(site).get("at")
+        report = self._report(site)
+        return report.at if report is not None else None
 
     def last_report(self, site: str) -> tuple[JsonObject, datetime | None]:
         """The last report of a site's agent, and when it came."""
@@ -132,7 +135,7 @@ class Agents:
             return None
         if known.state_uri is not None:
             return known.state_uri
-        folder = self._beat(site).get("body", {}).get("state_folder")
+        folder = self.beat(site).get("state_folder")
         return f"file://{folder}" if isinstance(folder, str) else None
 
     def shares_storage(self, one: str, other: str) -> bool:
@@ -192,9 +195,9 @@ class Agents:
 
     def _lister(self, site: str) -> str:
         """The site itself, or another that reads the same storage and has an agent."""
-        if not self._beat(site):
+        if self._report(site) is None:
             for other in sorted(self._sites()):
-                if other != site and self.shares_storage(site, other) and self._beat(other):
+                if other != site and self.shares_storage(site, other) and self._report(other):
                     return other
         return site
 
@@ -205,7 +208,8 @@ class Agents:
 
     def _refuse_silent(self, site: str) -> None:
         self._site(site)
-        if not self._beat(site):
+        report = self._report(site)
+        if report is None:
             raise PermanentError(
                 f"cannot reach state at {site}: the site has no agent; run `speck agent --site"
                 f" {site} --state-folder FOLDER` beside its engine, or give sites that share"
@@ -213,13 +217,12 @@ class Agents:
             )
         silent = self.commands.silent_s(site)
         if silent is None or silent > self.silent_s:
-            since = self._beat(site)["at"]
-            raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
+            raise UnreachableError(f"cannot reach the agent of {site}: last heard at {report.at}")
 
     def _refuse_elsewhere(self, site: str, lister: str) -> None:
         """Raises PermanentError when the agent lists another folder than the engine writes to; the
         engine is queried once for each folder that an agent reports."""
-        reported = str(self._beat(lister)["body"].get("state_folder"))
+        reported = str(self.beat(lister).get("state_folder"))
         if self._agreed.get(site) == reported:
             return
         try:
@@ -264,13 +267,13 @@ class Agents:
             )
         return site
 
-    def _beat(self, site: str) -> dict[str, Any]:
-        """The last report, `{at, body}`; empty when there never was one."""
+    def _report(self, site: str) -> StoredReport | None:
+        """The last report; None when there never was one."""
         with self._lock:
             if site not in self._beats:
-                stored = self._records.heartbeats.get(site)
+                stored = self._records.sites.report(site)
                 if stored is None:
-                    return {}
+                    return None
                 self._beats[site] = stored
             return self._beats[site]
 
@@ -280,15 +283,15 @@ class Agents:
         """Problems of a site's agent. `engine_folder` is the engine's own checkpoint folder,
         None when the engine does not report it."""
         site = self._site(name)
-        beat = self._beat(name)
-        if not beat:
+        report = self._report(name)
+        if report is None:
             findings = [] if site.state_uri is not None else [agent_check.MISSING]
         else:
             silent = self.commands.silent_s(name)
             is_silent = silent is None or silent > self.silent_s
             findings = agent_check.findings(
-                beat["body"],
-                beat["at"] if is_silent else None,
+                report.body,
+                report.at if is_silent else None,
                 engine_folder,
                 self._automatic_root(name),
             )

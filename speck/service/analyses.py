@@ -19,13 +19,16 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from speck.analyzer.clusters import SparkClusters
 from speck.analyzer.masters import SparkMasters, is_local
+from speck.analyzer.process import GRACE_S, SparkApplication
 from speck.analyzer.request import OUTGROWN, STARTING, AnalyzerRequest
 from speck.analyzer.steps import STEPS
 from speck.clock import Clock, never, rfc3339, wait_unless
@@ -34,10 +37,7 @@ from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
 from speck.metrics.dataset.reading import has_composition
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.storage import Storage
-from speck.model.values import JsonObject
-from speck.service.answer import Answer
-from speck.service.spark_application import GRACE_S, SparkApplication
-from speck.service.spark_clusters import SparkClusters
+from speck.model.analysis import Analysis, AnalysisHead, AnalysisState, Progress
 from speck.store.records import Records
 
 KEPT = 100
@@ -49,16 +49,6 @@ NATIVE_BYTES = 1 << 30
 WARM_FREE_BYTES = 2 << 30
 """Nothing is started before it is asked for on a machine with less memory than this available."""
 _LOG = logging.getLogger(__name__)
-_HEAD = (
-    "id",
-    "state",
-    "composition",
-    "started",
-    "ended",
-    "error",
-    "master",
-    "warm",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +67,7 @@ class AnalysisRequest:
 
 @dataclass(slots=True)
 class _Run:
-    record: JsonObject
+    head: AnalysisHead
     request: AnalysisRequest
     application: SparkApplication | None = None
     step: str | None = None
@@ -117,72 +107,68 @@ class Analyses:
         self._thread: threading.Thread | None = None
         self._warm: tuple[str, SparkApplication] | None = None
         self._closing = False
-        for analysis_id, record in list(records.analyses.items()):
-            if record["state"] == "running":
-                ended = {"state": "failed", "error": "the service stopped"}
-                failed = {**record, **ended, "ended": rfc3339(clock.now())}
-                records.write(records.analyses.put(failed, analysis_id))
+        for head in records.analyses.newest_first():
+            if not head.state.over:
+                self._store_end(head, AnalysisState.FAILED, "the service stopped")
 
     # -- reading --------------------------------------------------------------------------
 
-    def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
+    def all(self, composition: str | None = None, state: str | None = None) -> list[AnalysisHead]:
         """Heads of all analyses, newest first."""
-        records = list(self._records.analyses.values())
         return [
-            record
-            for record in reversed(records)
-            if (composition is None or record["composition"] == composition)
-            and (state is None or record["state"] == state)
+            head
+            for head in self._records.analyses.newest_first()
+            if (composition is None or head.composition == composition)
+            and (state is None or head.state == state)
         ]
 
-    def get(self, analysis_id: str) -> JsonObject:
-        """An analysis with its result once it is done; while it runs, with its `progress`. Raises
+    def get(self, analysis_id: str) -> Analysis:
+        """An analysis with its result once it is done; while it runs, with its progress. Raises
         NotFoundError.
         """
-        record = self._records.analyses.get(analysis_id)
-        if record is None:
+        head = self._records.analyses.get(analysis_id)
+        if head is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-        if record["state"] == "running":
-            record = self._add_progress(record)
-        result: JsonObject = {}
+        tables: dict[str, Any] = {}
         with suppress(FileNotFoundError):
-            result = json.loads(self._result(analysis_id).read_text())
-        return {**record, **result}
+            tables = json.loads(self._result(analysis_id).read_text())
+        analysis = Analysis.of(head, tables)
+        return analysis if head.state.over else self._add_progress(analysis)
 
-    def newest(self, composition: str) -> JsonObject | None:
+    def newest(self, composition: str) -> Analysis | None:
         """The newest analysis that has a result, of this composition or of all."""
-        for record in self.all():
-            covers = record["composition"] in (None, composition)
-            if covers and record["state"] == "done":
-                analysis = self.get(record["id"])
-                if "jobs" in analysis:
+        for head in self.all():
+            covers = head.composition in (None, composition)
+            if covers and head.state is AnalysisState.DONE:
+                analysis = self.get(head.id)
+                if analysis.has_result:
                     return analysis
         return None
 
-    def _add_progress(self, record: JsonObject) -> JsonObject:
+    def _add_progress(self, analysis: Analysis) -> Analysis:
         with self._lock:
-            run = self._runs.get(record["id"])
+            run = self._runs.get(analysis.id)
             if run is None:
-                return record
+                return analysis
             if not run.begun:
-                return {**record, "waits_for": self._find_former()}
+                return replace(analysis, waits_for=self._find_former())
             if run.step is None:
-                return record
-            is_cold = not run.record["warm"] or run.step == STARTING
+                return analysis
+            is_cold = not run.head.warm or run.step == STARTING
             steps = [STARTING, *STEPS] if is_cold else [*STEPS]
             if run.request.ahead_s is None:
                 steps.remove(STEPS[-1])
-            progress = {"step": run.step, "done": steps.index(run.step), "of": len(steps)}
-            return {**record, "warm": run.record["warm"], "progress": progress}
+            progress = Progress(run.step, steps.index(run.step), len(steps))
+            return replace(analysis, warm=run.head.warm, progress=progress)
 
     def _find_former(self) -> str | None:
         """The analysis that others wait for: the one that has begun. The caller holds the lock."""
-        return next((each.record["id"] for each in self._runs.values() if each.begun), None)
+        return next((each.head.id for each in self._runs.values() if each.begun), None)
 
     # -- running --------------------------------------------------------------------------
 
-    def start(self, request: AnalysisRequest) -> Answer:
-        """Start an analysis: 202 with its location.
+    def start(self, request: AnalysisRequest) -> AnalysisHead:
+        """Start an analysis.
 
         Raises InvalidError without Spark or Java, or for what cannot be analysed; NotFoundError for
         a composition of which nothing is known; ConflictError when too many wait.
@@ -195,22 +181,23 @@ class Analyses:
         _check_installed()
         now = self._clock.now()
         analysis_id = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
-        record: JsonObject = {
-            **dict.fromkeys(_HEAD),
-            "id": analysis_id,
-            "state": "running",
-            "composition": request.composition,
-            "started": rfc3339(now),
-            "master": master,
-        }
-        run = _Run(record, request)
+        head = AnalysisHead(
+            id=analysis_id,
+            state=AnalysisState.RUNNING,
+            composition=request.composition,
+            started=rfc3339(now),
+            ended=None,
+            error=None,
+            master=master,
+        )
+        run = _Run(head, request)
         with self._lock:
             self._refuse_too_many()
             self._runs[analysis_id] = run
-            self._records.write({self._records.analyses.key(analysis_id): record})
+            self._records.write(self._records.analyses.put(head))
             self._drop_oldest()
             self._enqueue(run)
-        return Answer(202, record, f"/analyses/{analysis_id}")
+        return head
 
     def warm_up(self) -> None:
         """Start the application that stays up, so that the first analysis finds it ready. Does not
@@ -233,8 +220,7 @@ class Analyses:
 
     def _check_composition(self, name: str | None) -> None:
         """Raises NotFoundError for one that is neither in the store nor has samples."""
-        head = self._records.heads.get(name) if name is not None else None
-        if name is None or (head is not None and not head.get("deleted")):
+        if name is None or self._records.compositions.head(name) is not None:
             return
         if not has_composition(self._storage, TASKS, name):
             raise NotFoundError(
@@ -245,11 +231,9 @@ class Analyses:
     def begin(self, window_s: float, ahead_s: float | None = None) -> str:
         """Start an analysis of the last seconds of all jobs, with a forecast for `ahead_s`; returns
         its id. Raises SpeckError."""
-        body = self.start(AnalysisRequest(window_s=window_s, ahead_s=ahead_s or None)).body
-        assert body is not None
-        return str(body["id"])
+        return self.start(AnalysisRequest(window_s=window_s, ahead_s=ahead_s or None)).id
 
-    def cancel(self, analysis_id: str) -> JsonObject:
+    def cancel(self, analysis_id: str) -> Analysis:
         """End an analysis that runs; one that is over stays as it is. Raises NotFoundError."""
         with self._lock:
             run = self._runs.get(analysis_id)
@@ -258,7 +242,7 @@ class Analyses:
                 if run.application is not None:
                     run.application.end()
                 if not run.begun:
-                    self._finish(run, "cancelled")
+                    self._finish(run, AnalysisState.CANCELLED)
         if run is not None:
             run.over.wait(2 * GRACE_S)
         return self.get(analysis_id)
@@ -335,22 +319,24 @@ class Analyses:
             state, error = "failed", f"cannot run the analyzer: {fault}"
         finally:
             with self._lock:
-                self._finish(run, state, error)
+                self._finish(run, AnalysisState(state), error)
 
-    def _finish(self, run: _Run, state: str, error: str = "") -> None:
+    def _finish(self, run: _Run, state: AnalysisState, error: str = "") -> None:
         """Store how a run ended. The caller holds the lock."""
-        ended = {"state": state, "error": error or None, "ended": rfc3339(self._clock.now())}
-        self._runs.pop(run.record["id"], None)
+        self._runs.pop(run.head.id, None)
         with suppress(Exception):  # a store that takes no writes is reported elsewhere
-            self._records.write(
-                {self._records.analyses.key(run.record["id"]): {**run.record, **ended}}
-            )
+            self._store_end(run.head, state, error)
         run.over.set()
+
+    def _store_end(self, head: AnalysisHead, state: AnalysisState, error: str) -> None:
+        now = rfc3339(self._clock.now())
+        ended = replace(head, state=state, error=error or None, ended=now)
+        self._records.write(self._records.analyses.put(ended))
 
     def _analyse(self, run: _Run) -> tuple[str, str]:
         """The state and error of an analysis, by the application that stays up."""
         while True:
-            application = self._take_warm(run.record["master"])
+            application = self._take_warm(run.head.master)
             was_warm = application.is_warm
             outcome = self._ask(run, application, warm=was_warm)
             if application.measure_memory() > self._memory + NATIVE_BYTES:
@@ -361,7 +347,7 @@ class Analyses:
             if outcome is None and not was_warm:
                 return "failed", application.describe_end()
             why = "the analyzer died" if outcome is None else "a larger JVM is started"
-            _LOG.warning("%s; analysis %s begins again", why, run.record["id"])
+            _LOG.warning("%s; analysis %s begins again", why, run.head.id)
 
     def _ask(
         self, run: _Run, application: SparkApplication, *, warm: bool
@@ -374,7 +360,7 @@ class Analyses:
 
         with self._lock:
             run.application = application
-            run.record["warm"] = warm
+            run.head = replace(run.head, warm=warm)
             if run.cancelled or self._closing:
                 application.end()
         outcome = application.ask(self._describe(run), report)
@@ -391,7 +377,7 @@ class Analyses:
         request = run.request
         return AnalyzerRequest(
             self._storage,
-            self._result(run.record["id"]),
+            self._result(run.head.id),
             request.composition,
             request.window_s,
             request.since,
@@ -426,10 +412,9 @@ class Analyses:
         return self._folder / f"{analysis_id}.json"
 
     def _drop_oldest(self) -> None:
-        analyses = self._records.analyses
-        ended = [name for name, record in analyses.items() if record["state"] != "running"]
-        for analysis_id in ended[: max(0, len(ended) - KEPT + 1)]:
-            self._records.write(analyses.drop(analysis_id))
+        ended = [head.id for head in self._records.analyses.newest_first() if head.state.over]
+        for analysis_id in ended[KEPT - 1 :]:
+            self._records.write(self._records.analyses.drop(analysis_id))
             self._result(analysis_id).unlink(missing_ok=True)
 
 

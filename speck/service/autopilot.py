@@ -7,42 +7,51 @@ service. Its memory is stored before it acts, so that a restart neither forgets 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from typing import Annotated
 
 from speck.clock import Clock, rfc3339
 from speck.deploy.changes import Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import NotFoundError, SpeckError
-from speck.model.values import JsonObject
+from speck.model.analysis import Analysis, AnalysisState
+from speck.model.shown import Shown
+from speck.model.values import AUTOPILOT
 from speck.periodic import PeriodicTask
 from speck.placement.autopilot import (
-    Advice,
     AutopilotDecision,
-    Facts,
-    FormerPlacement,
-    Memory,
     Settings,
     decide,
 )
+from speck.placement.record import PlacementRecord
 from speck.placement.scaling import count_subtasks
-from speck.service.advice import advice_of, list_scaled, wan_of
-from speck.service.compositions import ApplyRequest, Compositions
+from speck.service.advice import advice_of, wan_of
+from speck.service.autopilot_facts import Surroundings
+from speck.service.composition_views import CompositionViews
+from speck.service.compositions import ApplyRequest
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
+from speck.store.autopilots import AutopilotRecord, LogEntry, MoveCheck
 from speck.store.records import Records
-from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 
-KEPT = 200
-"""How many entries of a composition's log are kept."""
 LEAST_S = 60.0
 """An analysis covers at least this many seconds, unless `every_s` is shorter."""
 CLOSE_S = 5.0
-NAME = "autopilot"
-"""The name under which it changes compositions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutopilotView(Settings):
+    """An autopilot: its settings, the `analysis` that it waits for, when the next one begins, and
+    the log of its decisions, newest last."""
+
+    composition: str
+    analysis: Annotated[str | None, Shown("id of the analysis under way")]
+    next: Annotated[str | None, Shown("time of the next analysis, unless a change comes first")]
+    log: tuple[LogEntry, ...]
 
 
 class Autopilots:
@@ -51,7 +60,7 @@ class Autopilots:
     def __init__(
         self,
         records: Records,
-        compositions: Compositions,
+        compositions: CompositionViews,
         placements: Placements,
         polls: SitePolls,
         clock: Clock,
@@ -62,14 +71,14 @@ class Autopilots:
         """`broken` returns the names of a composition's unmet requirements, `under_way` all
         changes under way."""
         self._records = records
+        self._stored = records.autopilots
         self._compositions = compositions
         self._placements = placements
-        self._polls = polls
+        self._surroundings = Surroundings(records, polls, under_way)
         self._clock = clock
         self._broken = broken
-        self._under_way = under_way
         self._locks = NamedLocks()
-        self._task = PeriodicTask(NAME, self.run_round, tick_s, clock, waits_first=True)
+        self._task = PeriodicTask(AUTOPILOT, self.run_round, tick_s, clock, waits_first=True)
 
     def start(self) -> None:
         """Start the rounds."""
@@ -82,28 +91,31 @@ class Autopilots:
 
     # -- use cases ------------------------------------------------------------------------
 
-    def get(self, composition: str) -> JsonObject:
+    def get(self, composition: str) -> AutopilotView:
         """Settings, the next step and the log, newest last. Raises NotFoundError."""
         self._compositions.revision(composition)
-        return self._render(composition, self._record(composition))
+        return self._view(composition, self._stored.get(composition))
 
-    def put(self, composition: str, settings: Settings, by: str | None = None) -> JsonObject:
+    def put(self, composition: str, settings: Settings, by: str | None = None) -> AutopilotView:
         """Switch it on or off, or change its settings. Raises NotFoundError."""
         self._compositions.revision(composition)
         if settings.on:
             load_policy(settings.policy)
         with self._locks[composition]:
-            record = self._record(composition)
-            was_on = bool(record["settings"]["on"])
-            record["settings"] = asdict(settings)
-            record["analysis"] = record["analysis"] if settings.on else None
-            record["due"] = record["due"] if settings.on and was_on else None
+            before = self._stored.get(composition)
+            was_on = before.settings.on
+            pilot = replace(
+                before,
+                settings=settings,
+                analysis=before.analysis if settings.on else None,
+                due=before.due if settings.on and was_on else None,
+            )
             consequence = f"policy {settings.policy}" if settings.on else "running jobs stay as is"
             state = "on" if settings.on else "off"
             message = f"the autopilot of {composition} is {state}: {consequence}"
             switched = settings.on != was_on
-            self._write(composition, record, "settings", message, as_event=switched, by=by)
-        return self._render(composition, record)
+            self._write(composition, pilot, "settings", message, as_event=switched, by=by)
+        return self._view(composition, pilot)
 
     # -- one round -------------------------------------------------------------------------
 
@@ -111,7 +123,7 @@ class Autopilots:
         """Take the step that is due for each composition; none while the store is `restored`."""
         if self._records.restored is not None:
             return
-        for composition, _ in list(self._records.autopilots.items()):
+        for composition in self._stored.compositions():
             if not self._task.stopping.is_set():
                 self._advance(composition)
 
@@ -120,15 +132,10 @@ class Autopilots:
             self._compositions.revision(composition)
         except NotFoundError:
             with self._locks[composition]:
-                self._records.write(
-                    {
-                        self._records.autopilots.key(composition): None,
-                        self._records.autopilot_logs.key(composition): None,
-                    }
-                )
+                self._records.write(self._stored.drop(composition))
             return
-        before = self._record(composition)
-        if not before["settings"]["on"]:
+        before = self._stored.get(composition)
+        if not before.settings.on:
             return
         proposal, trouble = None, None
         try:  # outside the lock: whoever switches it off does not wait for a solver
@@ -138,226 +145,195 @@ class Autopilots:
         if self._task.stopping.is_set():
             return
         with self._locks[composition]:
-            record = self._record(composition)
-            same = all(record[name] == before[name] for name in ("settings", "analysis"))
-            if not record["settings"]["on"] or not same:
+            pilot = self._stored.get(composition)
+            same = (pilot.settings, pilot.analysis) == (before.settings, before.analysis)
+            if not pilot.settings.on or not same:
                 return
             try:
                 if trouble is not None:
-                    record["analysis"] = None
-                    self._write(composition, record, "trouble", trouble)
+                    self._write(composition, replace(pilot, analysis=None), "trouble", trouble)
                 elif proposal is not None:
-                    self._consider(composition, record, *proposal)
-                elif record["analysis"] is None:
-                    self._begin(composition, record)
+                    self._consider(composition, replace(pilot, analysis=None), *proposal)
+                elif pilot.analysis is None:
+                    self._begin(composition, pilot)
             except Exception as error:
-                record["analysis"] = None
-                self._write(composition, record, "trouble", _describe(error))
+                after = replace(self._stored.get(composition), analysis=None)
+                self._write(composition, after, "trouble", _describe(error))
 
-    def _begin(self, composition: str, record: JsonObject) -> None:
+    def _begin(self, composition: str, pilot: AutopilotRecord) -> None:
         """Start an analysis when one is due and the last change ended long enough ago: older
         measurements say little about the present wiring."""
-        now, settings = self._now(), Settings(**record["settings"])
-        if record["due"] is not None and now < record["due"] <= now + settings.every_s:
+        now, settings = self._now(), pilot.settings
+        if pilot.due is not None and now < pilot.due <= now + settings.every_s:
             return
-        busy, changed_at = self._last_change(composition)
+        busy, changed_at = self._surroundings.last_change(composition)
         if busy is not None and changed_at is None:
             return
         quiet_s = settings.every_s if changed_at is None else now - changed_at
         if quiet_s < min(settings.every_s, LEAST_S):
             return
-        record["due"] = now + settings.every_s
         window_s = min(quiet_s, max(settings.every_s, LEAST_S))
-        record["analysis"] = self._placements.analyses.begin(window_s, settings.ahead_s)
-        self._records.write({self._records.autopilots.key(composition): record})
+        pilot = replace(pilot, due=now + settings.every_s)
+        self._records.write(self._stored.put(composition, pilot))
+        analysis = self._placements.analyses.begin(window_s, settings.ahead_s)
+        self._records.write(self._stored.put(composition, replace(pilot, analysis=analysis)))
 
     def _propose(
-        self, composition: str, record: JsonObject
-    ) -> tuple[JsonObject, JsonObject | None] | None:
+        self, composition: str, pilot: AutopilotRecord
+    ) -> tuple[Analysis, PlacementRecord | None] | None:
         """The analysis that it waits for, and the placement made from it (None when it failed);
         None while no analysis has ended."""
-        if record["analysis"] is None:
+        if pilot.analysis is None:
             return None
-        analysis = self._placements.analyses.get(record["analysis"])
-        if analysis["state"] == "running":
+        analysis = self._placements.analyses.get(pilot.analysis)
+        if not analysis.state.over:
             return None
-        if analysis["state"] != "done":
+        if analysis.state is not AnalysisState.DONE:
             return analysis, None
-        policy, scale = record["settings"]["policy"], record["settings"]["scale"]
-        answer = self._placements.make(composition, policy, analysis["id"], scale=scale)
-        return analysis, answer.body
+        policy, scale = pilot.settings.policy, pilot.settings.scale
+        return analysis, self._placements.make(composition, policy, analysis.id, scale=scale)
 
     def _consider(
         self,
         composition: str,
-        record: JsonObject,
-        analysis: JsonObject,
-        placement: JsonObject | None,
+        pilot: AutopilotRecord,
+        analysis: Analysis,
+        placement: PlacementRecord | None,
     ) -> None:
-        record["analysis"] = None
         if placement is None:
-            why = analysis["error"] or "it was cancelled"
-            message = f"analysis {analysis['id']} is {analysis['state']}: {why}"
-            self._write(composition, record, "trouble", message, analysis=analysis["id"])
+            why = analysis.error or "it was cancelled"
+            message = f"analysis {analysis.id} is {analysis.state}: {why}"
+            self._write(composition, pilot, "trouble", message, analysis=analysis.id)
             return
-        settings = Settings(**record["settings"])
-        self._check(composition, record, analysis)
+        pilot = self._check(composition, pilot, analysis)
         advice = advice_of(placement, analysis, self._broken(composition))
-        facts = self._facts(composition, advice)
-        decision = decide(self._now(), settings, memory_from_json(record["memory"]), facts)
-        record["memory"] = asdict(decision.memory)
+        facts = self._surroundings.find_facts(composition, advice)
+        decision = decide(self._now(), pilot.settings, pilot.memory, facts)
+        pilot = replace(pilot, memory=decision.memory)
         if decision.act:
-            self._act(composition, record, placement, analysis, decision)
+            self._act(composition, pilot, placement, analysis, decision)
         else:
-            about = {"analysis": analysis["id"], "placement": placement["id"]}
-            self._write(composition, record, "wait", decision.reason, **about)
+            self._write(
+                composition,
+                pilot,
+                "wait",
+                decision.reason,
+                analysis=analysis.id,
+                placement=placement.id,
+            )
 
     def _act(
         self,
         composition: str,
-        record: JsonObject,
-        placement: JsonObject,
-        analysis: JsonObject,
+        pilot: AutopilotRecord,
+        placement: PlacementRecord,
+        analysis: Analysis,
         decision: AutopilotDecision,
     ) -> None:
         """Store that it acts, then act: a stop of the service in between costs a delay only."""
-        moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])
+        proposed = placement.comparison.proposed
+        moves = ", ".join(f"{move.job_name} to {move.target}" for move in proposed.moves)
         scaled = ", ".join(
-            f"{each['job_name']} to {count_subtasks(each['to'])}" for each in list_scaled(placement)
+            f"{each.job_name} to {count_subtasks(each.target)}" for each in placement.scaled
         )
         verbs = [f"moves {moves}"] if moves else []
         verbs += [f"scales {scaled}"] if scaled else []
-        record["check"] = {
-            "placement": placement["id"],
-            "revision": placement["revision"],
-            "before": wan_of(analysis, composition),
-            "predicted": placement["proposed"]["wan_bytes_per_s"],
-            "at": self._now(),
-        }
-        about = {"analysis": analysis["id"], "placement": placement["id"]}
-        self._records.write({self._records.autopilots.key(composition): record})
+        check = MoveCheck(
+            placement=placement.id,
+            revision=placement.revision,
+            before=wan_of(analysis, composition),
+            predicted=proposed.wan_bytes_per_s,
+            at=self._now(),
+        )
+        self._records.write(self._stored.put(composition, replace(pilot, check=check)))
         try:
-            accepted = self._placements.apply(placement["id"], ApplyRequest(by=NAME)).body
+            accepted = self._placements.apply(placement.id, ApplyRequest(by=AUTOPILOT))
         except SpeckError:
-            record["check"] = None
+            self._records.write(self._stored.put(composition, replace(pilot, check=None)))
             raise
         what = " and ".join(verbs) or "moves links"
         message = f"the autopilot {what} of {composition}: {decision.reason}"
-        about["change"] = accepted["change"]
-        self._write(composition, record, "act", message, as_event=True, **about)
+        self._write(
+            composition,
+            replace(pilot, check=check),
+            "act",
+            message,
+            as_event=True,
+            analysis=analysis.id,
+            placement=placement.id,
+            change=accepted.change,
+        )
 
-    def _check(self, composition: str, record: JsonObject, analysis: JsonObject) -> None:
+    def _check(
+        self, composition: str, pilot: AutopilotRecord, analysis: Analysis
+    ) -> AutopilotRecord:
         """Report the outcome of the last move, from the first analysis of a window that lies
-        wholly after it."""
-        check = record["check"]
+        wholly after it; returns the autopilot without what has been reported."""
+        check = pilot.check
         if check is None:
-            return
-        begun = datetime.fromisoformat(analysis["window"]["from"]).timestamp()
-        if begun < check["at"]:
-            return
-        record["check"] = None
-        busy, _ = self._last_change(composition)
-        if busy is not None or self._compositions.revision(composition) != check["revision"] + 1:
-            return  # the move never began, failed, or was followed by another change
+            return pilot
+        begun = datetime.fromisoformat(analysis.tables["window"]["from"]).timestamp()
+        if begun < check.at:
+            return pilot
+        pilot = replace(pilot, check=None)
+        busy, _ = self._surroundings.last_change(composition)
+        if busy is not None or self._compositions.revision(composition) != check.revision + 1:
+            return pilot  # the move never began, failed, or was followed by another change
         measured = wan_of(analysis, composition)
         message = (
-            f"between sites {composition} sent {_rate(check['before'])} before it was moved;"
-            f" {_rate(check['predicted'])} was predicted, {_rate(measured)} was measured"
+            f"between sites {composition} sent {_rate(check.before)} before it was moved;"
+            f" {_rate(check.predicted)} was predicted, {_rate(measured)} was measured"
         )
-        about = {"analysis": analysis["id"], "placement": check["placement"]}
-        self._write(composition, record, "outcome", message, as_event=True, **about)
-
-    # -- facts ----------------------------------------------------------------------------
-
-    def _facts(self, composition: str, advice: Advice) -> Facts:
-        sites = self._records.sites()
-        polls = self._polls.engines.poll(sites)
-        silent = sum(name not in polls or polls[name].answer is None for name in sites)
-        busy, changed_at = self._last_change(composition)
-        busy = busy or self._other_move()
-        return Facts(advice, len(sites), silent, busy, changed_at)
-
-    def _other_move(self) -> str | None:
-        """The autopilot's move of another composition that is under way, if any."""
-        moves = [each.change for each in self._under_way() if each.change.by == NAME]
-        return next(
-            (f"change {move.id} of {move.composition} is under way" for move in moves), None
+        self._write(
+            composition,
+            pilot,
+            "outcome",
+            message,
+            as_event=True,
+            analysis=analysis.id,
+            placement=check.placement,
         )
-
-    def _last_change(self, composition: str) -> tuple[str | None, float | None]:
-        """Why a change cannot start now, and when the last one ended."""
-        head = self._records.heads.get(composition) or {}
-        if head.get("removing"):
-            return "the composition is being removed", None
-        change = self._records.change_heads.get(head.get("last_change", ""))
-        if change is None:
-            return None, None
-        busy = None if change["state"] == "done" else f"change {change['id']} is {change['state']}"
-        if change["ended"] is None:
-            return busy, None
-        return busy, datetime.fromisoformat(change["ended"]).timestamp()
+        return pilot
 
     # -- the record -----------------------------------------------------------------------
-
-    def _record(self, composition: str) -> JsonObject:
-        empty: JsonObject = {
-            "settings": asdict(Settings()),
-            "memory": asdict(Memory()),
-            "due": None,
-            "analysis": None,
-            "check": None,
-        }
-        return {**empty, **(self._records.autopilots.get(composition) or {})}
 
     def _write(
         self,
         composition: str,
-        record: JsonObject,
+        pilot: AutopilotRecord,
         kind: str,
         message: str,
         *,
         as_event: bool = False,
-        **about: str | None,
+        analysis: str | None = None,
+        placement: str | None = None,
+        change: str | None = None,
+        by: str | None = None,
     ) -> None:
         """Store the record with one more log entry; `as_event`: as an event, too."""
-        entry = {"at": rfc3339(self._clock.now()), "kind": kind, "message": message}
-        entries = [*self._log(composition), {**entry, **_without_none(about)}][-KEPT:]
-        batches: list[Batch] = [
-            {
-                self._records.autopilots.key(composition): record,
-                self._records.autopilot_logs.key(composition): {"entries": entries},
-            }
+        now = rfc3339(self._clock.now())
+        entry = LogEntry(now, kind, message, analysis, placement, change, by)
+        batches = [
+            self._stored.put(composition, pilot),
+            self._stored.add_to_log(composition, entry),
         ]
         if as_event:
-            change = about.get("change")
-            batches.append(
-                self._records.event(NAME, message, composition=composition, change=change)
-            )
+            make = self._records.events.make
+            batches.append(make(AUTOPILOT, message, composition=composition, change=change))
         self._records.write(*batches)
 
-    def _log(self, composition: str) -> list[JsonObject]:
-        log = self._records.autopilot_logs.get(composition)
-        entries: list[JsonObject] = log["entries"] if log else []
-        return entries
-
-    def _render(self, composition: str, record: JsonObject) -> JsonObject:
-        due = record["due"]
-        return {
-            "composition": composition,
-            **record["settings"],
-            "analysis": record["analysis"],
-            "next": _moment(due) if due is not None and record["settings"]["on"] else None,
-            "log": self._log(composition),
-        }
+    def _view(self, composition: str, pilot: AutopilotRecord) -> AutopilotView:
+        settings = pilot.settings
+        return AutopilotView(
+            **{each.name: getattr(settings, each.name) for each in fields(settings)},
+            composition=composition,
+            analysis=pilot.analysis,
+            next=_moment(pilot.due) if pilot.due is not None and settings.on else None,
+            log=self._stored.log(composition),
+        )
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def memory_from_json(data: JsonObject) -> Memory:
-    """The memory as `dataclasses.asdict` wrote it."""
-    left = tuple(FormerPlacement(each["at"], each["sites"]) for each in data["left"])
-    return Memory(**{**data, "left": left})
 
 
 def _describe(error: Exception) -> str:
@@ -366,10 +342,6 @@ def _describe(error: Exception) -> str:
         return str(error)
     LOG.error("a round of the autopilot failed", exc_info=error)
     return f"cannot analyse it: {type(error).__name__}: {error}; the service's log has more"
-
-
-def _without_none(about: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in about.items() if value is not None}
 
 
 def _rate(bytes_per_s: float | None) -> str:

@@ -3,10 +3,7 @@
 The program that the engine's binder names is posted alone under a reserved name, measures itself,
 and is removed whatever happens; one that a killed service left behind is removed at the next start.
 
-`calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
-itself, are off), `core_speed` (of one core against that of the reference, the first cloud site;
-None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work), `at`, `detail`
-(there `contended`: other programs took part of the CPU, so that `cores` is too low).
+The result is a `speck.model.site.Calibration`.
 """
 
 from __future__ import annotations
@@ -34,10 +31,10 @@ from speck.errors import (
     TransientError,
     at_site,
 )
-from speck.model.composition import composition_of_one, job_posted_alone
+from speck.model.composition import Head, composition_of_one, job_posted_alone
 from speck.model.job import JobDescription, Upgrade
-from speck.model.site import Tier
-from speck.model.values import SPECK, JsonObject
+from speck.model.site import Calibration, CalibrationDetail, Tier
+from speck.model.values import SPECK
 from speck.service.jobs import Jobs
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
@@ -127,7 +124,9 @@ class Calibrations:
 
     def reference(self) -> str | None:
         """The site whose cores have speed 1: the first cloud site by name, else the first."""
-        sites = sorted(self._records.sites().values(), key=lambda s: (s.tier != Tier.CLOUD, s.name))
+        sites = sorted(
+            self._records.sites.all().values(), key=lambda s: (s.tier != Tier.CLOUD, s.name)
+        )
         return sites[0].name if sites else None
 
     def run(
@@ -139,7 +138,7 @@ class Calibrations:
         by: str | None = None,
         shows: Callable[[str], bool] = lambda job_name: True,
         shows_site: Callable[[str], bool] = lambda site: True,
-    ) -> JsonObject:
+    ) -> Calibration:
         """Measure `site` now (some 20 s) and keep the result; returns it. `by` asks for it;
         `shows` says which jobs may be named to them, `shows_site` which sites.
 
@@ -163,39 +162,32 @@ class Calibrations:
         assert calibration is not None
         return calibration
 
-    def of(self, site: str) -> JsonObject | None:
-        """`{cores, core_speed, unit_s, at, detail}`; None when it was never calibrated."""
-        return self._records.calibrations.get(site)
+    def of(self, site: str) -> Calibration | None:
+        """How fast a site is; None when it was never calibrated."""
+        return self._records.sites.calibration(site)
 
     def _keep(self, site: str, reading: Reading, by: str | None) -> None:
         """Store a result. Core speeds are relative to the reference: when that is calibrated
         again, all of them change."""
-        records = {name: record for name, record in self._all().items() if name != site}
-        records[site] = {
-            "cores": round(reading.cores, 4),
-            "core_speed": None,
-            "unit_s": reading.unit_s,
-            "at": rfc3339(self._clock.now()),
-            "detail": {
-                "wall_s": reading.wall_s,
-                "tasks": reading.tasks,
-                "units": reading.units,
-                "contended": reading.wall_s > _HELD_UP * reading.unit_s,
-            },
-        }
-        reference = records.get(self.reference() or "")
+        is_contended = reading.wall_s > _HELD_UP * reading.unit_s
+        measured = Calibration(
+            cores=round(reading.cores, 4),
+            core_speed=None,
+            unit_s=reading.unit_s,
+            at=rfc3339(self._clock.now()),
+            detail=CalibrationDetail(reading.wall_s, reading.tasks, reading.units, is_contended),
+        )
+        calibrations = {**dict(self._records.sites.calibrations()), site: measured}
+        reference = calibrations.get(self.reference() or "")
         batch: Batch = {}
-        for name, record in records.items():
-            core_speed = reference["unit_s"] / record["unit_s"] if reference else None
-            speed = {"core_speed": round(core_speed, 4) if core_speed else None}
-            batch |= self._records.calibrations.put({**record, **speed}, name)
-        cores = records[site]["cores"]
-        message = f"{site} calibrated: {cores:g} cores"
-        event = self._records.event("site", message, site=site, by=by)
+        for name, calibration in calibrations.items():
+            core_speed = reference.unit_s / calibration.unit_s if reference else None
+            speed = round(core_speed, 4) if core_speed else None
+            relative = replace(calibration, core_speed=speed)
+            batch |= self._records.sites.put_calibration(name, relative)
+        message = f"{site} calibrated: {measured.cores:g} cores"
+        event = self._records.events.make("site", message, site=site, by=by)
         self._records.write(batch, event)
-
-    def _all(self) -> dict[str, JsonObject]:
-        return dict(self._records.calibrations.items())
 
     def _refuse_unreferenced(self, site: str, shows_site: Callable[[str], bool]) -> None:
         reference = self.reference()
@@ -214,7 +206,7 @@ class Calibrations:
     def _refuse_disturbing(self, site: str, shows: Callable[[str], bool]) -> None:
         jobs = sorted(
             name if shows(name) else "a job of others"
-            for (_, name), incarnation in self._records.incarnations_at(site).items()
+            for (_, name), incarnation in self._records.incarnations.at(site).items()
             if not incarnation.ended and not name.startswith(PREFIX)
         )
         if jobs:
@@ -264,8 +256,7 @@ class Calibrations:
             pinned=True,
         )
         try:
-            answer = self._jobs.post(job, _START_S, by=by)
-            if answer.status == 202:
+            if self._jobs.post(job, _START_S, by=by).under_way is not None:
                 raise TransientError(
                     f"cannot calibrate {site}: its job has not started in {_START_S:.0f} s"
                 )
@@ -301,17 +292,17 @@ class Calibrations:
         """Its own jobs; a job of somebody else may have such a name, too."""
         return [
             name
-            for composition, head in self._records.heads.items(starting=composition_of_one(PREFIX))
-            if (name := job_posted_alone(composition)) and self._is_own(head)
+            for head in self._records.compositions.heads(starting=composition_of_one(PREFIX))
+            if (name := job_posted_alone(head.name)) and self._is_own(head)
         ]
 
-    def _is_own(self, head: JsonObject) -> bool:
-        revision = self._records.revisions.get(head["name"], head["revision"])
-        if revision is None or head.get("deleted"):
+    def _is_own(self, head: Head) -> bool:
+        revision = self._records.compositions.revision(head.name, head.revision)
+        if revision is None:
             return False
-        (job,) = revision["description"]["jobs"]
+        (job,) = revision.description.jobs
         programs = (calibration_program(kind) for kind in kinds(ENGINES))
-        return any(each is not None and job.get("entry_class") == each.entry for each in programs)
+        return any(each is not None and job.entry_class == each.entry for each in programs)
 
     def _remove(self, name: str, by: str | None) -> None:
         if name in self._own_jobs():

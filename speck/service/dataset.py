@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from io import BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 from speck.clock import Clock, rfc3339
 from speck.config import Config
@@ -18,7 +18,7 @@ from speck.errors import SpeckError, StoreFullError, TransientError
 from speck.metrics.dataset.exchange import ImportResult, export, find_table
 from speck.metrics.dataset.import_process import import_in_process
 from speck.metrics.dataset.storage import Storage, hidden_name_of
-from speck.model.values import JsonObject
+from speck.model.shown import Shown
 from speck.store.room import SparingFile
 
 LOG = logging.getLogger(__name__)
@@ -35,6 +35,19 @@ class Export:
     size: int
     rows: int
     damaged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A file that was imported into a table. `since` and `until` (RFC 3339) are the times of its
+    first and last row."""
+
+    table: str
+    rows: Annotated[int, Shown("rows in the file")]
+    new: Annotated[int, Shown("rows that the dataset lacked")]
+    since: str | None
+    until: str | None
+    warnings: tuple[str, ...]
 
 
 class Dataset:
@@ -76,12 +89,11 @@ class Dataset:
 
     def import_chunks(
         self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None
-    ) -> JsonObject:
+    ) -> Imported:
         """Import a file that its user calls `name`; all of its rows or none. A process of its own
         reads it, whose memory is limited.
 
-        Answers `{table, rows, new, since, until, warnings}`. Raises InvalidError with
-        every fault, StoreFullError, TransientError.
+        Raises InvalidError with every fault, StoreFullError, TransientError.
         """
         schema = None if table is None else find_table(table)
         self._flush()
@@ -95,14 +107,14 @@ class Dataset:
             raise self._no_room(error, f"import {name}") from error
         finally:
             path.unlink(missing_ok=True)
-        return {
-            "table": imported.table,
-            "rows": imported.rows,
-            "new": imported.new,
-            "since": imported.since and rfc3339(imported.since),
-            "until": imported.until and rfc3339(imported.until),
-            "warnings": self._warnings(imported),
-        }
+        return Imported(
+            table=imported.table,
+            rows=imported.rows,
+            new=imported.new,
+            since=rfc3339(imported.since) if imported.since else None,
+            until=rfc3339(imported.until) if imported.until else None,
+            warnings=tuple(self._warnings(imported)),
+        )
 
     def _warnings(self, imported: ImportResult) -> list[str]:
         if imported.since is None or self._days <= 0:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from speck.deploy.change_intent import put_removal
 from speck.deploy.changes import ChangeRunner, Changes
 from speck.errors import ConflictError, NotFoundError
 from speck.model.composition import composition_of_one, title, visible_name
 from speck.model.incarnation import Incarnation, Session
-from speck.model.values import JsonObject
+from speck.model.shown import Shown
 from speck.service.agents import Agents
-from speck.service.compositions import Compositions
+from speck.service.composition_locks import CompositionLocks
 from speck.service.job_list import JobList
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
@@ -27,54 +28,67 @@ _NAMED = 10
 """The most leftovers that a refusal names."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftJob:
+    """An engine job that may still run."""
+
+    job_name: str
+    site: str
+    engine_job_id: Annotated[str, Shown("its id at the engine, where it may still run")]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSession:
+    """A session whose queue keeps filling."""
+
+    site: Annotated[str, Shown("the site of the broker")]
+    client_id: str
+    topic: str
+
+
 @dataclass(slots=True)
-class _Leftovers:
+class Leftovers:
     """What stays behind at engines, at brokers and in the service's folder of artifacts."""
 
-    engine_jobs: list[JsonObject] = field(default_factory=list)
-    sessions: list[JsonObject] = field(default_factory=list)
-    artifacts: set[str] = field(default_factory=set)
+    engine_jobs: list[LeftJob] = field(default_factory=list)
+    sessions: list[LeftSession] = field(default_factory=list)
+    artifacts: Annotated[frozenset[str], Shown("SHA-256 of each jar")] = frozenset()
 
     def add(self, incarnations: Iterable[Incarnation], sessions: Iterable[Session]) -> None:
         for newest in incarnations:
             for each in _list_chain(newest):
-                self.artifacts.add(each.job.jar)
+                self.artifacts |= {each.job.jar}
                 if not each.ended and not each.void:
-                    self.engine_jobs.append(
-                        {
-                            "job_name": each.job.job_name,
-                            "site": each.job.site,
-                            "engine_job_id": each.engine_job_id,
-                        }
-                    )
+                    job = each.job
+                    self.engine_jobs.append(LeftJob(job.job_name, job.site, each.engine_job_id))
         self.sessions += [
-            {"site": each.site, "client_id": each.client_id, "topic": each.link.topic}
-            for each in sessions
+            LeftSession(each.site, each.client_id, each.link.topic) for each in sessions
         ]
-
-    def to_json(self) -> JsonObject:
-        return {
-            "engine_jobs": self.engine_jobs,
-            "sessions": self.sessions,
-            "artifacts": sorted(self.artifacts),
-        }
 
     def __str__(self) -> str:
         parts = [
-            *(
-                f"engine job {j['engine_job_id']} ({j['job_name']}) at {j['site']}"
-                for j in self.engine_jobs
-            ),
-            *(f"session {s['client_id']} at {s['site']}" for s in self.sessions),
+            *(f"engine job {j.engine_job_id} ({j.job_name}) at {j.site}" for j in self.engine_jobs),
+            *(f"session {s.client_id} at {s.site}" for s in self.sessions),
             *(f"artifact {sha256[:8]}" for sha256 in sorted(self.artifacts)),
         ]
         more = [f"{len(parts) - _NAMED} more"] if len(parts) > _NAMED else []
         return ", ".join([*parts[:_NAMED], *more]) or "nothing"
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A job, composition or site that was forgotten, the changes that were ended for it, and what
+    is left behind."""
+
+    kind: str
+    name: str
+    changes: Annotated[tuple[str, ...], Shown("ids of the changes that were ended for it")]
+    left: Leftovers
+
+
 class Forgetting:
     """Forgets by force. Each use case ends the changes under way that concern the object first, at
-    their next safe point, and returns `{kind, name, changes, left}`.
+    their next safe point.
 
     Raises NotFoundError; ConflictError without `force`, naming what would be left, or while a call
     of a change is still under way.
@@ -85,7 +99,7 @@ class Forgetting:
         records: Records,
         changes: Changes,
         runner: ChangeRunner,
-        compositions: Compositions,
+        locks: CompositionLocks,
         jobs: JobList,
         connections: Connections,
         polls: SitePolls,
@@ -94,19 +108,19 @@ class Forgetting:
         self._records = records
         self._changes = changes
         self._runner = runner
-        self._compositions = compositions
+        self._locks = locks
         self._jobs = jobs
         self._connections = connections
         self._polls = polls
         self._agents = agents
 
-    def composition(self, name: str, *, force: bool, by: str | None = None) -> JsonObject:
+    def composition(self, name: str, *, force: bool, by: str | None = None) -> Forgotten:
         """Forget a composition, all its jobs and their sessions."""
         if visible_name(name) is None:
             raise NotFoundError(f"cannot find composition {name!r}")
         return self._forget_scope(name, "composition", name, force, by)
 
-    def job(self, name: str, *, force: bool, by: str | None = None) -> JsonObject:
+    def job(self, name: str, *, force: bool, by: str | None = None) -> Forgotten:
         """Forget a job. One of a composition stays part of its description: the next apply starts
         it as a new job, unless it is left out."""
         owner = self._jobs.owner(name)
@@ -114,25 +128,25 @@ class Forgetting:
             raise NotFoundError(f"cannot find job {name!r}")
         if owner == composition_of_one(name):
             return self._forget_scope(owner, "job", name, force, by)
-        with self._compositions.locked([owner]):
+        with self._locks.all_of([owner]):
             inventory = self._records.inventory(owner)
             sessions = [s for s in inventory.sessions if s.job_name == name]
             incarnation = inventory.jobs.get(name)
-            leftovers = _Leftovers()
+            leftovers = Leftovers()
             leftovers.add([incarnation] if incarnation else [], sessions)
             _refuse_unforced(f"job {name!r}", leftovers, force)
             ended = self._end_changes([owner])
-            batch = self._records.drop_incarnation(owner, name)
+            batch = self._records.incarnations.drop(owner, name)
             batch |= self._drop_sessions(owner, sessions)
             return self._write("job", name, batch, ended, leftovers, by, composition=owner)
 
-    def site(self, name: str, *, force: bool, by: str | None = None) -> JsonObject:
+    def site(self, name: str, *, force: bool, by: str | None = None) -> Forgotten:
         """Forget a site with the jobs at its engine and the sessions at its broker. Jobs of other
         sites stay known, also those that read or write its broker: an apply rewires them."""
         self._connections.site(name)
         scopes = self._find_scopes_using(name)
-        with self._compositions.locked(scopes):
-            leftovers = _Leftovers()
+        with self._locks.all_of(scopes):
+            leftovers = Leftovers()
             for scope in scopes:
                 inventory = self._records.inventory(scope)
                 here = [i for i in inventory.jobs.values() if name in _list_sites(i)]
@@ -155,20 +169,20 @@ class Forgetting:
 
     def _forget_scope(
         self, scope: str, kind: str, name: str, force: bool, by: str | None
-    ) -> JsonObject:
-        with self._compositions.locked([scope]):
-            head = self._records.heads.get(scope)
-            if head is None or head.get("deleted"):
+    ) -> Forgotten:
+        with self._locks.all_of([scope]):
+            head = self._records.compositions.head(scope)
+            if head is None:
                 raise NotFoundError(f"cannot find {title(scope)}")
             inventory = self._records.inventory(scope)
-            leftovers = _Leftovers()
+            leftovers = Leftovers()
             leftovers.add(inventory.jobs.values(), inventory.sessions)
             _refuse_unforced(title(scope), leftovers, force)
             ended = self._end_changes([scope])
             inventory = self._records.inventory(scope)
-            batch = put_removal(self._records, self._records.heads.get(scope) or head)
+            batch = put_removal(self._records, self._records.compositions.last_head(scope) or head)
             for job_name in inventory.jobs:
-                batch |= self._records.drop_incarnation(scope, job_name)
+                batch |= self._records.incarnations.drop(scope, job_name)
             batch |= self._drop_sessions(scope, inventory.sessions)
             about = {"composition": name} if kind == "composition" else {"job_name": name}
             return self._write(kind, name, batch, ended, leftovers, by, **about)
@@ -182,10 +196,10 @@ class Forgetting:
         records = self._records
         scopes = {
             scope
-            for (scope, _), incarnation in records.all_incarnations().items()
+            for (scope, _), incarnation in records.incarnations.all().items()
             if site in _list_sites(incarnation)
         }
-        scopes |= {scope for scope, _ in records.sessions_on(site)}
+        scopes |= {scope for scope, _ in records.sessions.at(site)}
         return sorted(scopes | self._changes.find_scopes_using(site))
 
     def _drop_at_site(self, scope: str, site: str) -> Batch:
@@ -195,10 +209,10 @@ class Forgetting:
         inventory = self._records.inventory(scope)
         for job_name, incarnation in inventory.jobs.items():
             if incarnation.job.site == site:
-                batch |= self._records.drop_incarnation(scope, job_name)
+                batch |= self._records.incarnations.drop(scope, job_name)
             elif site in incarnation.homes:
                 stripped = _strip_bases(incarnation, site)
-                batch |= self._records.put_incarnation(scope, stripped)
+                batch |= self._records.incarnations.put(scope, stripped)
         sessions = [session for session in inventory.sessions if session.site == site]
         return batch | self._drop_sessions(scope, sessions)
 
@@ -206,15 +220,15 @@ class Forgetting:
         """Drop sessions, and what others of the scope know of them."""
         batch: Batch = {}
         gone = {session.client_id for session in sessions}
-        for session in self._records.sessions(scope):
+        for session in self._records.sessions.of_scope(scope):
             names = (session.follows, session.followed_by, session.former)
             if session in sessions:
                 identity = (session.client_id, session.site)
-                batch |= self._records.drop_session(scope, *identity)
+                batch |= self._records.sessions.drop(scope, *identity)
             elif gone & {name for name in names if name}:
                 follows, followed_by, former = (None if n in gone else n for n in names)
                 rest = replace(session, follows=follows, followed_by=followed_by, former=former)
-                batch |= self._records.put_session(scope, rest)
+                batch |= self._records.sessions.put(scope, rest)
         return batch
 
     def _write(
@@ -223,17 +237,17 @@ class Forgetting:
         name: str,
         batch: Batch,
         ended: list[str],
-        leftovers: _Leftovers,
+        leftovers: Leftovers,
         by: str | None,
         **about: str,
-    ) -> JsonObject:
+    ) -> Forgotten:
         who = f" by {by}" if by else ""
         message = f"{kind} {name} was forgotten{who}; left behind: {leftovers}"
-        self._records.write(batch, self._records.event(kind, message, by=by, **about))
-        return {"kind": kind, "name": name, "changes": ended, "left": leftovers.to_json()}
+        self._records.write(batch, self._records.events.make(kind, message, by=by, **about))
+        return Forgotten(kind, name, tuple(ended), leftovers)
 
 
-def _refuse_unforced(what: str, leftovers: _Leftovers, force: bool) -> None:
+def _refuse_unforced(what: str, leftovers: Leftovers, force: bool) -> None:
     if not force:
         raise ConflictError(
             f"cannot forget {what} without --force (?force=true): it leaves behind {leftovers};"

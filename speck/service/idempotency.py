@@ -1,6 +1,6 @@
 """First answers to requests with an Idempotency-Key: they are repeated for a day.
 
-Keys belong to a token: nobody gets, or is hindered by, the answer to another's request.
+What asks for the same again gets the same answer; see `speck.store.answers`.
 """
 
 from __future__ import annotations
@@ -10,39 +10,42 @@ import json
 
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError
-from speck.model.values import JsonObject
+from speck.model.accepted import Accepted
+from speck.model.composition import CompositionDescription
+from speck.spec.schema import dump_composition
+from speck.store.answers import FirstAnswer
 from speck.store.records import Records
 from speck.store.retention import is_expired
 from speck.store.tables import Batch
 
 
 class FirstAnswers:
-    """Keeps the first answer to each key, with a digest of the body that it came with."""
+    """Keeps the first answer to each key, with a digest of the description that it came with."""
 
     def __init__(self, records: Records, clock: Clock):
         self._records = records
         self._clock = clock
 
-    def find(self, by: str | None, key: str, body: JsonObject) -> JsonObject | None:
+    def find(
+        self, by: str | None, key: str, description: CompositionDescription
+    ) -> Accepted | None:
         """The first answer to a key of the token named `by`. Raises ConflictError when it came
-        with another body."""
-        record = self._records.answers.get(_hash(by, key))
-        if record is None or is_expired(record, self._clock.now()):
+        with another description."""
+        first = self._records.answers.get(by, key)
+        if first is None or is_expired(first.at, self._clock.now()):
             return None
-        if record["digest"] != _digest(body):
+        if first.digest != _digest(description):
             raise ConflictError(f"cannot use Idempotency-Key {key!r}: it came with another body")
-        answer: JsonObject = record["answer"]
-        return answer
+        return first.answer
 
-    def put(self, by: str | None, key: str, body: JsonObject, answer: JsonObject) -> Batch:
+    def put(
+        self, by: str | None, key: str, description: CompositionDescription, answer: Accepted
+    ) -> Batch:
         """What to store of the first answer to a key of the token named `by`."""
-        record = {"digest": _digest(body), "at": rfc3339(self._clock.now()), "answer": answer}
-        return self._records.answers.put(record, _hash(by, key))
+        first = FirstAnswer(_digest(description), rfc3339(self._clock.now()), answer)
+        return self._records.answers.put(by, key, first)
 
 
-def _hash(by: str | None, key: str) -> str:
-    return hashlib.sha256(f"{by or ''} {key}".encode()).hexdigest()  # no name holds a space
-
-
-def _digest(content: JsonObject) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _digest(description: CompositionDescription) -> str:
+    content = json.dumps(dump_composition(description), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from operator import itemgetter
 
 from speck.errors import NotFoundError
+from speck.model.composition import Head
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
 from speck.model.values import JsonObject
 from speck.service.status import StatusViews, is_in_state
 from speck.sites.site_polls import SitePolls
-from speck.spec.schema import job_from_data
 from speck.store.records import Records
 
 AT_ONCE = 256
@@ -60,10 +60,9 @@ class JobList:
     def count_states(self) -> Counter[JobState]:
         """How many jobs are in each state."""
         counts: Counter[JobState] = Counter()
-        for head in self._records.heads.values():
-            if not head.get("deleted"):
-                jobs, last_change = self._descriptions(head), head.get("last_change")
-                counts += self._status.count_states(jobs, head["name"], last_change)
+        for head in self._records.compositions.heads():
+            jobs = self._descriptions(head)
+            counts += self._status.count_states(jobs, head.name, head.last_change)
         return counts
 
     def refresh(self, wants: Callable[[str, str], bool]) -> None:
@@ -71,14 +70,14 @@ class JobList:
         by scope and name."""
         sites = {
             incarnation.job.site
-            for key, incarnation in self._records.all_incarnations().items()
+            for key, incarnation in self._records.incarnations.all().items()
             if wants(*key)
         }
-        self._polls.refresh(sites & self._records.sites().keys())
+        self._polls.refresh(sites & self._records.sites.all().keys())
 
     def _sorted_names(self) -> Sequence[tuple[str, str]]:
         """(name, composition) of every job, by name; computed once for each change of them."""
-        version = self._records.deployed.writes[0], self._records.heads.writes
+        version = self._records.incarnations.writes, self._records.compositions.writes
         if self._all[0] != version:
             self._all = version, sorted(self._names())
         return self._all[1]
@@ -86,66 +85,62 @@ class JobList:
     def _names(self) -> Iterator[tuple[str, str]]:
         """(name, composition) of every job, including those that are still being removed."""
         incarnations: defaultdict[str, set[str]] = defaultdict(set)
-        for composition, name in self._records.all_incarnations():
+        for composition, name in self._records.incarnations.all():
             incarnations[composition].add(name)
-        for head in self._records.heads.values():
-            if not head.get("deleted"):
-                for name in self._descriptions(head).keys() | incarnations[head["name"]]:
-                    yield name, head["name"]
+        for head in self._records.compositions.heads():
+            for name in self._descriptions(head).keys() | incarnations[head.name]:
+                yield name, head.name
 
     def _some(self, composition: str, names: Collection[str]) -> list[JsonObject]:
         """The Job shape of some jobs of one composition; of those that are gone by now, none."""
-        head = self._records.heads.get(composition)
-        if head is None or head.get("deleted"):
+        head = self._records.compositions.head(composition)
+        if head is None:
             return []
         return self.of_composition(head, names)
 
     def of_composition(
         self,
-        head: JsonObject,
+        head: Head,
         only: Collection[str] | None = None,
     ) -> list[JsonObject]:
         """The jobs of a composition's newest revision, or `only` some of them."""
         return self._status.jobs(
             self._descriptions(head),
-            head["name"],
-            head["revision"],
-            last_change=head.get("last_change"),
+            head.name,
+            head.revision,
+            last_change=head.last_change,
             only=only,
         )
 
     def note(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:
         """Take over the jobs of a revision that is stored now, so that they are not parsed again
         when they are read."""
-        version = revision, self._records.site_writes
+        version = revision, self._records.sites.writes
         self._read[name] = version, {job.job_name: job for job in jobs}
         if len(self._read) >= self._forget_at:
             self._forget_removed()
 
     def _forget_removed(self) -> None:
         for name in list(self._read):
-            head = self._records.heads.get(name)
-            if head is None or head.get("deleted"):
+            if self._records.compositions.head(name) is None:
                 self._read.pop(name, None)
         self._forget_at = 2 * len(self._read) + _FEW_READ
 
-    def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
+    def _descriptions(self, head: Head) -> Mapping[str, JobDescription]:
         """Of the newest revision, by name. A revision is read once, and again when a site has
         changed: addresses in it may have, too.
 
         That of a job posted alone may be gone by now, replaced or removed: then the head is read
         again, and there is none once the job is removed.
         """
-        name, number = head["name"], head["revision"]
-        known, version = self._read.get(name), (number, self._records.site_writes)
+        name, number = head.name, head.revision
+        known, version = self._read.get(name), (number, self._records.sites.writes)
         if known is None or known[0] != version:
-            revision = self._records.revisions.get(name, number)
+            revision = self._records.compositions.revision(name, number)
             if revision is None:
-                newer = self._records.heads.get(name)
-                if newer is None or newer.get("deleted") or newer == head:
-                    return {}
-                return self._descriptions(newer)
-            jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
+                newer = self._records.compositions.head(name)
+                return {} if newer in (None, head) else self._descriptions(newer)
+            jobs = revision.description.jobs
             known = self._read[name] = version, {job.job_name: job for job in jobs}
         return known[1]
 
@@ -158,5 +153,4 @@ class JobList:
 
     def owner(self, name: str) -> str | None:
         """The composition that names this job, or named it and still removes it."""
-        record = self._records.owners.get(name)
-        return str(record["composition"]) if record else None
+        return self._records.compositions.owner(name)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, never, rfc3339
 from speck.deploy.admission import make_owned_error
-from speck.deploy.changes import Running
+from speck.deploy.changes import Changes, Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import (
     ConflictError,
@@ -24,19 +25,42 @@ from speck.errors import (
     SpeckError,
     at_site,
 )
-from speck.model.change import Change, ChangeState
-from speck.model.composition import CompositionDescription, composition_of_one, visible_name
+from speck.model.change import Change, ChangeHead, ChangeState
+from speck.model.composition import (
+    CompositionDescription,
+    Head,
+    composition_of_one,
+    visible_name,
+)
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
 from speck.model.values import JsonObject
-from speck.service.answer import Answer
 from speck.service.compositions import ApplyRequest, Compositions
 from speck.service.job_list import AT_ONCE, JobList
 from speck.sites.connections import Connections
 from speck.spec.resolve import LineOf
-from speck.spec.schema import dump_job
 from speck.store.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What has become of a request to start, change or remove a job: the `job` as it is now (None
+    once it is removed) and whether it was `created`, or the change that is still under way."""
+
+    job: JsonObject | None = None
+    created: bool = False
+    under_way: ChangeHead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint that was requested; `location` is a path or URI that the engine can read, None
+    while it is being taken."""
+
+    job_name: str
+    id: str
+    location: str | None
 
 
 class Jobs:
@@ -49,14 +73,19 @@ class Jobs:
         jobs: JobList,
         compositions: Compositions,
         clock: Clock,
+        changes: Changes,
+        jar_of: Callable[[str], str],
         measured: Callable[[Incarnation], JsonObject],
     ):
-        """`measured` returns the last sampled rates of an incarnation."""
+        """`jar_of` returns the SHA-256 of what a `job_path` names now (raises InvalidError,
+        NotFoundError), `measured` the last sampled rates of an incarnation."""
         self._records = records
         self._connections = connections
         self._list = jobs
         self._compositions = compositions
         self._clock = clock
+        self._changes = changes
+        self._jar_of = jar_of
         self._measured = measured
         self._locks = NamedLocks()
 
@@ -117,7 +146,9 @@ class Jobs:
         about = {"job_name": name, "composition": composition, "site": incarnation.job.site}
         return {**about, **rates, "metrics": metrics}
 
-    def savepoint(self, name: str, wait_s: float, gives_up: Callable[[], bool] = never) -> Answer:
+    def savepoint(
+        self, name: str, wait_s: float, gives_up: Callable[[], bool] = never
+    ) -> Savepoint:
         """Take a savepoint of a running job and wait for it."""
         incarnation = self._incarnation(name)
         site = self._connections.site(incarnation.job.site)
@@ -136,20 +167,19 @@ class Jobs:
             until = self._clock.monotonic() + wait_s
             while True:
                 progress = engine.save_progress(incarnation.engine_job_id, trigger)
-                body = {"job_name": name, "id": trigger, "location": progress.location}
                 if progress.location is not None:
-                    return Answer(201, {**body, "state": "done"})
+                    return Savepoint(name, trigger, progress.location)
                 if progress.done:
                     raise EngineRefusedError(
                         f"cannot take a savepoint of {name}: {progress.failure}"
                     )
                 if self._clock.monotonic() > until or gives_up():
-                    return Answer(202, {**body, "state": "running"})
+                    return Savepoint(name, trigger, None)
                 self._clock.wait(0.1)
 
     def _incarnation(self, name: str) -> Incarnation:
         owner = self._list.owner(name)
-        incarnation = self._records.incarnation(owner, name) if owner is not None else None
+        incarnation = self._records.incarnations.get(owner, name) if owner is not None else None
         if incarnation is None:
             self.get(name)
             raise ConflictError(f"cannot ask the engine about {name}: it was not started yet")
@@ -168,10 +198,9 @@ class Jobs:
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
         gives_up: Callable[[], bool] = never,
-    ) -> Answer:
-        """201 when it runs, 202 when it is under way, 200 when the same job is there already.
-        `sees` says which compositions may be named to who asks; `drop_queues`, `drain_limit_s` and
-        `gives_up` as in `ApplyRequest`.
+    ) -> JobOutcome:
+        """Start a job, unless the same one is there already. `sees` says which compositions may be
+        named to who asks; `drop_queues`, `drain_limit_s` and `gives_up` as in `ApplyRequest`.
 
         A job that is there but does not run as it should is started again. Raises ConflictError
         when another job has the name.
@@ -185,11 +214,11 @@ class Jobs:
             head = self._head(name)
             if head is not None:
                 self._refuse_another(description, head)
-            running = self._compositions.under_way(composition_of_one(name))
+            running = self._changes.under_way(composition_of_one(name))
             if running is None or head is None:
                 running = self._start(description, request)
                 if running is None:
-                    return Answer(200, self.get(name))
+                    return JobOutcome(self.get(name))
         has_ended = running.wait_for_end(wait_s, gives_up)
         return self._answer(running, name, has_ended=has_ended, created=True, new=head is None)
 
@@ -205,7 +234,7 @@ class Jobs:
         by: str | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
         gives_up: Callable[[], bool] = never,
-    ) -> Answer:
+    ) -> JobOutcome:
         """Update or move; the options are those of `post`. Raises NotFoundError, and
         ConflictError for a composition's job."""
         request = ApplyRequest(
@@ -217,7 +246,7 @@ class Jobs:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
             running = self._start(description, request)
         if running is None:
-            return Answer(200, self.get(name), f"/jobs/{name}")
+            return JobOutcome(self.get(name))
         has_ended = running.wait_for_end(wait_s, gives_up)
         return self._answer(running, name, has_ended=has_ended, created=False)
 
@@ -230,8 +259,8 @@ class Jobs:
         drain_limit_s: float | None = None,
         by: str | None = None,
         gives_up: Callable[[], bool] = never,
-    ) -> Answer:
-        """204 when it is gone, 202 while that is under way; the options are those of `post`."""
+    ) -> JobOutcome:
+        """Remove a job; the options are those of `post`."""
         with self._locks[name]:
             self._refuse_owned(name)
             if self._head(name) is None:
@@ -247,15 +276,14 @@ class Jobs:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
         if not running.wait_for_end(wait_s, gives_up):
-            return Answer(202, _render_accepted(running.change), f"/changes/{running.change.id}")
+            return JobOutcome(under_way=running.change.head())
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
-        return Answer(204, {})
+        return JobOutcome()
 
-    def _head(self, name: str) -> JsonObject | None:
+    def _head(self, name: str) -> Head | None:
         """What is stored of a job posted alone."""
-        head = self._records.heads.get(composition_of_one(name))
-        return None if head is None or head.get("deleted") else head
+        return self._records.compositions.head(composition_of_one(name))
 
     def _start(self, description: JobDescription, request: ApplyRequest) -> Running | None:
         """The change; None when nothing is to be done."""
@@ -263,16 +291,15 @@ class Jobs:
         _, running = self._compositions.accept(alone, request)
         return running
 
-    def _refuse_another(self, description: JobDescription, head: JsonObject) -> None:
+    def _refuse_another(self, description: JobDescription, head: Head) -> None:
         """Raises ConflictError unless the job that is there is the same, with the same jar."""
         name, another = description.job_name, None
-        revision = self._records.revisions.get(head["name"], head["revision"])
+        revision = self._records.compositions.revision(head.name, head.revision)
         if revision is None:
             raise ConflictError(f"cannot add job {name!r}: it is being removed; try again")
-        jars = revision["jars"]
-        if revision["description"]["jobs"] != [dump_job(description)]:
+        if revision.description.jobs != (description,):
             another = "another of that name is there"
-        elif jars[description.job_path] != self._compositions.jar_of(description.job_path):
+        elif revision.jars[description.job_path] != self._jar_of(description.job_path):
             another = "it is there with another jar of the same path"
         if another is not None:
             raise ConflictError(
@@ -281,13 +308,13 @@ class Jobs:
 
     def _answer(
         self, running: Running, name: str, *, has_ended: bool, created: bool, new: bool = False
-    ) -> Answer:
+    ) -> JobOutcome:
         """The outcome of a change; a `new` job that could not be started is removed again."""
         change = running.change
         if not has_ended:
-            return Answer(202, _render_accepted(change), f"/changes/{change.id}")
+            return JobOutcome(under_way=change.head())
         if change.state is ChangeState.DONE:
-            return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")
+            return JobOutcome(self.get(name), created=created)
         error: SpeckError = running.failure or ConflictError(
             change.error or f"cannot start {name}: change {change.id} was cancelled",
             change=change.id,
@@ -302,7 +329,7 @@ class Jobs:
         # unless another request changes it by now, or a composition has adopted it
         with self._locks[name], suppress(ConflictError, NotFoundError):
             head = self._head(name)
-            if head is None or head["last_change"] != failed.id:
+            if head is None or head.last_change != failed.id:
                 return
             _, running = self._compositions.remove(
                 composition_of_one(name), drop_queues=True, drain_limit_s=0.0, by=failed.by
@@ -322,7 +349,3 @@ def _naming(site: str) -> Iterator[None]:
         yield
     except SpeckError as error:
         raise at_site(error, site) from error
-
-
-def _render_accepted(change: Change) -> JsonObject:
-    return {"change": change.id, "revision": change.revision, "state": str(change.state)}

@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Event
+from typing import Annotated
 
 from speck.clock import never
-from speck.model.batches import Record, render_record
-from speck.model.values import JsonObject
+from speck.model.batches import Record
+from speck.model.shown import Shown
 from speck.sites.connections import Connections
 
 MOST_RECORDS = 1000
 MOST_S = 60.0
 MOST_BYTES = 1 << 20
 """What one tap returns at most: bytes of payloads; the record that exceeds them is the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Records that were published to a link."""
+
+    site: Annotated[str, Shown("the site of the link's broker")]
+    topic: Annotated[str, Shown("the link's topic")]
+    sent: Annotated[int, Shown("records published")]
+    unread: Annotated[int, Shown("of these, the records that found no reader, and are lost")]
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """Records that were published to a link meanwhile. `complete`: whether these are all of the
+    time that was asked for."""
+
+    site: str
+    topic: str
+    complete: bool
+    records: tuple[Record, ...]
 
 
 class Links:
@@ -25,11 +48,11 @@ class Links:
         self._connections = connections
         self._closing = closing
 
-    def publish(self, site: str, topic: str, payloads: Sequence[bytes]) -> JsonObject:
-        """Publish records, in their order; `unread`: how many found no reader. Raises SpeckError
-        when the broker does not take them: some may have been published then."""
+    def publish(self, site: str, topic: str, payloads: Sequence[bytes]) -> Published:
+        """Publish records, in their order. Raises SpeckError when the broker does not take them:
+        some may have been published then."""
         unread = self._connections.broker(site).publish(topic, payloads)
-        return {"site": site, "topic": topic, "sent": len(payloads), "unread": unread}
+        return Published(site, topic, len(payloads), unread)
 
     def tap(
         self,
@@ -38,10 +61,9 @@ class Links:
         most: int,
         seconds: float,
         gives_up: Callable[[], bool] = never,
-    ) -> JsonObject:
+    ) -> Tapped:
         """Collect up to `most` records that are published within `seconds`, or until somebody gives
-        up. `complete` is False when the tap ended before that time: more may have been published.
-        Raises SpeckError."""
+        up: then it is not `complete`, and more may have been published. Raises SpeckError."""
         records: list[Record] = []
         size = 0
         until = time.monotonic() + seconds
@@ -62,9 +84,4 @@ class Links:
                 size += len(record.payload)
 
         self._connections.broker(site).tap(topic, keep, go_on)
-        return {
-            "site": site,
-            "topic": topic,
-            "complete": not (is_full() or is_ending()),
-            "records": [render_record(record) for record in records],
-        }
+        return Tapped(site, topic, not (is_full() or is_ending()), tuple(records))

@@ -6,13 +6,13 @@ are changed together: two of them may exchange their addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from speck.binding import normalise_address
 from speck.errors import ConflictError
+from speck.model.composition import CompositionDescription, Port
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.sites.identities import BrokerAnswer, Identities
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -46,7 +46,7 @@ class Readdressing:
         """Ask what answers at the addresses that are new; with `new_broker` also at an old one. A
         broker without an identity gets one unless it ought to have one. With `by_itself` no engine
         is asked: the answer would tell the site open ports from closed ones."""
-        before = self._records.sites()
+        before = self._records.sites.all()
         wanted = {**before, **{site.name: site for site in sites}}
         probes = []
         for site in sites:
@@ -67,7 +67,7 @@ class Readdressing:
         or if the sessions of a site that is in use are not at its new broker; with `by_itself` it
         names no other site."""
         batch: Batch = {}
-        others = self._records.sites().keys()
+        others = self._records.sites.all().keys()
         for probe in probes:
             name = probe.site.name
             if probe.engine_owner is not None:
@@ -120,13 +120,13 @@ class Readdressing:
                 pairs = ((known.spe, site.spe), (known.broker, site.broker))
                 changes |= {a.address: b.address for a, b in pairs if a.address != b.address}
         batch: Batch = {}
-        for head in self._records.heads.values() if changes else ():
-            for number, record in self._records.revisions.items(head["name"]):
-                description = _with_addresses(record["description"], changes)
-                if description != record["description"]:
-                    revised = {**record, "description": description}
-                    key = self._records.revisions.key(head["name"], number)
-                    batch[key] = revised
+        compositions = self._records.compositions
+        for head in compositions.last_heads() if changes else ():
+            for number, revision in compositions.revisions(head.name):
+                description = _with_addresses(revision.description, changes)
+                if description != revision.description:
+                    revised = replace(revision, description=description)
+                    batch |= compositions.put_revision(head.name, number, revised)
         return batch
 
 
@@ -152,25 +152,26 @@ def _explain_holder(probe: Probe, holder: str, *, by_itself: bool) -> str:
     )
 
 
-def _with_addresses(description: JsonObject, changes: Mapping[str, str]) -> JsonObject:
-    ends = {
-        kind: [_replace(port, ("broker",), changes) for port in description[kind]]
-        for kind in ("inputs", "outputs")
-        if description.get(kind)
-    }
-    fields = ("spe_address", "source_broker", "sink_broker")
-    jobs = [_replace(job, fields, changes) for job in description["jobs"]]
-    return {**description, **ends, "jobs": jobs}
+def _with_addresses(
+    description: CompositionDescription, changes: Mapping[str, str]
+) -> CompositionDescription:
+    def change(address: str | None) -> str | None:
+        return changes.get(normalise_address(address), address) if address else address
 
+    def change_port(port: Port) -> Port:
+        return replace(port, broker=change(port.broker))
 
-def _replace(item: JsonObject, fields: Iterable[str], changes: Mapping[str, str]) -> JsonObject:
-    return {**item, **dict(_find_replaced(item, fields, changes))}
-
-
-def _find_replaced(
-    item: JsonObject, fields: Iterable[str], changes: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    for field in fields:
-        address = item.get(field)
-        if address and normalise_address(address) in changes:
-            yield field, changes[normalise_address(address)]
+    return replace(
+        description,
+        jobs=tuple(
+            replace(
+                job,
+                spe_address=change(job.spe_address),
+                source_broker=change(job.source_broker),
+                sink_broker=change(job.sink_broker),
+            )
+            for job in description.jobs
+        ),
+        inputs=tuple(map(change_port, description.inputs)),
+        outputs=tuple(map(change_port, description.outputs)),
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from speck.clock import Clock
 from speck.deploy.changes import Changes
@@ -18,17 +19,112 @@ from speck.model.ids import EngineJobId, engine_job_id, sink_client_id, source_c
 from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.values import JsonObject
-from speck.service.survey import Key, Sighting, Survey, Surveyor, UnknownSession
+from speck.model.shown import Shown
+from speck.service.survey import Key, Sighting, Survey, Surveyor
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
+from speck.store.sessions import KeptSession
 from speck.store.tables import Batch
 
 _CANCEL_S = 30.0
 _POLL_S = 0.2
 _NO_TOPIC = "unknown"
 """Given to a broker for a session whose topic is not known; a release does not use it then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """An engine job of this installation, as an engine lists it."""
+
+    site: str
+    engine_job_id: str
+    job_name: Annotated[str, Shown("as the engine names it if the store does not know the job")]
+    composition: str | None
+    generation: Annotated[int, Shown("of the store that started it")]
+    attempt: int
+    state: Annotated[str, Shown("as the engine reports it")]
+
+    @classmethod
+    def of(cls, sighting: Sighting, key: Key | None) -> SeenJob:
+        """`key`: the job as the store knows it."""
+        return cls(
+            site=sighting.site,
+            engine_job_id=sighting.job.engine_job_id,
+            job_name=key[1] if key else sighting.job.name,
+            composition=visible_name(key[0]) if key else None,
+            generation=sighting.identity.generation,
+            attempt=sighting.identity.attempt,
+            state=str(sighting.job.state),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MissingJob:
+    """A job that runs as far as the store knows, and that no engine lists."""
+
+    job_name: str
+    composition: str | None
+    site: str
+    engine_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class UncertainJob:
+    """A job that may have left newer state than the store knows of."""
+
+    job_name: str
+    composition: str | None
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownSession:
+    """A reader's session that the store does not know."""
+
+    site: Annotated[str, Shown("of the broker")]
+    client_id: str
+    job_name: str
+    topic: Annotated[str | None, Shown("null: no known topic fits the client id")]
+    messages: Annotated[
+        int | None,
+        Shown("how many wait in it at least, by the numbers of sinks; null: no sink reports any"),
+    ]
+
+    @classmethod
+    def of(cls, session: KeptSession) -> UnknownSession:
+        topic = session.link.topic if session.link else None
+        return cls(session.site, session.client_id, session.job_name, topic, session.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredReport:
+    """What runs but is not in the store, what the store believes but does not run, and sessions
+    that it does not know. `at` is RFC 3339."""
+
+    state: str
+    at: Annotated[str | None, Shown("since when")]
+    reason: Annotated[
+        str | None, Shown("why: the store was restored from a backup, or its folder was copied")
+    ]
+    generation: Annotated[int, Shown("of the store: raised by each restore")]
+    unknown_jobs: tuple[SeenJob, ...]
+    missing_jobs: tuple[MissingJob, ...]
+    unknown_sessions: tuple[UnknownSession, ...]
+    silent_sites: Annotated[
+        tuple[str, ...], Shown("the sites whose engine or broker does not answer")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What an adoption has done."""
+
+    adopted: tuple[SeenJob, ...]
+    cancelled: tuple[SeenJob, ...]
+    uncertain: tuple[UncertainJob, ...]
+    kept_sessions: tuple[UnknownSession, ...]
+    released_sessions: tuple[UnknownSession, ...]
 
 
 @dataclass(slots=True)
@@ -39,10 +135,10 @@ class _Adoption:
     to_cancel: list[Sighting] = field(default_factory=list)
     readers: set[tuple[str, str]] = field(default_factory=set)
     """(client id, site of the broker) of the readers that go on."""
-    adopted: list[JsonObject] = field(default_factory=list)
-    uncertain: list[JsonObject] = field(default_factory=list)
+    adopted: list[SeenJob] = field(default_factory=list)
+    uncertain: list[UncertainJob] = field(default_factory=list)
 
-    def find_unread(self, survey: Survey) -> list[UnknownSession]:
+    def find_unread(self, survey: Survey) -> list[KeptSession]:
         """The sessions that no job reads once this is done."""
         return [
             session
@@ -75,27 +171,28 @@ class Restored:
             if reason is not None:
                 self._records.begin_generation(reason)
 
-    def report(self) -> JsonObject:
+    def report(self) -> RestoredReport:
         """What runs but is not in the store, what the store believes but does not run, and
         sessions that it does not know. Sites that do not answer are named."""
         survey = self._surveyor.survey()
         unknown = [
-            self._describe(sighting, key)
+            SeenJob.of(sighting, key)
             for key, sightings in survey.by_job.items()
             for sighting in sightings
             if sighting.live and not self._is_stored(key, sighting)
         ]
-        unknown += [self._describe(each, None) for each in survey.strangers if each.live]
-        return {
-            "state": "restored" if self._records.restored else "normal",
-            "at": (self._records.restored or {}).get("at"),
-            "reason": (self._records.restored or {}).get("reason"),
-            "generation": self._records.generation,
-            "unknown_jobs": unknown,
-            "missing_jobs": list(self._list_missing(survey)),
-            "unknown_sessions": [session.describe() for session in survey.sessions],
-            "silent_sites": survey.silent,
-        }
+        unknown += [SeenJob.of(each, None) for each in survey.strangers if each.live]
+        restored = self._records.restored
+        return RestoredReport(
+            state="restored" if restored else "normal",
+            at=restored.at if restored else None,
+            reason=restored.reason if restored else None,
+            generation=self._records.generation,
+            unknown_jobs=tuple(unknown),
+            missing_jobs=tuple(self._list_missing(survey)),
+            unknown_sessions=tuple(map(UnknownSession.of, survey.sessions)),
+            silent_sites=tuple(survey.silent),
+        )
 
     def adopt(
         self,
@@ -104,7 +201,7 @@ class Restored:
         older_state: bool = False,
         discard_messages: bool = False,
         by: str | None = None,
-    ) -> JsonObject:
+    ) -> Adopted:
         """Take over what runs, and let the service go on.
 
         Of each job the latest incarnation that runs becomes that of the store. What cannot be taken
@@ -136,45 +233,44 @@ class Restored:
             unread = adoption.find_unread(survey)
             if discard_messages:
                 self._release(unread)
-            adoption.batch |= self._put_kept([] if discard_messages else unread)
+            kept = [] if discard_messages else unread
+            adoption.batch |= self._records.sessions.put_kept(kept)
             message = (
                 f"the restored state was adopted: {len(adoption.adopted)} jobs taken over,"
                 f" {len(adoption.to_cancel)} cancelled, {len(adoption.uncertain)} whose newest"
                 f" state is unknown, {len(unread)} sessions without a job"
                 f" {'released' if discard_messages else 'kept'}"
             )
-            for scope, sink in self._records.all_ended_sinks():  # of long ago
-                adoption.batch |= self._records.drop_ended_sink(scope, sink)
-            event = self._records.event("service", message, by=by)
+            for scope, sink in self._records.ended_sinks.all():  # of long ago
+                adoption.batch |= self._records.ended_sinks.drop(scope, sink)
+            event = self._records.events.make("service", message, by=by)
             self._records.end_restored(adoption.batch, event)
         self._changes.touch()
-        return {
-            "adopted": adoption.adopted,
-            "cancelled": [self._describe(each, None) for each in adoption.to_cancel],
-            "uncertain": adoption.uncertain,
-            "kept_sessions": [] if discard_messages else [each.describe() for each in unread],
-            "released_sessions": [each.describe() for each in unread] if discard_messages else [],
-        }
+        sessions = tuple(map(UnknownSession.of, unread))
+        return Adopted(
+            adopted=tuple(adoption.adopted),
+            cancelled=tuple(SeenJob.of(each, None) for each in adoption.to_cancel),
+            uncertain=tuple(adoption.uncertain),
+            kept_sessions=() if discard_messages else sessions,
+            released_sessions=sessions if discard_messages else (),
+        )
 
     # -- what there is ------------------------------------------------------------------------
 
     def _is_stored(self, key: Key, sighting: Sighting) -> bool:
-        incarnation = self._records.all_incarnations().get(key)
+        incarnation = self._records.incarnations.all().get(key)
         return (
             incarnation is not None
             and incarnation.engine_job_id == sighting.job.engine_job_id
             and incarnation.job.site == sighting.site
         )
 
-    def _list_missing(self, survey: Survey) -> list[JsonObject]:
+    def _list_missing(self, survey: Survey) -> list[MissingJob]:
         return [
-            {
-                "job_name": key[1],
-                "composition": visible_name(key[0]),
-                "site": incarnation.job.site,
-                "engine_job_id": incarnation.engine_job_id,
-            }
-            for key, incarnation in self._records.all_incarnations().items()
+            MissingJob(
+                key[1], visible_name(key[0]), incarnation.job.site, incarnation.engine_job_id
+            )
+            for key, incarnation in self._records.incarnations.all().items()
             if not incarnation.ended
             and not incarnation.void
             and not any(
@@ -182,29 +278,18 @@ class Restored:
             )
         ]
 
-    def _describe(self, sighting: Sighting, key: Key | None) -> JsonObject:
-        return {
-            "site": sighting.site,
-            "engine_job_id": sighting.job.engine_job_id,
-            "job_name": key[1] if key else sighting.job.name,
-            "composition": visible_name(key[0]) if key else None,
-            "generation": sighting.identity.generation,
-            "attempt": sighting.identity.attempt,
-            "state": str(sighting.job.state),
-        }
-
     # -- what becomes of it -------------------------------------------------------------------
 
     def _decide(self, survey: Survey, older_state: bool) -> _Adoption:
         adoption = _Adoption(to_cancel=[each for each in survey.strangers if each.live])
-        for key, incarnation in self._records.all_incarnations().items():
+        for key, incarnation in self._records.incarnations.all().items():
             self._decide_job(adoption, key, incarnation, survey, older_state)
         for key, sightings in survey.by_job.items():
-            if key not in self._records.all_incarnations():  # removed before the backup
+            if key not in self._records.incarnations.all():  # removed before the backup
                 adoption.to_cancel += [each for each in sightings if each.live]
             highest = max(each.identity.attempt for each in sightings)
-            attempts = max(highest, self._records.attempts(*key))
-            adoption.batch |= self._records.put_attempts(*key, attempts)
+            attempts = max(highest, self._records.incarnations.attempts(*key))
+            adoption.batch |= self._records.incarnations.put_attempts(*key, attempts)
         return adoption
 
     def _decide_job(
@@ -229,10 +314,10 @@ class Restored:
             job = self._find_wiring(incarnation.job, newest.site, survey)
             if job is not None:
                 taken_over = _take_over(incarnation, job, newest)
-                adoption.batch |= self._records.put_incarnation(key[0], taken_over)
+                adoption.batch |= self._records.incarnations.put(key[0], taken_over)
                 adoption.batch |= self._put_session(key[0], job)
                 adoption.readers.add(self._reader_of(job))
-                adoption.adopted.append(self._describe(newest, key))
+                adoption.adopted.append(SeenJob.of(newest, key))
                 return
             live = [newest]
         adoption.to_cancel += live
@@ -241,16 +326,14 @@ class Restored:
         if older_state or incarnation.void or (incarnation.ended and is_newest):
             return
         replaced = self._make_unknown(key, incarnation, sightings)
-        adoption.batch |= self._records.put_incarnation(key[0], replaced)
-        adoption.uncertain.append(
-            {"job_name": key[1], "composition": visible_name(key[0]), "site": incarnation.job.site}
-        )
+        adoption.batch |= self._records.incarnations.put(key[0], replaced)
+        adoption.uncertain.append(UncertainJob(key[1], visible_name(key[0]), incarnation.job.site))
 
     def _find_wiring(self, job: Job, site: str, survey: Survey) -> Job | None:
         """The job as it runs at `site`. Its source is that of the store unless a broker knows a
         reader of its name that the store does not know; its sink is where it last reported what it
         has sent. None if its source cannot be found."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         here = replace(job, site=site)
         readers = [each for each in survey.sessions if each.job_name == job.job_name]
         if len(readers) > 1:
@@ -280,17 +363,17 @@ class Restored:
     def _put_session(self, scope: str, job: Job) -> Batch:
         """The session of a job that was taken over, if the store does not know it."""
         client_id = source_client_id(self._records.installation, job.job_name, job.source)
-        if self._records.session(scope, client_id, job.source_site) is not None:
+        if self._records.sessions.get(scope, client_id, job.source_site) is not None:
             return {}
         session = Session(client_id, job.source, job.source_site, job.job_name, job=job, begun=True)
-        return self._records.put_session(scope, session)
+        return self._records.sessions.put(scope, session)
 
     def _make_unknown(
         self, key: Key, incarnation: Incarnation, sightings: Collection[Sighting]
     ) -> Incarnation:
         """An incarnation that no engine has ever seen, as if its engine had forgotten it: the next
         start is refused if messages were taken, since its newest state cannot be established."""
-        attempts = [incarnation.attempt, self._records.attempts(*key)]
+        attempts = [incarnation.attempt, self._records.incarnations.attempts(*key)]
         attempt = max((*attempts, *(each.identity.attempt for each in sightings))) + 1
         records = self._records
         identity = engine_job_id(records.installation, *key, records.generation, attempt)
@@ -302,7 +385,7 @@ class Restored:
         are not asked for, since that would disconnect them. Raises SpeckError of a broker."""
         sessions = [
             (scope, session)
-            for scope, session in self._records.all_sessions()
+            for scope, session in self._records.sessions.all()
             if session.job_name is not None
         ]
         idle = [each for each in sessions if _key_of(each[1]) not in adoption.readers]
@@ -314,26 +397,16 @@ class Restored:
             )
         ]
         gone = {_key_of(session) for _, session in lost}
-        read = {s.link for _, s in self._records.all_sessions() if _key_of(s) not in gone}
+        read = {s.link for _, s in self._records.sessions.all() if _key_of(s) not in gone}
         for scope, session in lost:
             self._connections.broker(session.site).release(
                 session.client_id, session.link.topic, last_reader=session.link not in read
             )
-            adoption.batch |= self._records.drop_session(scope, session.client_id, session.site)
+            adoption.batch |= self._records.sessions.drop(scope, session.client_id, session.site)
 
-    def _put_kept(self, sessions: Iterable[UnknownSession]) -> Batch:
-        """Note which sessions are kept, instead of those that the store has noted so far."""
-        table = self._records.kept_sessions
-        batch: Batch = {}
-        for identity, _ in table.items():
-            batch |= table.drop(*identity.split("/"))
-        for each in sessions:
-            batch |= table.put(each.describe(), each.client_id, each.site)
-        return batch
-
-    def _release(self, sessions: Iterable[UnknownSession]) -> None:
+    def _release(self, sessions: Iterable[KeptSession]) -> None:
         """Release sessions with what waits in them. Raises SpeckError of a broker."""
-        read = {session.link for _, session in self._records.all_sessions()}
+        read = {session.link for _, session in self._records.sessions.all()}
         for each in sessions:
             topic = each.link.topic if each.link else _NO_TOPIC
             is_last = each.link is not None and each.link not in read

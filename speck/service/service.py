@@ -37,10 +37,11 @@ from speck.service.access_policy import AccessPolicy
 from speck.service.advisor import Advisor
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
-from speck.service.audit import Audit, Entry
-from speck.service.audit_seal import StoredSeal
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
+from speck.service.composition_locks import CompositionLocks
+from speck.service.composition_repairs import CompositionRepairs
+from speck.service.composition_views import CompositionViews
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
 from speck.service.forgetting import Forgetting
@@ -62,6 +63,8 @@ from speck.sites.poll_scheduler import PollScheduler
 from speck.sites.pollers.polling import Polling
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
+from speck.store.audit import Audit, Entry
+from speck.store.audit_seal import StoredSeal
 from speck.store.location import StoreLocation
 from speck.store.records import Records
 
@@ -97,7 +100,7 @@ class Service:
         self.storage = open_storage(place_of_metrics, config.metrics)
         self.records = Records.open(config.store, self.clock, location=location)
         self.connections = Connections(
-            self.records.sites,
+            self.records.sites.all,
             config.credentials,
             config.timeout_s,
             config.main_timeout_s,
@@ -105,7 +108,7 @@ class Service:
         )
         self.agents = Agents(
             self.records,
-            self.records.sites,
+            self.records.sites.all,
             self.clock,
             lambda site: self.connections.engine(site).state_folder(),
         )
@@ -118,7 +121,7 @@ class Service:
         self.changes = Changes(self.records, self.clock, scheduler)
         self.polling = Polling(
             self.connections,
-            lambda: len(self.records.sites()),
+            lambda: len(self.records.sites.all()),
             config.pollers,
             config.poller_sites,
         )
@@ -128,7 +131,7 @@ class Service:
             self.scheduler,
             self.clock,
             lambda: self.changes.touched,
-            self.records.sites,
+            self.records.sites.all,
         )
         self.board = Board(self.polls)
         self.states = JobStates(self.records, self.changes, self.board)
@@ -150,9 +153,7 @@ class Service:
         self.links = Links(self.connections, self.closing)
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
-        self.policy = AccessPolicy(
-            self.records, lambda change: self.changes.get(change)["operations"]
-        )
+        self.policy = AccessPolicy(self.records, lambda change: self.changes.get(change).operations)
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
         self._place()
@@ -239,6 +240,10 @@ class Service:
             self._scheduler,
         )
         jobs = JobList(self.records, self.status, self.polls)
+        locks = CompositionLocks()
+        self.composition_views = CompositionViews(
+            self.records, deployer, jobs, self.changes, self.requirements
+        )
         self.compositions = Compositions(
             self.records,
             deployer,
@@ -247,13 +252,14 @@ class Service:
             self.runner,
             admission,
             self.clock,
-            self.requirements,
+            locks,
         )
+        self.repairs = CompositionRepairs(self.records, deployer, self.changes, self.runner, locks)
         self.forgetting = Forgetting(
             self.records,
             self.changes,
             self.runner,
-            self.compositions,
+            locks,
             jobs,
             self.connections,
             self.polls,
@@ -268,6 +274,8 @@ class Service:
             jobs,
             self.compositions,
             self.clock,
+            self.changes,
+            deployer.jar_of,
             self.sampler.rate_job,
         )
         self.watch = Watch(
@@ -277,7 +285,7 @@ class Service:
             self.polls,
             self.board,
             self.clock,
-            self.compositions,
+            self.repairs,
             self.config.watch_s,
             self.sampler.latest.link,
             self.keeper.folder,
@@ -293,6 +301,7 @@ class Service:
         self.placements = Placements(
             self.records,
             self.compositions,
+            self.composition_views,
             self.polls,
             self.clock,
             self.analyses,
@@ -301,7 +310,7 @@ class Service:
         self.advisor = Advisor(self.placements, self.analyses.start)
         self.autopilots = Autopilots(
             self.records,
-            self.compositions,
+            self.composition_views,
             self.placements,
             self.polls,
             self.clock,
@@ -315,7 +324,7 @@ class Service:
             self.audit.report_unfinished()
             self.restored.notice_rollback()
             if self.records.restored is not None:
-                reason = self.records.restored["reason"]
+                reason = self.records.restored.reason
                 self.audit.record(Entry("speck serve", "/restored", reason))
             cut_short = recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for

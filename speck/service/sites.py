@@ -73,7 +73,7 @@ class Sites:
         Raises ConflictError, InvalidError, ForbiddenError.
         """
         self._check(site)
-        known = self._records.sites().get(site.name)
+        known = self._records.sites.all().get(site.name)
         if by_itself:
             self._check_own(site)
         if known is not None and known != site:
@@ -140,7 +140,7 @@ class Sites:
 
     def _check_own(self, site: Site) -> None:
         """Before anything is asked at addresses that a site gives with its own token."""
-        sites = self._records.sites()
+        sites = self._records.sites.all()
         allowed = self._own_site.find_allowed(site)
         self._own_site.check(site, sites.get(site.name), sites.values(), allowed)
 
@@ -156,7 +156,7 @@ class Sites:
         self._refuse_foreign_addresses(sites, by_itself=by_itself)
         probes = self._readdressing.probe(sites, new_broker=new_broker, by_itself=by_itself)
         with self._changes.placing:
-            before = self._records.sites()
+            before = self._records.sites.all()
             self._refuse_foreign_addresses(sites, by_itself=by_itself)
             for probe in probes:
                 if before.get(probe.site.name) != probe.known:
@@ -170,7 +170,7 @@ class Sites:
             )
             documents = self._readdressing.put_documents(before, sites)
             events = [self._describe_change(site, before.get(site.name), by) for site in sites]
-            stored = [self._records.put_site(site) for site in sites]
+            stored = [self._records.sites.put(site) for site in sites]
             self._records.write(*stored, identities, documents, *events)
             for site in sites:
                 self._polls.forget(site.name)
@@ -182,7 +182,7 @@ class Sites:
         moves = [f"{a.address} -> {b.address}" for a, b in pairs if a.address != b.address]
         outcome = "changed" if known else "registered"
         message = f"site {site.name} {outcome}{': ' if moves else ''}{', '.join(moves)}"
-        return self._records.event("site", message, site=site.name, by=by)
+        return self._records.events.make("site", message, site=site.name, by=by)
 
     def _refuse_other_kinds(self, site: Site, known: Site | None) -> None:
         if known is None:
@@ -197,12 +197,12 @@ class Sites:
     def refresh(self, names: Collection[str] | None = None) -> None:
         """Poll the engines and brokers of these sites (None: of all), so that their states are
         those of now."""
-        known = self._records.sites().keys()
+        known = self._records.sites.all().keys()
         self._polls.refresh_all(set(known if names is None else known & set(names)))
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
-        rendered = [self._render(site) for site in self._records.sites().values()]
+        rendered = [self._render(site) for site in self._records.sites.all().values()]
         return [site for site in rendered if state is None or site["state"] == state]
 
     def delete(self, name: str, by: str | None = None) -> None:
@@ -213,10 +213,10 @@ class Sites:
             self._records.write(
                 self._records.drop_site(name),
                 *(
-                    self._records.drop_session(scope, session.client_id, name)
-                    for scope, session in self._records.sessions_on(name)
+                    self._records.sessions.drop(scope, session.client_id, name)
+                    for scope, session in self._records.sessions.at(name)
                 ),
-                self._records.event("site", f"site {name} removed", site=name, by=by),
+                self._records.events.make("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
             self._agents.forget(name)
@@ -270,11 +270,12 @@ class Sites:
         return self._add_reports(site, self._status.site(site))
 
     def _add_reports(self, site: Site, shape: JsonObject) -> JsonObject:
+        calibration = self._records.sites.calibration(site.name)
         return {
             **shape,
             "last_seen": self._agents.last_seen(site.name),
             "agent": self._agents.beat(site.name) or None,
-            "calibration": self._records.calibrations.get(site.name),
+            "calibration": asdict(calibration) if calibration else None,
         }
 
     def _site(self, name: str) -> Site:
@@ -301,7 +302,7 @@ class Sites:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 
     def _refuse_foreign_addresses(self, sites: Sequence[Site], *, by_itself: bool) -> None:
-        wanted = {**self._records.sites(), **{site.name: site for site in sites}}
+        wanted = {**self._records.sites.all(), **{site.name: site for site in sites}}
         owners: dict[str, list[str]] = {}
         for each in wanted.values():
             for address in set(each.addresses):
@@ -319,12 +320,12 @@ class Sites:
         """The jobs and readers that use a site."""
         jobs = sorted(
             job_name
-            for (_, job_name), incarnation in self._records.all_incarnations().items()
+            for (_, job_name), incarnation in self._records.incarnations.all().items()
             if not incarnation.ended
             and name
             in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
-        sessions = (session for _, session in self._records.sessions_on(name))
+        sessions = (session for _, session in self._records.sessions.at(name))
         uses = sorted(session.reader for session in sessions if not session.released)
         return list(dict.fromkeys([*jobs, *uses, *self._changes.list_users_of_site(name)]))
 

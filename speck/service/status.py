@@ -90,7 +90,7 @@ class StatusViews:
         self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
     ) -> JsonObject:
         view = engine.answer if engine else None
-        beat = self._records.heartbeats.get(site.name)
+        report = self._records.sites.report(site.name)
         slots = view.slots if view else None
         return {
             **dump_site(site),
@@ -101,7 +101,7 @@ class StatusViews:
                 "free": slots.free if slots else None,
             },
             "engine_version": view.version if view else None,
-            "last_seen": beat["at"] if beat else None,
+            "last_seen": report.at if report else None,
             "messages_lost": self._board.messages_lost(site.name),
         }
 

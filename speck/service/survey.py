@@ -11,9 +11,9 @@ from speck.deploy.changes import Changes
 from speck.model.ids import EngineJobId, job_digits, source_client_id
 from speck.model.link import Link
 from speck.model.observation import BrokerView, EngineJob, EngineView
-from speck.model.values import JsonObject
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
+from speck.store.sessions import KeptSession
 
 _SURVEY_S = 15.0
 _START_S = 3.0
@@ -35,30 +35,6 @@ class Sighting(NamedTuple):
         return not self.job.state.terminal
 
 
-class UnknownSession(NamedTuple):
-    """A reader's session at the broker of a site that the store does not know.
-
-    `link` is what it reads (None: no known topic fits its id). `messages` is how many wait in it at
-    least, by the numbers that sinks report; None if none reports any: then it may hold some, too.
-    """
-
-    site: str
-    client_id: str
-    job_name: str
-    link: Link | None
-    messages: int | None
-
-    def describe(self) -> JsonObject:
-        """The session as it is shown."""
-        return {
-            "site": self.site,
-            "client_id": self.client_id,
-            "job_name": self.job_name,
-            "topic": self.link.topic if self.link else None,
-            "messages": self.messages,
-        }
-
-
 @dataclass(slots=True)
 class Survey:
     """What all sites report. `by_job` holds all incarnations of known jobs, `strangers` engine
@@ -67,7 +43,7 @@ class Survey:
 
     by_job: dict[Key, list[Sighting]] = field(default_factory=dict)
     strangers: list[Sighting] = field(default_factory=list)
-    sessions: list[UnknownSession] = field(default_factory=list)
+    sessions: list[KeptSession] = field(default_factory=list)
     numbers: dict[str, BrokerView] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
 
@@ -83,7 +59,7 @@ class Surveyor:
     def survey(self) -> Survey:
         """What the sites report now."""
         self._changes.touch()  # earlier polls do not count
-        names = self._records.sites()
+        names = self._records.sites.all()
         engines = self._polls.engines.poll(names, within_s=_SURVEY_S)
         brokers = self._polls.broker_numbers.poll(names, fresh_s=0.0, within_s=_SURVEY_S)
         keys = self._map_jobs()
@@ -104,8 +80,8 @@ class Surveyor:
         """Why the store is older than what its jobs do: an engine knows a later incarnation of one,
         since the store was rolled back, or a copy of it has been adopted elsewhere. None if no
         engine that answers soon does."""
-        keys, attempts = self._map_jobs(), self._records.all_attempts()
-        engines = self._polls.engines.poll(self._records.sites(), within_s=_START_S)
+        keys, attempts = self._map_jobs(), self._records.incarnations.all_attempts()
+        engines = self._polls.engines.poll(self._records.sites.all(), within_s=_START_S)
         for site, poll in sorted(engines.items()):
             for job in poll.answer.jobs.values() if poll.answer else ():
                 identity = EngineJobId.parse(job.engine_job_id, self._records.installation)
@@ -118,9 +94,9 @@ class Surveyor:
 
     def _map_jobs(self) -> dict[str, Key]:
         """All jobs that the store has ever known, by their part of engine job ids."""
-        keys = set(self._records.all_incarnations())
-        keys |= {(owner["composition"], name) for name, owner in self._records.owners.items()}
-        keys |= set(self._records.all_attempts())
+        keys = set(self._records.incarnations.all())
+        keys |= {(owner, name) for name, owner in self._records.compositions.owners()}
+        keys |= set(self._records.incarnations.all_attempts())
         return {job_digits(self._records.installation, *key): key for key in sorted(keys)}
 
     def _add_engine(
@@ -136,10 +112,10 @@ class Surveyor:
             else:
                 survey.by_job.setdefault(key, []).append(Sighting(site, job, identity))
 
-    def _list_sessions(self, survey: Survey) -> Iterator[UnknownSession]:
+    def _list_sessions(self, survey: Survey) -> Iterator[KeptSession]:
         """The sessions of readers that the store does not know, by site and client id. The id of a
         reader holds a hash of its link."""
-        known = {session.client_id for _, session in self._records.all_sessions()}
+        known = {session.client_id for _, session in self._records.sessions.all()}
         prefix = f"speck-{self._records.installation[:8]}-"
         pattern = re.compile(re.escape(prefix) + "(.+)-[0-9a-f]{8}")
         topics = self._list_topics(survey)
@@ -150,7 +126,7 @@ class Surveyor:
                     continue
                 link = self._find_link(client_id, name[1], site, topics)
                 messages = _count_waiting(view, client_id, link) if link else None
-                yield UnknownSession(site, client_id, name[1], link, messages)
+                yield KeptSession(site, client_id, name[1], link, messages)
 
     def _find_link(self, client_id: str, job_name: str, site: str, topics: set[str]) -> Link | None:
         for topic in sorted(topics):
@@ -163,7 +139,7 @@ class Surveyor:
         """The topics of all links that the store or a broker's books know."""
         links = (
             link
-            for incarnation in self._records.all_incarnations().values()
+            for incarnation in self._records.incarnations.all().values()
             for link in (incarnation.job.source, incarnation.job.sink)
         )
         topics = {link.topic for link in links}

@@ -9,15 +9,15 @@ import re
 import secrets
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, UnauthorizedError
 from speck.model.scopes import UNLIMITED, Scopes
-from speck.model.values import LOCAL, SPECK, JsonObject, is_name
+from speck.model.token import FormerSecret, KnownToken, Role, StoredToken
+from speck.model.values import AUTOPILOT, LOCAL, SPECK, is_name
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -25,21 +25,13 @@ ROTATION = timedelta(minutes=10)
 """How long the old secret of a rotated token stays valid."""
 LAST_USED = timedelta(minutes=1)
 """The time of a token's last use is written at most this often."""
-RESERVED = ("self", LOCAL, SPECK, "autopilot")
+RESERVED = ("self", LOCAL, SPECK, AUTOPILOT)
 """Names that no token may have: those of routes, and of actors that need no token."""
 _SCOPED_ROLES = ("deployer", "viewer")
-_SECRETS = ("sha256", "former")
 LONGEST = timedelta(days=36_500)
 """The longest duration until a token expires."""
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-class Role(StrEnum):
-    ADMIN = "admin"
-    DEPLOYER = "deployer"
-    VIEWER = "viewer"
-    SITE = "site"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class Tokens:
 
     def any(self) -> bool:
         """Whether a token exists."""
-        return self._records.tokens.last_id() is not None
+        return self._records.tokens.any()
 
     def add(
         self,
@@ -90,23 +82,24 @@ class Tokens:
                     f"cannot add token {name!r}: the first must have role admin,"
                     " or nobody could add or remove another"
                 )
-            if self._records.tokens.has(name):
+            if self._records.tokens.get(name) is not None:
                 raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
             secret = _make_secret()
             expires = _end_of(expires_in, now)
-            record = {
-                "name": name,
-                "role": role,
-                "site": site,
-                **scopes.to_json(),
-                "sha256": _hash(secret),
-                "former": [],
-                "at": rfc3339(now),
-                "by": by,
-                "expires": expires and rfc3339(expires),
-            }
+            token = StoredToken(
+                name=name,
+                role=Role(role),
+                site=site,
+                compositions=scopes.compositions,
+                topics=scopes.topics,
+                sites=scopes.sites,
+                sha256=_hash(secret),
+                at=rfc3339(now),
+                by=by,
+                expires=rfc3339(expires) if expires else None,
+            )
             about = f"token {name} added with role {role}"
-            self._write(self._records.tokens.put(record, name), about, by)
+            self._write(self._records.tokens.put(token), about, by)
         self._last_uses.drop(name)
         return secret
 
@@ -121,33 +114,35 @@ class Tokens:
             problem = Problem("expires_in", fault)
             raise InvalidError(f"cannot rotate token {name!r}: {problem}", [problem])
         with self._changing:
-            record = self._read(name)
-            if expires_in is None and _is_over(record["expires"], now):
+            token = self._read(name)
+            if expires_in is None and _is_over(token.expires, now):
                 raise ConflictError(
                     f"cannot rotate token {name!r}: it has expired; give it a new time of expiry"
                     " (--expires 90d)"
                 )
-            until = [rfc3339(now + ROTATION), *([record["expires"]] if record["expires"] else [])]
+            until = [rfc3339(now + ROTATION), *([token.expires] if token.expires else [])]
             secret = _make_secret()
-            former = [each for each in record["former"] if not _is_over(each["until"], now)]
+            former = [each for each in token.former if not _is_over(each.until, now)]
             expires = _end_of(expires_in, now)
-            record = {
-                **record,
-                "sha256": _hash(secret),
-                "former": [*former, {"sha256": record["sha256"], "until": min(until)}],
-                "expires": rfc3339(expires) if expires else record["expires"],
-            }
-            self._write(self._records.tokens.put(record, name), f"token {name} rotated", by)
+            rotated = replace(
+                token,
+                sha256=_hash(secret),
+                former=(*former, FormerSecret(token.sha256, min(until))),
+                expires=rfc3339(expires) if expires else token.expires,
+            )
+            self._write(self._records.tokens.put(rotated), f"token {name} rotated", by)
         return secret
 
-    def all(self) -> list[JsonObject]:
-        """Each token as `get` returns it, by name."""
-        return [self._render(record) for record in self._records.tokens.values()]
+    def all(self) -> list[KnownToken]:
+        """All tokens, by name."""
+        return [
+            KnownToken.of(token, self._last_uses.of(token.name))
+            for token in self._records.tokens.all()
+        ]
 
-    def get(self, name: str) -> JsonObject:
-        """`{name, role, site, compositions, topics, sites, at, by, expires, last_used}`; never a
-        hash. Raises NotFoundError."""
-        return self._render(self._read(name))
+    def get(self, name: str) -> KnownToken:
+        """A token. Raises NotFoundError."""
+        return KnownToken.of(self._read(name), self._last_uses.of(name))
 
     def remove(self, name: str, *, leave_open: bool = False, by: str | None = None) -> None:
         """Refuse the token from now on. Raises NotFoundError, and ConflictError for the last
@@ -164,26 +159,25 @@ class Tokens:
         """Whether a token is there and has not expired; None: whether none is needed."""
         if name is None:
             return not self.any()
-        record = self._records.tokens.get(name)
-        return record is not None and not _is_over(record["expires"], self._clock.now())
+        token = self._records.tokens.get(name)
+        return token is not None and not _is_over(token.expires, self._clock.now())
 
     def verify(self, secret: str) -> Token | None:
         """The token that `secret` belongs to; None if it is unknown. Raises UnauthorizedError when
         it has expired."""
         digest, now = _hash(secret), self._clock.now()
-        for record in self._records.tokens.values():
-            name = record["name"]
-            until = _find_end(record, digest)
+        for token in self._records.tokens.all():
+            until = _find_end(token, digest)
             if until is None:
                 continue
             if until and _is_over(until, now):
-                raise UnauthorizedError(_explain_end(record, digest, until))
-            self._last_uses.note(name)
-            return Token(name, Role(record["role"]), record["site"], Scopes.from_json(record))
+                raise UnauthorizedError(_explain_end(token, digest, until))
+            self._last_uses.note(token.name)
+            return Token(token.name, token.role, token.site, token.scopes)
         return None
 
     def _refuse_last_admin(self, name: str, leave_open: bool) -> None:
-        if len(list(self._records.tokens.items())) > 1:
+        if len(self._records.tokens.all()) > 1:
             raise ConflictError(
                 f"cannot remove token {name!r}: it is the last of role admin;"
                 " add another first, or remove the others first"
@@ -195,29 +189,25 @@ class Tokens:
                 " (?open=true)"
             )
 
-    def _read(self, name: str) -> JsonObject:
-        record = self._records.tokens.get(name)
-        if record is None:
+    def _read(self, name: str) -> StoredToken:
+        token = self._records.tokens.get(name)
+        if token is None:
             raise NotFoundError(f"cannot find token {name!r}")
-        return record
-
-    def _render(self, record: JsonObject) -> JsonObject:
-        shown = {key: value for key, value in record.items() if key not in _SECRETS}
-        return {**shown, "last_used": self._last_uses.of(record["name"])}
+        return token
 
     def _write(self, batch: Batch, message: str, by: str | None) -> None:
-        self._records.write(batch, self._records.event("token", message, by=by))
+        self._records.write(batch, self._records.events.make("token", message, by=by))
 
     def _is_admin(self, name: str) -> bool:
-        return bool(self._read(name)["role"] == Role.ADMIN)
+        return self._read(name).role is Role.ADMIN
 
     def _list_admins(self) -> set[str]:
         """The names of administrators whose tokens have not expired."""
         now = self._clock.now()
         return {
-            str(record["name"])
-            for record in self._records.tokens.values()
-            if record["role"] == Role.ADMIN and not _is_over(record["expires"], now)
+            token.name
+            for token in self._records.tokens.all()
+            if token.role is Role.ADMIN and not _is_over(token.expires, now)
         }
 
 
@@ -301,20 +291,20 @@ def _check(name: str, role: str, site: str | None, scopes: Scopes, expires_in: s
         raise InvalidError(f"cannot add this token: {problems[0]}", problems)
 
 
-def _find_end(record: JsonObject, digest: str) -> str | None:
+def _find_end(token: StoredToken, digest: str) -> str | None:
     """Until when a token is valid with the secret of this hash: "" for ever, None if it has
     another secret."""
-    if secrets.compare_digest(record["sha256"], digest):
-        return record["expires"] or ""
-    for former in record["former"]:
-        if secrets.compare_digest(former["sha256"], digest):
-            return str(former["until"])
+    if secrets.compare_digest(token.sha256, digest):
+        return token.expires or ""
+    for former in token.former:
+        if secrets.compare_digest(former.sha256, digest):
+            return former.until
     return None
 
 
-def _explain_end(record: JsonObject, digest: str, until: str) -> str:
-    name = record["name"]
-    if not secrets.compare_digest(record["sha256"], digest) and until != record["expires"]:
+def _explain_end(token: StoredToken, digest: str, until: str) -> str:
+    name = token.name
+    if not secrets.compare_digest(token.sha256, digest) and until != token.expires:
         return (
             f"cannot use this secret of token {name!r}: the token was rotated, and the secret was"
             f" valid until {until}; use the new one"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated
 
 from speck.errors import SpeckError
-from speck.model.values import SPECK, JsonObject
+from speck.model.shown import Shown
+from speck.model.values import SPECK
 from speck.sites.connections import Connections
 from speck.store.artifacts import Artifacts
 from speck.store.records import Records
@@ -14,6 +17,15 @@ from speck.store.records import Records
 LOG = logging.getLogger(__name__)
 
 _AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedUploads:
+    """The artifacts that were deleted at the engine of a site; `error` says why no more were."""
+
+    site: str
+    sha256s: tuple[str, ...]
+    error: Annotated[str | None, Shown("why nothing more was deleted at this site")]
 
 
 class Uploads:
@@ -27,23 +39,25 @@ class Uploads:
         self._connections = connections
         self._artifacts = artifacts
 
-    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[JsonObject]:
+    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[CollectedUploads]:
         """Delete at each site what nothing names and what came longer ago than the grace period;
-        returns `{site, sha256s, error}`: `error` says why a site was left as it is. Sites without
-        anything to delete are left out. A restored service deletes nothing."""
+        returns what was deleted. Sites without anything to delete are left out. A restored service
+        deletes nothing."""
         if self._records.restored is not None:
             return []
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="uploads") as pool:
             sites = list(
-                pool.map(lambda site: self._collect(site, dry_run), sorted(self._records.sites()))
+                pool.map(
+                    lambda site: self._collect(site, dry_run), sorted(self._records.sites.all())
+                )
             )
-        collected = [site for site in sites if site["sha256s"] or site["error"]]
-        deleted = [site for site in collected if site["sha256s"]]
+        collected = [site for site in sites if site.sha256s or site.error]
+        deleted = [site for site in collected if site.sha256s]
         if deleted and not dry_run:
             self._report(deleted, by)
         return collected
 
-    def _collect(self, site: str, dry_run: bool) -> JsonObject:
+    def _collect(self, site: str, dry_run: bool) -> CollectedUploads:
         deleted: list[str] = []
         error = None
         try:
@@ -56,10 +70,10 @@ class Uploads:
         except SpeckError as reason:
             error = str(reason)
             LOG.info("cannot delete artifacts at %s: %s", site, error)
-        return {"site": site, "sha256s": deleted, "error": error}
+        return CollectedUploads(site, tuple(deleted), error)
 
-    def _report(self, sites: list[JsonObject], by: str) -> None:
-        count = sum(len(site["sha256s"]) for site in sites)
-        names = ", ".join(site["site"] for site in sites)
+    def _report(self, sites: list[CollectedUploads], by: str) -> None:
+        count = sum(len(each.sha256s) for each in sites)
+        names = ", ".join(each.site for each in sites)
         message = f"{count} artifacts that nothing uses deleted at the engines of {names}"
-        self._records.write(self._records.event("artifact", message, by=by))
+        self._records.write(self._records.events.make("artifact", message, by=by))

@@ -41,8 +41,7 @@ class Identities:
 
     def recorded(self, site: str) -> str | None:
         """The identity of a site's broker; None if it has never answered."""
-        record = self._records.broker_identities.get(site)
-        return str(record["id"]) if record else None
+        return self._records.sites.broker_identity(site)
 
     def find_holder(self, identity: str, others: Iterable[str]) -> str | None:
         """Which of these sites has the broker of this identity."""
@@ -50,8 +49,7 @@ class Identities:
 
     def put(self, site: str, identity: str | None) -> Batch:
         """Remember a site's broker; with None, that nothing is known of it."""
-        record = {"id": identity} if identity is not None else None
-        return {self._records.broker_identities.key(site): record}
+        return self._records.sites.put_broker_identity(site, identity)
 
     def ask_broker(self, site: Site, give: str | None = None) -> BrokerAnswer:
         """Ask the broker at the address of `site`; it gets the identity `give` if it has none."""
@@ -75,7 +73,9 @@ class Identities:
         recorded = self.recorded(site)
         if shown is None or shown == recorded:
             return None
-        holder = self.find_holder(shown, (name for name in self._records.sites() if name != site))
+        holder = self.find_holder(
+            shown, (name for name in self._records.sites.all() if name != site)
+        )
         if holder is not None:
             return f"it is that of site {holder}, or a bridge carries what lies below speck/"
         return None if recorded is None else "it is not the one that it had"
@@ -100,7 +100,7 @@ class Identities:
         with suppress(SpeckError), self._connections.visit_engine(site, _ANSWER_S) as engine:
             running = {id for id, job in engine.jobs().items() if not job.state.terminal}
             for other in sites:
-                own = self._records.incarnations_at(other).values()
+                own = self._records.incarnations.at(other).values()
                 if other != site.name and any(each.engine_job_id in running for each in own):
                     return other
         return None

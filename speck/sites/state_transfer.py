@@ -256,7 +256,7 @@ class Transfers:
         transfer = moving.transfer
         seconds = self._clock.monotonic() - moving.began
         self._records.write(
-            self._records.event(
+            self._records.events.make(
                 "operation",
                 f"state of {transfer.job_name} carried from {transfer.source} to"
                 f" {transfer.target}: {moving.bytes} bytes in {seconds:.1f} s ({moving.way})",

@@ -26,9 +26,10 @@ from speck.errors import (
     Problem,
     StoreFullError,
 )
-from speck.model.values import LOCAL, SPECK, JsonObject
+from speck.model.artifact import ArtifactUse, StoredArtifact, UsedArtifact
+from speck.model.values import LOCAL, SPECK
 from speck.spec.artifacts import artifact_fault, find_kind, is_text
-from speck.store.artifact_uses import describe_use, find_in_changes, find_uses, is_used
+from speck.store.artifact_uses import find_in_changes, find_uses, is_used
 from speck.store.leveldb import measure_room
 from speck.store.records import Records
 
@@ -106,7 +107,7 @@ class Artifacts:
         """
         with self._lock:
             if not is_used(self._records, sha256):
-                writes = self._records.jar_writes[sha256]
+                writes = self._records.compositions.jar_writes[sha256]
                 self._adopted[sha256] = self._clock.monotonic(), writes
             is_there = self.find(sha256) is not None
         if is_there:
@@ -117,17 +118,17 @@ class Artifacts:
         except FileNotFoundError as error:
             raise NotFoundError(f"cannot find the jar {file}: it was removed meanwhile") from error
 
-    def get(self, sha256: str) -> JsonObject:
-        """`{sha256, bytes, at, by, uses}` of one artifact. Raises NotFoundError."""
-        record = self._records.artifacts.get(sha256)
-        if record is None:
+    def get(self, sha256: str) -> UsedArtifact:
+        """An artifact with its uses. Raises NotFoundError."""
+        artifact = self._records.artifacts.get(sha256)
+        if artifact is None:
             raise NotFoundError(f"cannot find artifact {sha256!r}")
-        return {**record, "uses": find_uses(self._records).get(sha256, [])}
+        return UsedArtifact.of(artifact, tuple(find_uses(self._records).get(sha256, ())))
 
-    def all(self) -> list[JsonObject]:
-        """`{sha256, bytes, at, by, uses}` of each artifact."""
+    def all(self) -> list[UsedArtifact]:
+        """Each artifact with its uses."""
         uses = find_uses(self._records)
-        return [{**each, "uses": uses.get(each["sha256"], [])} for each in self._list()]
+        return [UsedArtifact.of(each, tuple(uses.get(each.sha256, ()))) for each in self._list()]
 
     def delete(
         self,
@@ -135,7 +136,7 @@ class Artifacts:
         by: str | None = None,
         *,
         any_owner: bool = True,
-        shows: Callable[[JsonObject], bool] = lambda use: True,
+        shows: Callable[[ArtifactUse], bool] = lambda use: True,
     ) -> None:
         """Delete an artifact; without `any_owner` only one that token `by` has sent. `shows` says
         which of its uses may be named to them.
@@ -143,15 +144,13 @@ class Artifacts:
         Raises NotFoundError, ForbiddenError, and ConflictError naming what uses it.
         """
         with self._lock:
-            record = self.get(sha256)
-            if not any_owner and record["by"] != by:
-                sender = f"token {record['by']!r}" if record["by"] else "no token"
+            artifact = self.get(sha256)
+            if not any_owner and artifact.by != by:
+                sender = f"token {artifact.by!r}" if artifact.by else "no token"
                 raise ForbiddenError(
                     f"cannot delete artifact {sha256}: {sender} sent it; ask an administrator"
                 )
-            users = sorted(
-                {describe_use(use) if shows(use) else "a job of others" for use in record["uses"]}
-            )
+            users = sorted({str(use) if shows(use) else "a job of others" for use in artifact.uses})
             if not users and sha256 in self._find_pending([sha256]):
                 users = ["a change that is under way"]
             if users:
@@ -162,16 +161,16 @@ class Artifacts:
                 )
             self._remove([sha256], f"artifact {sha256[:12]} deleted", by or LOCAL)
 
-    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[JsonObject]:
+    def collect(self, *, dry_run: bool = False, by: str = SPECK) -> list[StoredArtifact]:
         """Delete the artifacts that nothing names any more and that were sent longer ago than the
-        grace period; returns `{sha256, bytes, at, by}` of each. `by` asks for it."""
+        grace period; returns them. `by` asks for it."""
         with self._lock:
             uses = find_uses(self._records)
             now = self._clock.now()
             unused = {
-                record["sha256"]: record
-                for record in self._list()
-                if record["sha256"] not in uses and self._is_old(_age_s(record, now))
+                each.sha256: each
+                for each in self._list()
+                if each.sha256 not in uses and self._is_old(_age_s(each, now))
             }
             for sha256 in self._find_pending(unused):
                 del unused[sha256]
@@ -182,14 +181,13 @@ class Artifacts:
                 self._sweep_strays()
         return list(unused.values())
 
-    def list_young(self) -> list[JsonObject]:
-        """`{sha256, bytes, at, by}` of those that nothing names, but that were sent within the
-        grace period."""
+    def list_young(self) -> list[StoredArtifact]:
+        """Those that nothing names, but that were sent within the grace period."""
         uses, now = find_uses(self._records), self._clock.now()
         return [
-            record
-            for record in self._list()
-            if record["sha256"] not in uses and not self._is_old(_age_s(record, now))
+            each
+            for each in self._list()
+            if each.sha256 not in uses and not self._is_old(_age_s(each, now))
         ]
 
     def find_unneeded(self, sent_ms: Mapping[str, int]) -> list[str]:
@@ -207,7 +205,7 @@ class Artifacts:
 
     # -- parts ------------------------------------------------------------------------------
 
-    def _list(self) -> list[JsonObject]:
+    def _list(self) -> list[StoredArtifact]:
         return list(self._records.artifacts.values())
 
     def _path(self, sha256: str) -> Path:
@@ -220,7 +218,7 @@ class Artifacts:
         """Those that a change under way needs, or a request that is being accepted."""
         now = self._clock.monotonic()
         for sha256, (at, writes) in list(self._adopted.items()):
-            if now - at > _ACCEPTING_S or self._records.jar_writes[sha256] > writes:
+            if now - at > _ACCEPTING_S or self._records.compositions.jar_writes[sha256] > writes:
                 del self._adopted[sha256]
         names = set(sha256s)
         return find_in_changes(self._records, names) | (names & self._adopted.keys())
@@ -228,8 +226,8 @@ class Artifacts:
     def _remove(self, sha256s: list[str], message: str, by: str) -> None:
         """The records first: a file without a record is deleted as a stray."""
         self._records.write(
-            {self._records.artifacts.key(sha256): None for sha256 in sha256s},
-            self._records.event("artifact", message, by=by),
+            *map(self._records.artifacts.drop, sha256s),
+            self._records.events.make("artifact", message, by=by),
         )
         for sha256 in sha256s:
             self._path(sha256).unlink(missing_ok=True)
@@ -264,8 +262,8 @@ class Artifacts:
                 self._uploads.remove(upload)
 
     def _refuse_over_quota(self, sha256: str, upload: _Upload) -> None:
-        records = [record for record in self._list() if record["sha256"] != sha256]
-        own = sum(r["bytes"] for r in records if r["by"] == upload.by)
+        others = [each for each in self._list() if each.sha256 != sha256]
+        own = sum(each.bytes for each in others if each.by == upload.by)
         own += sum(u.size for u in self._uploads if u.by == upload.by)
         if upload.by is not None and own + upload.size > self._token_quota:
             fault = (
@@ -275,7 +273,7 @@ class Artifacts:
             raise InvalidError(
                 f"cannot take this artifact: {fault}", [Problem("", fault)], status=413
             )
-        total = sum(r["bytes"] for r in records) + sum(u.size for u in self._uploads)
+        total = sum(each.bytes for each in others) + sum(u.size for u in self._uploads)
         if total + upload.size > self._quota:
             raise StoreFullError(
                 f"cannot take this artifact: all artifacts have {total} bytes, of at most"
@@ -307,11 +305,10 @@ class Artifacts:
         with self._lock:
             known = self._records.artifacts.get(sha256)
             at = rfc3339(self._clock.now())  # also of one that is there: its grace begins anew
-            owner = known["by"] if known else by
-            record: JsonObject = {"sha256": sha256, "bytes": size, "at": at, "by": owner}
+            artifact = StoredArtifact(sha256, size, at, known.by if known else by)
             if not self._path(sha256).is_file():
                 raise ConflictError(f"cannot keep artifact {sha256}: it was deleted meanwhile")
-            self._records.write({self._records.artifacts.key(sha256): record})
+            self._records.write(self._records.artifacts.put(artifact, sha256))
         return known is None
 
     def _keep(self, sha256: str, chunks: Iterable[bytes]) -> int:
@@ -360,5 +357,5 @@ def _find_fault(file: Path) -> str | None:
     return None if any(ArtifactKind.TEXT in each for each in taken) else fault
 
 
-def _age_s(record: JsonObject, now: datetime) -> float:
-    return (now - datetime.fromisoformat(record["at"])).total_seconds()
+def _age_s(artifact: StoredArtifact, now: datetime) -> float:
+    return (now - datetime.fromisoformat(artifact.at)).total_seconds()

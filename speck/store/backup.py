@@ -20,8 +20,10 @@ from typing import Any
 
 from speck.clock import rfc3339
 from speck.errors import StoreError, StoreFullError
-from speck.model.change import ChangeState
+from speck.model.change import ChangeHead, ChangeState
+from speck.model.composition import Head, Revision
 from speck.model.incarnation import Incarnation, Session
+from speck.model.plan_outline import OperationOutcome
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.spec.json_size import has_more_values
@@ -38,7 +40,15 @@ _MOST_VALUES = 4_000_000
 """Of a line: a change of ten thousand jobs has some 400 000."""
 _LONGEST_HEADER = 2**20
 _UNDER_WAY = ("id", "composition", "job_name", "cause", "state")
-_TYPES: Mapping[str, type[object]] = {"site": Site, "ses": Session, "inv": Incarnation}
+_TYPES: Mapping[str, type[object]] = {
+    "site": Site,
+    "ses": Session,
+    "inv": Incarnation,
+    "head": Head,
+    "change": ChangeHead,
+    "op": OperationOutcome,
+    "rev": Revision,
+}
 """The tables whose records are decoded when the store is opened."""
 
 
@@ -229,8 +239,6 @@ class _Reader:
         try:
             if of is not None:
                 from_json({name: each for name, each in record.items() if name != "v"}, of)
-            elif key.startswith(CHANGES):
-                ChangeState(record["state"])
         except Exception as error:  # cattrs raises what the fault happens to cause
             raise self._fault(f"the record {key} cannot be read: {error!r}") from error
 

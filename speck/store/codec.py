@@ -1,7 +1,7 @@
-"""Converts between the model and compact JSON for the store, which holds thousands of records.
+"""Converts records to compact JSON for the store, which holds thousands of them, and back.
 
-The form follows from the model's dataclasses. Fields at their defaults are omitted, and small
-values are lists instead of objects.
+The form follows from the records' dataclasses: a field that is added to one is stored. Fields at
+their defaults are omitted, and small values are lists instead of objects.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import TypeVar
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from speck.model.incarnation import EndedSink, Incarnation, Session, StaleSink, StateCopy, UsedState
-from speck.model.job import Job
-from speck.model.link import Link
+from speck.model.incarnation import StaleSink, StateCopy, UsedState
+from speck.model.link import JobLinks, Link
 from speck.model.observation import TakenEpoch
-from speck.model.site import Site
 from speck.model.values import JsonObject
 
 _T = TypeVar("_T")
@@ -39,12 +37,13 @@ def _store_as_list(of: type) -> None:
 
 _CONVERTER.register_unstructure_hook(Link, list)
 _CONVERTER.register_structure_hook(Link, lambda values, _: Link(*values))
-for _each in (StateCopy, UsedState, StaleSink, TakenEpoch):
+for _each in (StateCopy, UsedState, StaleSink, TakenEpoch, JobLinks):
     _store_as_list(_each)
 
 
-def to_json(value: Job | Incarnation | Session | EndedSink | Site) -> JsonObject:
-    data: JsonObject = _CONVERTER.unstructure(value)
+def to_json(record: object) -> JsonObject:
+    """A record, a dataclass of the model, as it is stored."""
+    data: JsonObject = _CONVERTER.unstructure(record)
     return data
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from speck.binding import normalise_address
 from speck.model.change import Cause
-from speck.model.composition import Drift
-from speck.model.job import DesiredState
+from speck.model.composition import Drift, Head, Port
+from speck.model.job import DesiredState, JobDescription
 from speck.model.link import Link
-from speck.model.values import JsonObject
 from speck.store.records import Records
 
 
@@ -40,19 +39,19 @@ class DesiredJobs:
 
     def is_removing(self, scope: str) -> bool:
         """Whether a user has requested the removal of a scope."""
-        head = self._head(scope)
-        return bool(head and head.get("removing"))
+        head = self._records.compositions.last_head(scope)
+        return head is not None and head.removing
 
     def last_change(self, scope: str) -> str | None:
         """Return the id of a scope's newest change."""
-        head = self._head(scope)
-        return head.get("last_change") if head else None
+        head = self._records.compositions.last_head(scope)
+        return head.last_change if head is not None else None
 
     def is_last_change_repair(self, scope: str) -> bool:
         """Whether the newest change of a scope was a repair."""
-        head = self._head(scope)
-        change = self._records.change_heads.get(head["last_change"]) if head else None
-        return change is not None and change.get("cause") == Cause.REPAIR
+        last = self.last_change(scope)
+        change = self._records.changes.head(last) if last is not None else None
+        return change is not None and change.cause is Cause.REPAIR
 
     def jobs(self, scope: str) -> Mapping[str, bool | None]:
         """Every job of a scope's newest revision, to whether speck repairs it when it does not run;
@@ -68,47 +67,39 @@ class DesiredJobs:
         return link in self._newest(scope).inputs
 
     def _newest(self, scope: str) -> _Newest:
-        head = self._head(scope)
-        if head is None or head.get("deleted"):
+        head = self._records.compositions.head(scope)
+        if head is None:
             self._parsed.pop(scope, None)
             return _Newest()
         entry = self._parsed.get(scope)
-        version = head["revision"], self._records.site_writes  # inputs may name addresses
+        version = head.revision, self._records.sites.writes  # inputs may name addresses
         if entry is None or entry[0] != version:
-            entry = self._parsed[scope] = version, self._load(scope, head)
+            entry = self._parsed[scope] = version, self._load(head)
         return entry[1]
 
-    def _head(self, scope: str) -> JsonObject | None:
-        return self._records.heads.get(scope)
-
-    def _load(self, scope: str, head: JsonObject) -> _Newest:
-        record = self._records.revisions.get(scope, head["revision"])
-        if record is None:
+    def _load(self, head: Head) -> _Newest:
+        revision = self._records.compositions.revision(head.name, head.revision)
+        if revision is None:
             return _Newest()
-        description = record["description"]
-        drift = description.get("drift", Drift.MEND)
+        description = revision.description
         return _Newest(
-            {job["job_name"]: _is_repaired(job, drift) for job in description["jobs"]},
-            {job["job_name"]: _marks(job) for job in description["jobs"]},
-            frozenset(self._list_inputs(description.get("inputs") or ())),
+            {job.job_name: _is_repaired(job, description.drift) for job in description.jobs},
+            {job.job_name: Marks(job.pinned, job.stateful) for job in description.jobs},
+            frozenset(self._list_inputs(description.inputs)),
         )
 
-    def _list_inputs(self, ports: Iterable[JsonObject]) -> Iterator[Link]:
+    def _list_inputs(self, ports: Iterable[Port]) -> Iterator[Link]:
         """The links that a description declares as fed from outside."""
-        names = {site.broker.address: site.name for site in self._records.sites().values()}
+        names = {site.broker.address: site.name for site in self._records.sites.all().values()}
         for port in ports:
-            name = port.get("site")
-            if name is None and port.get("broker") is not None:
-                name = names.get(normalise_address(port["broker"]))
+            name = port.site
+            if name is None and port.broker is not None:
+                name = names.get(normalise_address(port.broker))
             if name is not None:
-                yield Link(name, port["topic"])
+                yield Link(name, port.topic)
 
 
-def _is_repaired(job: JsonObject, drift: str) -> bool | None:
-    if job.get("state", DesiredState.RUNNING) != DesiredState.RUNNING:
+def _is_repaired(job: JobDescription, drift: Drift) -> bool | None:
+    if job.state is not DesiredState.RUNNING:
         return None
-    return drift == Drift.MEND
-
-
-def _marks(job: JsonObject) -> Marks:
-    return Marks(job.get("pinned", False), job.get("stateful"))
+    return drift is Drift.MEND

@@ -4,12 +4,15 @@ id that was used after the backup, or is used by the original."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 from speck.clock import rfc3339
-from speck.model.change import ChangeState
+from speck.model.change import ChangeHead, ChangeState
 from speck.model.values import JsonObject
+from speck.store.codec import from_json, to_json
+from speck.store.installation import Installation, RestoredState
 from speck.store.leveldb import Store
 from speck.store.location import StoreLocation
 from speck.store.tables import CHANGES, INSTALLATION, LOCATION, RESTORED, is_change
@@ -28,27 +31,31 @@ def begin_generation(
     as `restored`, for this `reason`. Changes that were under way are cancelled, since their
     operations may have taken place or not.
     """
-    installation = records[INSTALLATION]
-    generation = max(installation["generation"] + 1, int((now - _ORIGIN).total_seconds() * 1000))
-    records[INSTALLATION] = {**installation, "generation": generation}
-    records[RESTORED] = {"at": rfc3339(now), "reason": reason}
+    installation = from_json(records[INSTALLATION], Installation)
+    generation = max(installation.generation + 1, int((now - _ORIGIN).total_seconds() * 1000))
+    records[INSTALLATION] = to_json(replace(installation, generation=generation))
+    records[RESTORED] = to_json(RestoredState(rfc3339(now), reason))
     records.pop(LOCATION, None)
     for key, record in records.items():
-        if is_change(key) and not ChangeState(record["state"]).over:
+        if not is_change(key):
+            continue
+        head = from_json(record, ChangeHead)
+        if not head.state.over:
             error = f"this change was under way at another location of the store: {reason}"
-            ended = {"state": str(ChangeState.CANCELLED), "ended": rfc3339(now), "error": error}
-            records[key] = {**record, **ended}
+            cancelled = replace(head, state=ChangeState.CANCELLED, ended=rfc3339(now), error=error)
+            records[key] = to_json(cancelled)
 
 
 def take_location(store: Store, location: StoreLocation, now: datetime) -> None:
     """Store where a store is served now; begin a new generation if it is a copy of another."""
-    last = store.get(LOCATION)
-    here = location.to_record()
+    stored = store.get(LOCATION)
+    last = None if stored is None else from_json(stored, StoreLocation)
+    here = {LOCATION: to_json(location)}
     reason = location.find_copy(last)
     if reason is not None:
-        renew_store(store, now, reason, {LOCATION: here})
-    elif here != last:
-        store.write({LOCATION: here})
+        renew_store(store, now, reason, here)
+    elif location != last:
+        store.write(here)
 
 
 def renew_store(

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from speck.model.link import JobLinks
-from speck.model.values import JsonObject
 
 LinkKey = tuple[str, str]
 """(site of the broker, topic)"""
 ScopedLinks = tuple[str, JobLinks]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLinks:
+    """The record of a scope's links: of its newest revision, and of earlier ones that may still
+    run."""
+
+    newest: tuple[JobLinks, ...] = ()
+    earlier: tuple[JobLinks, ...] = ()
 
 
 class LinkIndex:
@@ -74,20 +83,3 @@ class LinkIndex:
                         visited.add(job.sink)
                         ahead.append(job.sink)
         return sorted(jobs)
-
-
-def write_links(newest: Iterable[JobLinks], earlier: Iterable[JobLinks]) -> JsonObject:
-    """The record of a scope's links: of its newest revision, and of earlier ones."""
-    return {
-        part: [[job.job_name, *job.source, *job.sink] for job in jobs]
-        for part, jobs in (("newest", newest), ("earlier", earlier))
-    }
-
-
-def read_links(record: JsonObject) -> Iterator[JobLinks]:
-    """All links in a record."""
-    for name, source_site, source_topic, sink_site, sink_topic in (
-        *record["newest"],
-        *record["earlier"],
-    ):
-        yield JobLinks(name, (source_site, source_topic), (sink_site, sink_topic))

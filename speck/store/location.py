@@ -15,10 +15,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-
-from speck.model.values import JsonObject
 
 HOST_ID = "SPECK_HOST_ID"
 """The environment variable that replaces /etc/machine-id."""
@@ -51,20 +49,16 @@ class StoreLocation:
             os.statvfs(store).f_fsid,
         )
 
-    def to_record(self) -> JsonObject:
-        """The location as the store holds it."""
-        return asdict(self)
-
-    def find_copy(self, last: JsonObject | None) -> str | None:
-        """Why the store is a copy of the one that was served at the location `last`, as `to_record`
-        gives it; None if it is the same, or was never served."""
+    def find_copy(self, last: StoreLocation | None) -> str | None:
+        """Why the store is a copy of the one that was served at the location `last`; None if it is the
+        same, or was never served."""
         if last is None:
             return None
-        if self.host and last["host"] and self.host != last["host"]:
+        if self.host and last.host and self.host != last.host:
             return "its folder was copied from another machine"
-        if (self.folder, self.lock) != (last["folder"], last["lock"]):
+        if (self.folder, self.lock) != (last.folder, last.lock):
             return "its folder is a copy of the one that was served last"
-        if self.boot and self.boot == last["boot"] and self.file_system != last["file_system"]:
+        if self.boot and self.boot == last.boot and self.file_system != last.file_system:
             return "its folder is a snapshot of the one that was served last"
         return None
 

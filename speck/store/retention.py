@@ -11,10 +11,12 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from speck.clock import Clock
-from speck.model.change import ChangeState
-from speck.model.composition import composition_of_one
-from speck.model.values import JsonObject
-from speck.store.tables import Tables
+from speck.model.change import ChangeHead
+from speck.model.event import Event
+from speck.store.answers import AnswerRecords, FirstAnswer
+from speck.store.changes import ChangeRecords
+from speck.store.events import EventRecords
+from speck.store.tables import Batch
 
 EVENTS = 10_000
 """The number of events that are kept."""
@@ -26,48 +28,48 @@ ANSWERS = timedelta(days=1)
 """How long the answer to an Idempotency-Key is kept."""
 
 
-def is_expired(record: JsonObject, now: datetime) -> bool:
-    """Whether the answer to an Idempotency-Key is too old to be repeated, or so far in the future
-    that the clock must have been wrong when it was stored."""
-    return abs(now - datetime.fromisoformat(record["at"])) > ANSWERS
+def is_expired(at: str, now: datetime) -> bool:
+    """Whether an answer to an Idempotency-Key, of the time `at`, is too old to be repeated, or so
+    far in the future that the clock must have been wrong when it was stored."""
+    return abs(now - datetime.fromisoformat(at)) > ANSWERS
 
 
 class Retention:
     """Determines which records a write makes superfluous. Not thread-safe: use it serially."""
 
-    def __init__(self, tables: Tables, clock: Clock):
-        self._tables = tables
+    def __init__(
+        self, changes: ChangeRecords, events: EventRecords, answers: AnswerRecords, clock: Clock
+    ):
+        self._stored_changes = changes
+        self._events = events
+        self._stored_answers = answers
         self._clock = clock
         self._scope_of: OrderedDict[str, str] = OrderedDict()  # change id -> scope, oldest first
         self._changes: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._answers: dict[str, JsonObject] = {}
-        for identity, record in tables.change_heads.items():
-            self._note_change(identity, record)
-        answers = sorted(tables.answers.items(), key=lambda item: str(item[1]["at"]))
-        self._answers.update((identity, {"at": record["at"]}) for identity, record in answers)
+        for head in changes.heads():
+            self._note_change(head)
+        # identity of an answer -> when it was given, oldest first
+        self._answers = dict(sorted(answers.times(), key=lambda item: item[1]))
 
-    def find_superfluous(self, batch: Mapping[str, JsonObject | None]) -> dict[str, None]:
-        """Return the keys to delete together with the write of `batch`."""
-        superfluous: dict[str, None] = {}
+    def find_superfluous(self, batch: Mapping[str, object | None]) -> Batch:
+        """The deletions to be written together with `batch`."""
+        superfluous: Batch = {}
         for key, record in batch.items():
-            if record is None:
-                continue
-            if self._tables.event_records.id_of(key) is not None:
-                superfluous |= self._event(int(record["id"]) - EVENTS)
-            elif (change := self._tables.change_heads.id_of(key)) is not None:
-                superfluous |= self._changes_before(change, record, batch)
-            elif (answer := self._tables.answers.id_of(key)) is not None:
-                self._answers[answer] = {"at": record["at"]}
-                superfluous |= dict.fromkeys(self._drop_expired_answers())
+            if isinstance(record, Event):
+                superfluous |= self._events.drop(record.id - EVENTS)
+            elif isinstance(record, FirstAnswer):
+                self._answers[self._stored_answers.id_of(key)] = record.at
+                for identity in self._list_expired_answers():
+                    superfluous |= self._stored_answers.drop(identity)
+            elif isinstance(record, ChangeHead):
+                superfluous |= self._changes_before(record, batch)
         return {key: None for key in superfluous if key not in batch}
 
-    def _changes_before(
-        self, identity: str, record: JsonObject, batch: Mapping[str, JsonObject | None]
-    ) -> dict[str, None]:
-        if not self._note_change(identity, record):
+    def _changes_before(self, head: ChangeHead, batch: Mapping[str, object | None]) -> Batch:
+        if not self._note_change(head):
             return {}
-        superfluous: dict[str, None] = {}
-        changes = self._changes[self._scope_of[str(record["id"])]]
+        superfluous: Batch = {}
+        changes = self._changes[head.scope]
         while len(changes) > CHANGES_OF_A_SCOPE:
             superfluous |= self._drop(changes[0])
         if len(self._scope_of) > CHANGES:
@@ -75,36 +77,30 @@ class Retention:
             superfluous |= self._drop(oldest) if oldest is not None else {}
         return superfluous
 
-    def _note_change(self, identity: str, record: JsonObject) -> bool:
+    def _note_change(self, head: ChangeHead) -> bool:
         """Record a change; returns whether it is new, rather than one whose state has changed."""
-        if identity in self._scope_of:
+        if head.id in self._scope_of:
             return False
-        scope = record["composition"] or composition_of_one(record["job_name"])
-        self._scope_of[identity] = scope
-        self._changes[scope].append(identity)
+        self._scope_of[head.id] = head.scope
+        self._changes[head.scope].append(head.id)
         return True
 
-    def _drop(self, identity: str) -> dict[str, None]:
+    def _drop(self, identity: str) -> Batch:
         scope = self._scope_of.pop(identity)
         self._changes[scope].remove(identity)
         if not self._changes[scope]:
             del self._changes[scope]
-        operations = self._tables.operation_records
-        keys = (operations.key(identity, number) for number, _ in operations.items(identity))
-        return dict.fromkeys([self._tables.change_heads.key(identity), *keys])
+        return self._stored_changes.drop(identity)
 
-    def _is_over(self, identity: str, batch: Mapping[str, JsonObject | None]) -> bool:
+    def _is_over(self, identity: str, batch: Mapping[str, object | None]) -> bool:
         """Whether a change has ended. Others are kept, though a blocked one may be the oldest."""
-        heads = self._tables.change_heads
-        record = batch.get(heads.key(identity)) or heads.get(identity)
-        return record is None or ChangeState(record["state"]).over
+        written = batch.get(self._stored_changes.key(identity))
+        head = written if isinstance(written, ChangeHead) else self._stored_changes.head(identity)
+        return head is None or head.state.over
 
-    def _drop_expired_answers(self) -> Iterator[str]:
+    def _list_expired_answers(self) -> Iterator[str]:
         now = self._clock.now()
         expired = takewhile(lambda item: is_expired(item[1], now), self._answers.items())
         for identity in [identity for identity, _ in expired]:  # oldest first
             del self._answers[identity]
-            yield self._tables.answers.key(identity)
-
-    def _event(self, number: int) -> dict[str, None]:
-        return {self._tables.event_records.key(number): None} if number > 0 else {}
+            yield identity

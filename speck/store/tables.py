@@ -1,15 +1,24 @@
-"""The tables of the store, one for each noun; only this module knows the form of their keys."""
+"""The tables of the store, each with records of one type; only this module knows the form of keys.
+
+The repositories (`speck.store.compositions` and its like) hold them and answer the queries.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from speck.model.values import JsonObject
+from speck.store.codec import from_json
 from speck.store.leveldb import Store
 
-Batch = dict[str, JsonObject | None]
-"""The records of one atomic write by key; None deletes."""
+Batch = dict[str, object | None]
+"""The records of one atomic write by key, as dataclasses; None deletes."""
+
+R = TypeVar("R")
+Note = Callable[[str, R | None], None]
+"""What is called with the id and the record of each write; None: it was deleted."""
 
 
 INSTALLATION = "meta/installation"
@@ -34,14 +43,15 @@ def is_change(key: str) -> bool:
     return key.startswith(CHANGES)
 
 
-class Table:
-    """The records of one noun. An id has one or more parts; numbers are padded to `digits`, so
-    that keys sort in numeric order."""
+class Table(Generic[R]):
+    """The records of one noun, of type `record`. An id has one or more parts; numbers are padded to
+    `digits`, so that keys sort in numeric order. Made by `Tables`."""
 
-    def __init__(self, store: Store, noun: str, digits: int = 0):
+    def __init__(self, store: Store, noun: str, record: type[R], digits: int = 0):
         self._store = store
         self.noun = noun
         """What all its keys begin with."""
+        self._record = record
         self._digits = digits
 
     def key(self, *identity: str | int) -> str:
@@ -54,15 +64,16 @@ class Table:
         noun, _, identity = key.partition("/")
         return identity if noun == self.noun else None
 
-    def get(self, *identity: str | int) -> JsonObject | None:
+    def get(self, *identity: str | int) -> R | None:
         """The record, if there is one."""
-        return self._store.get(self.key(*identity))
+        data = self._store.get(self.key(*identity))
+        return None if data is None else self._read(data)
 
     def has(self, *identity: str | int) -> bool:
         """Whether there is a record."""
-        return self.get(*identity) is not None
+        return self._store.get(self.key(*identity)) is not None
 
-    def put(self, record: JsonObject, *identity: str | int) -> Batch:
+    def put(self, record: R, *identity: str | int) -> Batch:
         """The batch that stores a record."""
         return {self.key(*identity): record}
 
@@ -72,15 +83,23 @@ class Table:
 
     def items(
         self, *first: str | int, starting: str = "", after: str | int | None = None
-    ) -> Iterator[tuple[str, JsonObject]]:
+    ) -> Iterator[tuple[str, R]]:
         """(rest of the id, record) of the records whose id begins with the parts `first`, in order
         of the id; only those whose rest starts with `starting`, or sorts after `after`."""
+        for identity, data in self.scan(*first, starting=starting, after=after):
+            yield identity, self._read(data)
+
+    def scan(
+        self, *first: str | int, starting: str = "", after: str | int | None = None
+    ) -> Iterator[tuple[str, JsonObject]]:
+        """Like `items`, with the records as they are stored, for those who need one field of large
+        ones."""
         prefix = f"{self.key(*first)}/"
         last = "" if after is None else self.key(*first, after)
-        for key, record in self._store.scan(f"{prefix}{starting}", after=last):
-            yield key.removeprefix(prefix), record
+        for key, data in self._store.scan(f"{prefix}{starting}", after=last):
+            yield key.removeprefix(prefix), data
 
-    def values(self, *first: str | int) -> Iterator[JsonObject]:
+    def values(self, *first: str | int) -> Iterator[R]:
         """The records whose id begins with the parts `first`, in order of the id."""
         return (record for _, record in self.items(*first))
 
@@ -89,19 +108,22 @@ class Table:
         last = self._store.last(f"{self.noun}/")
         return None if last is None else last[0].removeprefix(f"{self.noun}/")
 
+    def _read(self, data: JsonObject) -> R:
+        return from_json(data, self._record)
 
-class KeptTable(Table):
-    """A table that is kept in memory, too, since nearly every request and poll reads it. Records
-    are flat. One thread at a time writes (`note`), any reads."""
 
-    def __init__(self, store: Store, noun: str):
-        super().__init__(store, noun)
+class KeptTable(Table[R]):
+    """A table that is kept in memory, too, since nearly every request and poll reads it. One thread
+    at a time writes (`note`), any reads."""
+
+    def __init__(self, store: Store, noun: str, record: type[R]):
+        super().__init__(store, noun, record)
         self._kept = dict(super().items())
         self.writes = 0
         """A number that changes whenever a record does."""
         self._sorted: tuple[int, Sequence[str]] = (-1, ())
 
-    def note(self, identity: str, record: JsonObject | None) -> None:
+    def note(self, identity: str, record: R | None) -> None:
         """Note the record that is stored now; None: it was deleted."""
         if record is None:
             self._kept.pop(identity, None)
@@ -109,16 +131,15 @@ class KeptTable(Table):
             self._kept[identity] = record
         self.writes += 1
 
-    def get(self, *identity: str | int) -> JsonObject | None:
-        record = self._kept.get("/".join(map(str, identity)))
-        return None if record is None else record.copy()
+    def get(self, *identity: str | int) -> R | None:
+        return self._kept.get("/".join(map(str, identity)))
 
     def has(self, *identity: str | int) -> bool:
         return "/".join(map(str, identity)) in self._kept
 
     def items(
         self, *first: str | int, starting: str = "", after: str | int | None = None
-    ) -> Iterator[tuple[str, JsonObject]]:
+    ) -> Iterator[tuple[str, R]]:
         parts = tuple(map(str, first))
         before = "/".join((*parts, ""))
         identities = self._identities()
@@ -130,7 +151,7 @@ class KeptTable(Table):
                 return
             record = self._kept.get(identity)
             if record is not None:
-                yield identity.removeprefix(before), record.copy()
+                yield identity.removeprefix(before), record
 
     def _identities(self) -> Sequence[str]:
         """All, in order."""
@@ -142,63 +163,39 @@ class KeptTable(Table):
 
 
 class Tables:
-    """All tables of the store. A scope is a composition, or `~<job>` for a job posted alone."""
+    """Makes the tables of a store, and keeps those informed that keep something in memory.
+
+    A scope, the first part of many ids, is a composition, or `~<job>` for a job posted alone."""
 
     def __init__(self, store: Store):
-        self.meta = Table(store, "meta")
-        """"installation": its UUID and generation; "restored": when and why the service became so;
-        "location": where the store was served last; "audit": the seal of the audit log."""
-        self.site_records = Table(store, "site")
-        """<site>: a registered site."""
-        self.broker_identities = KeptTable(store, "brokerid")
-        """<site>: `{id}`, by which its broker is known again at another address."""
-        self.agent_identities = KeptTable(store, "agentid")
-        """<site>: `{id}`, which lies in the state folder of its agent."""
-        self.heads = KeptTable(store, "head")
-        """<composition>: its newest and its deployed revision, with time and user."""
-        self.revisions = Table(store, "rev", digits=8)
-        """<composition>/<revision>: a description as it was accepted."""
-        self.link_records = Table(store, "links")
-        """<composition>: the links of its jobs, of the newest revision and of those that may still
-        run."""
-        self.owners = KeptTable(store, "own")
-        """<job>: the composition that names it."""
-        self.incarnation_records = Table(store, "inv")
-        """<scope>/<job>: the newest incarnation."""
-        self.attempt_records = KeptTable(store, "att")
-        """<scope>/<job>: the highest attempt ever used."""
-        self.session_records = Table(store, "ses")
-        """<scope>/<client id>/<site>: a reader's session; the site is that of the broker."""
-        self.ended_sinks = Table(store, "ended")
-        """<scope>/<engine job id>: the sink of an ended incarnation that may have to send again."""
-        self.kept_sessions = KeptTable(store, "kept")
-        """<client id>/<site>: a session that an adoption left at a broker for the next job of its
-        name that reads its link."""
-        self.change_heads = Table(store, "change")
-        """<id>: a change without its operations."""
-        self.operation_records = Table(store, "op", digits=6)
-        """<change>/<step>: an operation and its outcome."""
-        self.endings = Table(store, "ending")
-        """<change>: a request to end it."""
-        self.answers = Table(store, "idem")
-        """<hash of an Idempotency-Key>: the first answer."""
-        self.event_records = Table(store, "event", digits=12)
-        """<number>: an event, oldest first."""
-        self.requirements = KeptTable(store, "required")
-        """<composition>: which of its requirements were violated, and when."""
-        self.tokens = Table(store, "token")
-        """<name>: role and hash of a token."""
-        self.artifacts = Table(store, "artifact")
-        """<sha256>: size and time of a stored jar."""
-        self.heartbeats = KeptTable(store, "beat")
-        """<site>: the last report of its agent."""
-        self.calibrations = KeptTable(store, "calibration")
-        """<site>: how fast it is."""
-        self.analyses = Table(store, "analysis")
-        """<id>: an analysis; its result is a file of its own."""
-        self.placements = Table(store, "placement")
-        """<id>: a placement."""
-        self.autopilots = Table(store, "pilot")
-        """<composition>: settings and memory of its autopilot."""
-        self.autopilot_logs = Table(store, "pilotlog")
-        """<composition>: the log of its autopilot's decisions."""
+        self._store = store
+        self._notes: dict[str, Note[Any]] = {}
+
+    def table(
+        self, noun: str, record: type[R], *, digits: int = 0, note: Note[R] | None = None
+    ) -> Table[R]:
+        """A table; `note` learns of each record, those that are there first."""
+        table = Table(self._store, noun, record, digits)
+        if note is not None:
+            for identity, each in table.items():
+                note(identity, each)
+            self.inform(noun, note)
+        return table
+
+    def kept(self, noun: str, record: type[R]) -> KeptTable[R]:
+        """A table that is kept in memory, too."""
+        table = KeptTable(self._store, noun, record)
+        self.inform(noun, table.note)
+        return table
+
+    def inform(self, noun: str, note: Note[R]) -> None:
+        """Have `note` called with each write to the table of this noun."""
+        self._notes[noun] = note
+
+    def note(self, batch: Mapping[str, object | None]) -> None:
+        """Take note of what is stored now."""
+        for key, record in batch.items():
+            noun, _, identity = key.partition("/")
+            note = self._notes.get(noun)
+            if note is not None:
+                note(identity, record)

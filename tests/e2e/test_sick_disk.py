@@ -41,7 +41,7 @@ def read_stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     records = Records.open(home / "store", SystemClock())
     names: set[str] = set()
-    for deployed in records.all_incarnations().values():
+    for deployed in records.incarnations.all().values():
         before = deployed
         while before is not None:
             names.add(before.engine_job_id)

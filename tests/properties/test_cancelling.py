@@ -81,7 +81,7 @@ def ask(service: Service, desired: JsonObject | None) -> str:
     except QueuesError:
         _begin(service, desired, drop_queues=True)
     wait_for(lambda: not service.changes.all_under_way())
-    return str(service.changes.all()[0]["state"])
+    return str(service.changes.all()[0].state)
 
 
 def _begin(service: Service, desired: JsonObject | None, *, drop_queues: bool) -> None:
@@ -112,7 +112,7 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
             assert ask(service, desired) == "done"
         if desired is not None:
             feed(fed + 1, fed := fed + 10)
-            assert service.compositions.plan("c")["operations"] == []
+            assert service.composition_views.plan("c").operations == ()
         end = broker("cloud")
         payloads = [message.payload for message in end.abandoned["checker"]]
         payloads += end.take("checker") if "checker" in end.sessions else []

@@ -65,9 +65,9 @@ def fog(trouble: Callable[[], None]) -> Iterator[Mortal]:
         memory_service(Path(folder), map(site_body, SITES), keeper=keeper, apart=False) as service,
     ):
         running = composition(A, B, C, D, {**STOPPED, "state": "running"}, outputs=[DB, OTHER])
-        assert service.compositions.apply(running, DONE).body["state"] == "done"
+        assert service.compositions.apply(running, DONE).state == "done"
         desired = composition(A, B, C, D, STOPPED, outputs=[DB, OTHER])
-        assert service.compositions.apply(desired, DONE).body["state"] == "done"
+        assert service.compositions.apply(desired, DONE).state == "done"
         feed(1, FED)
         trouble()
         feed(FED + 1, 2 * FED)
@@ -99,19 +99,17 @@ def check(service: Service, trouble: Callable[[], None]) -> None:
     wait_for(is_empty, "all sessions to be ended")
     told: Counter[str] = Counter()
     for change in service.changes.all("c"):
-        for queue in change["dropped"]:
-            told[queue["client_id"]] += 10**6 if queue["messages"] is None else queue["messages"]
+        for queue in change.dropped:
+            told[queue.client_id] += 10**6 if queue.messages is None else queue.messages
     for site in SITES:
         for client_id, queue in broker(site).abandoned.items():
             assert told[client_id] >= len(queue), (client_id, len(queue), told)
-    dropped = {
-        queue["reader"] for change in service.changes.all("c") for queue in change["dropped"]
-    }
+    dropped = {queue.reader for change in service.changes.all("c") for queue in change.dropped}
     assert dropped >= {"db", "S"}
     # A, once stopped, leaves an input whose publishers nobody knows
     assert dropped.isdisjoint("B" if trouble is lose_a_broker else "BC")
     assert trouble is lose_a_broker or ("D" in dropped) == (trouble is hang)
-    events = " ".join(event["message"] for event in service.records.events())
+    events = " ".join(event.message for event in service.records.events.after())
     assert all(f"dropped the queue of {reader}" in events for reader in dropped)
 
 
@@ -126,7 +124,7 @@ def test_a_removal_that_is_cancelled_and_repeated_drops_nothing_silently(
             with cancelling_after(service, outcomes):
                 service.compositions.delete("c", 20, drop_queues=True, drain_limit_s=LIMIT_S)
                 wait_for(lambda s=service: not s.changes.all_under_way())
-            is_over = service.changes.all("c")[0]["state"] == "done"
+            is_over = service.changes.all("c")[0].state == "done"
             remove(service)
             check(service, trouble)
         outcomes += 1
@@ -150,10 +148,8 @@ def test_a_killed_service_goes_on_and_names_what_it_drops(
     with fog(trouble) as mortal:
         mortal.arm(at)
         answer = mortal.service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=LIMIT_S)
-        change = answer.body["change"]
-        wait_for(
-            lambda: mortal.dead.is_set() or mortal.service.changes.get(change)["state"] == "done"
-        )
+        change = answer.change
+        wait_for(lambda: mortal.dead.is_set() or mortal.service.changes.get(change).state == "done")
         if not mortal.dead.is_set():  # with this trouble there is no such operation
             failpoints.disarm()
             assert trouble is lose_a_broker or at.startswith("cancel"), at
@@ -161,7 +157,7 @@ def test_a_killed_service_goes_on_and_names_what_it_drops(
         again = mortal.buried()
         failpoints.disarm()
         try:
-            wait_for(lambda: again.changes.get(change)["state"] == "done")
+            wait_for(lambda: again.changes.get(change).state == "done")
             check(again, trouble)
         finally:
             again.close()

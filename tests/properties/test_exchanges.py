@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from binders.memory import World
 from speck.errors import EngineRefusedError
+from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
@@ -132,23 +133,21 @@ class Stream:
                     if self.dice.random() < 0.5:
                         job.checkpoint()
 
-    def apply(self, wiring: str) -> JsonObject:
+    def apply(self, wiring: str) -> ChangeReport:
         """Apply it and return the change."""
         composition = composition_from_data(compose(wiring, self.feed, **self.more))
-        body = self.service.compositions.apply(
-            composition, ApplyRequest(wait_s=30, force=True)
-        ).body
+        body = self.service.compositions.apply(composition, ApplyRequest(wait_s=30, force=True))
         World.current().auto_pump = False
         for site in SITES:  # from now on
             engine(site).before = broker(site).before = self._note_call
         self.send(3)
         World.current().pump()
-        return self.service.changes.get(body["change"]) if body["change"] else {"state": "done"}
+        return self.service.changes.get(body.change) if body.change else {"state": "done"}
 
     def cancel(self, wiring: str) -> None:
         """Apply it, and cancel the change at some call unless it is over before."""
         self.cancel_at = self.calls + self.dice.randint(1, 30)
-        assert self.apply(wiring)["state"] in ("cancelled", "done")
+        assert self.apply(wiring).state in ("cancelled", "done")
         self.cancel_at = 0
 
     def read(self) -> dict[str, list[int]]:
@@ -178,7 +177,7 @@ def run(steps: Sequence[str], feed: str, seed: int = 0, **more: str) -> None:
     with streaming(feed, seed, **more) as stream:
         for step in steps:
             change = stream.apply(step)
-            assert change["state"] == "done", change
+            assert change.state == "done", change
         check(stream, steps)
 
 
@@ -186,13 +185,13 @@ def run_with_cancels(steps: Sequence[str], feed: str, seed: int, then: str) -> N
     """The same, but each change after the first is cancelled. Then it is applied again, or the one
     before it is, or only the last one."""
     with streaming(feed, seed) as stream:
-        assert stream.apply(steps[0])["state"] == "done"
+        assert stream.apply(steps[0]).state == "done"
         for before, step in pairwise(steps):
             stream.cancel(step)
             for wiring in {"again": [step], "back": [before, step], "on": []}[then]:
                 change = stream.apply(wiring)
-                assert change["state"] == "done", change
-        assert stream.apply(steps[-1])["state"] == "done"
+                assert change.state == "done", change
+        assert stream.apply(steps[-1]).state == "done"
         check(stream, steps)
 
 
@@ -205,7 +204,7 @@ def check(stream: Stream, steps: Sequence[str]) -> None:
     for name, (source, _) in wirings[0].items():
         if all(name in wiring and wiring[name][0] == source for wiring in wirings):
             assert counts[name] == stream.sent, (name, counts)
-    assert stream.service.compositions.plan("c")["operations"] == []
+    assert stream.service.composition_views.plan("c").operations == ()
 
 
 def check_output(topic: str, records: list[int], is_written: list[bool], sent: int) -> None:
@@ -292,7 +291,7 @@ def test_each_output_changes_its_writer_at_one_record_though_a_start_is_refused(
                 stream.apply(step)
                 site.forgive()
                 for wiring in [step] if then == "again" else [before, step]:
-                    assert stream.apply(wiring)["state"] == "done"
+                    assert stream.apply(wiring).state == "done"
             check(stream, steps)
 
 

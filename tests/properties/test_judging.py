@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.model.change import OperationState
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import RunState
+from speck.model.plan_outline import OperationState
 from speck.monitor.judge import Facts, Finding, Sight, Work, judge
 
 TEXTS = st.none() | st.just("bad")

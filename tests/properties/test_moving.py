@@ -197,16 +197,16 @@ def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str
     be over, and see how it ends."""
     description = composition_from_data(desired)
     try:
-        body = service.compositions.apply(description, SOON).body
+        body = service.compositions.apply(description, SOON)
     except QueuesError:
-        body = service.compositions.apply(description, replace(SOON, drop_queues=True)).body
-    change = body["change"]
+        body = service.compositions.apply(description, replace(SOON, drop_queues=True))
+    change = body.change
     if change is None:
         return "done"
-    wait_for(lambda: service.changes.get(change)["state"] != "running")
+    wait_for(lambda: service.changes.get(change).state != "running")
     witness.mend()
     wait_for(lambda: not service.changes.all_under_way())
-    return str(service.changes.get(change)["state"])
+    return str(service.changes.get(change).state)
 
 
 SEVERAL = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -223,7 +223,7 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
                 witness.let(fault)
             ask(service, desired, witness)
             assert ask(service, desired, witness) == "done"
-            assert service.compositions.plan("c")["operations"] == []
+            assert service.composition_views.plan("c").operations == ()
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, repeated = arrived(witness)
@@ -272,18 +272,18 @@ def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
         ) as service,
     ):
         started = service.compositions.apply(composition_from_data(BEGINNING), DONE)
-        assert started.body["state"] == "done"
+        assert started.state == "done"
         witness = DuplicateMonitor(service)
         yield service, witness
         assert witness.twice == []
         assert [name for site in SITES for name in broker(site).thrown_out] == []
-        assert service.compositions.plan("c")["operations"] == []
+        assert service.composition_views.plan("c").operations == ()
 
 
 def said_so(service: Service) -> bool:
     """Whether a plan has named what a release abandons."""
-    changes = [service.changes.get(head["id"]) for head in service.changes.all()]
-    reasons = [o["reason"] for change in changes for o in change["operations"]]
+    changes = [service.changes.get(head.id) for head in service.changes.all()]
+    reasons = [o.reason for change in changes for o in change.operations]
     return any("; abandons" in reason or "; drops its queue" in reason for reason in reasons)
 
 

@@ -17,6 +17,7 @@ from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.binding import Artifact, Submission, Target
 from speck.errors import QueuesError
+from speck.model.accepted import Accepted
 from speck.model.composition import CompositionDescription
 from speck.model.ids import source_client_id
 from speck.model.observation import Sent, Taken
@@ -117,14 +118,14 @@ def rewirings(draw: st.DrawFn) -> list[JsonObject]:
 _INPUTS = [{"site": "edge-a", "topic": "in"}]
 
 
-def _apply(service: Service, description: CompositionDescription) -> JsonObject:
+def _apply(service: Service, description: CompositionDescription) -> Accepted:
     try:
         answer = service.compositions.apply(description, DONE)
     except QueuesError:  # of an outside reader, or of a job that is kept stopped
         answer = service.compositions.apply(description, replace(DONE, drop_queues=True))
-    assert answer.status == 200, answer
-    assert answer.body["state"] == "done", service.changes.get(answer.body["change"])
-    return answer.body
+    assert not answer.under_way, answer
+    assert answer.state == "done", service.changes.get(answer.change)
+    return answer
 
 
 def _service() -> Any:
@@ -141,8 +142,8 @@ def test_applying_b_after_a_gives_b(a: CompositionDescription, b: CompositionDes
             if description.jobs or description is b:
                 _apply(service, description)
         _check_is(service, b)
-        again = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).body["plan"]
-        assert again["operations"] == [], again["text"]
+        again = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).plan
+        assert again.operations == (), again.text
 
 
 def _check_is(service: Service, desired: CompositionDescription) -> None:
@@ -186,8 +187,8 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
     with folder, opened as service:
         _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
-        plan = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).body["plan"]
-        order = {o["id"]: set(o["after"]) for o in plan["operations"]}
+        plan = service.compositions.apply(b, ApplyRequest(dry_run=True, force=True)).plan
+        order = {o.id: set(o.after) for o in plan.operations}
         list(TopologicalSorter(order).static_order())
         _apply(service, b)
         service.compositions.delete("c", 20, drop_queues=True)
@@ -254,7 +255,7 @@ def test_no_message_is_lost_or_repeated_while_a_chain_is_rewired(steps: list[Jso
             _apply(service, composition_from_data(step))
             sensor.send(5)
         _check_arrived(sensor)
-        assert service.compositions.delete("c", 20, drop_queues=True).status == 204
+        assert service.compositions.delete("c", 20, drop_queues=True).done
 
 
 @PATIENT
@@ -271,7 +272,7 @@ def test_no_message_is_lost_or_repeated_that_comes_while_a_chain_is_rewired(
             for site in SITES:  # from now on something comes in at each step of a change
                 _engine(site).before = _broker(site).before = sensor
         _check_arrived(sensor)
-        assert service.compositions.delete("c", 20, drop_queues=True).status == 204
+        assert service.compositions.delete("c", 20, drop_queues=True).done
 
 
 def _check_arrived(sensor: Sensor) -> None:

@@ -3,8 +3,9 @@ answer, asked again or carried out."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
+from speck.placement.comparison import compare
+from speck.placement.consistency import Earlier
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
 from speck.placement.names import list_policies
@@ -19,12 +22,13 @@ from speck.placement.places import Condition
 from speck.placement.policies import find_policy
 from speck.placement.problem import Question, pose_question
 from speck.placement.proposal import Proposal, Wish, price_of, propose
+from speck.placement.record import PlacementRecord
 from speck.placement.rendering import render
 from speck.placement.wiring import wire
-from speck.service.comparison import compare
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured
+from speck.store.codec import from_json, to_json
+from tests.analyses import analysis, describe_measured, predict
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -112,7 +116,7 @@ def ask(
     description: CompositionDescription,
     analysis_body: JsonObject,
     policy: str,
-    earlier: list[JsonObject],
+    earlier: list[Earlier],
 ) -> Proposal:
     conditions = {name: Condition(free=9, cores=4.0, core_speed=1.0) for name in NAMES}
 
@@ -123,9 +127,10 @@ def ask(
     return propose(pose, Wish(find_policy(policy)), (), earlier)
 
 
-def keep(proposal: Proposal) -> JsonObject:
-    """The proposal as the service stores it."""
-    return {"id": "p1", **compare(proposal.question, proposal, {})}
+def keep(proposal: Proposal) -> Earlier:
+    """The proposal as the next one goes by it, once it has been stored."""
+    record = replace(predict(), comparison=compare(proposal.question, proposal, {}))
+    return from_json(json.loads(json.dumps(to_json(record))), PlacementRecord).as_earlier
 
 
 def carry_out(description: CompositionDescription, proposal: Proposal) -> CompositionDescription:

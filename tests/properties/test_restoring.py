@@ -79,12 +79,12 @@ def held() -> set[int]:
 
 def explain(service: Service) -> list[str]:
     """Why operations of the newest changes failed."""
-    changes = [service.changes.get(head["id"]) for head in service.changes.all()]
+    changes = [service.changes.get(head.id) for head in service.changes.all()]
     return [
-        f"{operation['kind']} {operation['job_name']} {operation['site']}: {operation['error']}"
+        f"{operation.kind} {operation.job_name} {operation.site}: {operation.error}"
         for change in changes
-        for operation in change["operations"]
-        if operation["state"] == "failed"
+        for operation in change.operations
+        if operation.state == "failed"
     ]
 
 
@@ -114,7 +114,7 @@ def test_what_happened_since_the_backup_is_found(
             service = monitor.service = restore(service, backup, folder)
             wish = all_running(last)
             adopted = adopt(service)
-            if adopted["uncertain"]:
+            if adopted.uncertain:
                 wish = stateless(wish)
             ask(service, wish, monitor)
             assert ask(service, wish, monitor) == "done", explain(service)

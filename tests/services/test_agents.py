@@ -41,8 +41,8 @@ def test_a_state_travels(sites: Field, direct: bool) -> None:
         f.name: f.read_bytes() for f in origin.iterdir()
     }
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
-    (event,) = [e for e in sites.service.records.events() if "carried" in e["message"]]
-    assert ("(direct)" if direct else "(relayed)") in event["message"]
+    (event,) = [e for e in sites.service.records.events.after() if "carried" in e.message]
+    assert ("(direct)" if direct else "(relayed)") in event.message
 
 
 @pytest.mark.long
@@ -148,5 +148,5 @@ def test_a_state_travels_over_tls(sites: Field, tmp_path: Path, trusted: bool) -
     progress = await_transfer(sites.service, transfer(origin))
 
     assert progress.failure is None
-    (event,) = [e for e in sites.service.records.events() if "carried" in e["message"]]
-    assert ("(direct)" if trusted else "(relayed)") in event["message"]
+    (event,) = [e for e in sites.service.records.events.after() if "carried" in e.message]
+    assert ("(direct)" if trusted else "(relayed)") in event.message

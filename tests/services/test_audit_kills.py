@@ -11,9 +11,9 @@ from pathlib import Path
 import requests
 
 from speck.clock import SystemClock
-from speck.service.audit_log import read_entries, verify
-from speck.service.audit_seal import StoredSeal
 from speck.service.tokens import Tokens
+from speck.store.audit_log import read_entries, verify
+from speck.store.audit_seal import StoredSeal
 from speck.store.records import Records
 from tests.server_process import serving
 from tests.waiting import wait_for

@@ -18,8 +18,8 @@ import requests
 
 from speck.clock import SystemClock
 from speck.model.scopes import Scopes
-from speck.service.audit_log import read_entries, verify
 from speck.service.tokens import Tokens
+from speck.store.audit_log import read_entries, verify
 from speck.store.records import Records
 from tests.server_process import PATIENCE_S, serving, start
 from tests.waiting import wait_for

@@ -7,49 +7,25 @@ from datetime import UTC
 from marshmallow import fields
 from marshmallow.validate import Range
 
-from speck.api.shapes.base import (
-    Shape,
-    list_shape,
-    nullable_text,
-    one_of,
-    text,
-)
+from speck.api.shapes.base import list_shape, optional_text
+from speck.api.shapes.records import record_shape
+from speck.model.analysis import AnalysisHead, AnalysisState
 from speck.spec.fields import Name
 from speck.spec.strict_schema import StrictSchema
 
-ANALYSIS_STATES = ("running", "done", "failed", "cancelled")
-
-
-class AnalysisHeadShape(Shape):
-    id = text()
-    state = one_of(ANALYSIS_STATES)
-    composition = nullable_text("null for all compositions")
-    started = text()
-    ended = nullable_text()
-    error = nullable_text()
-    master = text("the Spark master that runs it")
-    warm = fields.Boolean(
-        required=True,
-        allow_none=True,
-        metadata={
-            "description": "whether Spark was up when it began; false if it had to be started,"
-            " null before"
-        },
-    )
+ANALYSIS_STATES = tuple(map(str, AnalysisState))
+AnalysisHeadShape = record_shape(AnalysisHead, "AnalysisHeadShape")
 
 
 def _optional_dicts(description: str) -> fields.List[dict[str, object]]:
     return fields.List(fields.Dict(), metadata={"description": description})
 
 
-class AnalysisShape(AnalysisHeadShape):
+class AnalysisShape(AnalysisHeadShape):  # type: ignore[misc, valid-type]
     """While it runs, `progress` is present; the results are once it is done, and one that
     follows holds the latest. A number that the samples do not support is null."""
 
-    waits_for = fields.String(
-        allow_none=True,
-        metadata={"description": "the analysis that runs before it, while it has not begun"},
-    )
+    waits_for = optional_text("the analysis that runs before it, while it has not begun")
     progress = fields.Dict(
         metadata={"description": "step, done, of: the step that runs, and how many are done"}
     )

@@ -5,18 +5,9 @@ from __future__ import annotations
 from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
-from speck.api.shapes.base import (
-    Shape,
-    flag,
-    integer,
-    list_of,
-    nullable_text,
-    number,
-    one_of,
-    optional_text,
-    text,
-)
 from speck.api.shapes.placements import SHARE, policy_field
+from speck.api.shapes.records import record_shape
+from speck.service.autopilot import AutopilotView
 from speck.spec.fields import Amount, Flag
 from speck.spec.strict_schema import StrictSchema
 
@@ -57,26 +48,4 @@ class AutopilotSettingsShape(StrictSchema):
     )
 
 
-class AutopilotEntryShape(Shape):
-    at = text()
-    kind = one_of(("settings", "wait", "act", "outcome", "trouble"))
-    message = text()
-    analysis = optional_text()
-    placement = optional_text()
-    change = optional_text()
-    by = optional_text("name of the token that requested it")
-
-
-class AutopilotShape(Shape):
-    composition = text()
-    on = flag()
-    every_s = number()
-    min_gain = number()
-    policy = text()
-    settle_s = number()
-    agreeing = integer()
-    scale = flag("whether it also changes the parallelism of jobs")
-    ahead_s = number("seconds that it forecasts; 0: it plans for the rates of today")
-    analysis = nullable_text("id of the analysis under way")
-    next = nullable_text("time of the next analysis, unless a change comes first")
-    log = list_of(AutopilotEntryShape)
+AutopilotShape = record_shape(AutopilotView, "AutopilotShape")

@@ -10,20 +10,13 @@ from speck.api.shapes.base import (
     integer,
     list_of,
     list_shape,
-    nullable_text,
-    number,
-    one_of,
     text,
 )
 from speck.api.shapes.jobs import JobShape
-
-
-class CompositionHeadShape(Shape):
-    name = text()
-    revision = integer()
-    deployed_revision = integer(allow_none=True)
-    jobs = integer("number of jobs")
-    at = text()
+from speck.api.shapes.records import record_shape
+from speck.model.composition import Head
+from speck.monitor.requirements import Verdict
+from speck.service.composition_views import DriftEntry, RevisionEntry
 
 
 class DesiredShape(Shape):
@@ -47,37 +40,12 @@ class DeployedShape(Shape):
     jobs = list_of(DeployedJobShape)
 
 
-class RequirementShape(Shape):
-    name = one_of(("max_latency_ms", "min_rate"))
-    wanted = number()
-    measured = number("null when it was not measured", allow_none=True)
-    ok = fields.Boolean(
-        required=True,
-        allow_none=True,
-        metadata={"description": "whether the requirement is met; null when it was not measured"},
-    )
-    why = text()
-
-
 class CompositionShape(Shape):
     name = text()
     desired = fields.Nested(DesiredShape, required=True)
     deployed = fields.Nested(DeployedShape, required=True)
     jobs = list_of(JobShape)
-    requirements = list_of(RequirementShape)
-
-
-class DriftEntryShape(Shape):
-    job_name = text()
-    kind = text()
-    expected = text()
-    observed = text()
-
-
-class RevisionShape(Shape):
-    revision = integer()
-    at = text()
-    by = nullable_text("name of the token that requested it")
+    requirements = list_of(record_shape(Verdict, "RequirementShape"))
 
 
 class RollbackShape(Shape):
@@ -89,6 +57,6 @@ class GraphShape(Shape):
     edges = list_of(fields.Dict())
 
 
-COMPOSITIONS = list_shape("compositions", CompositionHeadShape)
-DRIFT = list_shape("drift", DriftEntryShape)
-REVISIONS = list_shape("revisions", RevisionShape)
+COMPOSITIONS = list_shape("compositions", record_shape(Head, "CompositionHeadShape"))
+DRIFT = list_shape("drift", record_shape(DriftEntry, "DriftEntryShape"))
+REVISIONS = list_shape("revisions", record_shape(RevisionEntry, "RevisionShape"))

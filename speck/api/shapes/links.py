@@ -5,6 +5,8 @@ from __future__ import annotations
 from marshmallow import fields
 
 from speck.api.shapes.base import Shape
+from speck.api.shapes.records import record_shape
+from speck.service.links import Published
 
 
 def _named(description: str) -> fields.String:
@@ -41,14 +43,7 @@ class RecordsShape(Shape):
     )
 
 
-class PublishedShape(Shape):
-    site = _named("the site of the link's broker")
-    topic = _named("the link's topic")
-    sent = fields.Integer(required=True, metadata={"description": "records published"})
-    unread = fields.Integer(
-        required=True,
-        metadata={"description": "of these, the records that found no reader, and are lost"},
-    )
+PublishedShape = record_shape(Published, "PublishedShape")
 
 
 class RecordShape(Shape):

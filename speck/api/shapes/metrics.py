@@ -5,6 +5,8 @@ from __future__ import annotations
 from marshmallow import fields
 
 from speck.api.shapes.base import Shape
+from speck.api.shapes.records import record_shape
+from speck.service.dataset import Imported
 
 
 def _rate(description: str) -> fields.Float:
@@ -70,10 +72,4 @@ class RatesListShape(Shape):
     jobs = fields.List(fields.Nested(ListedRatesShape), required=True)
 
 
-class ImportedShape(Shape):
-    table = fields.String(required=True)
-    rows = fields.Integer(required=True, metadata={"description": "rows in the file"})
-    new = fields.Integer(required=True, metadata={"description": "rows that the dataset lacked"})
-    since = fields.String(required=True, allow_none=True)
-    until = fields.String(required=True, allow_none=True)
-    warnings = fields.List(fields.String(), required=True)
+ImportedShape = record_shape(Imported, "ImportedShape")

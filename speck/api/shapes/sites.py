@@ -15,7 +15,8 @@ from speck.api.shapes.base import (
     optional_text,
     text,
 )
-from speck.model.site import Tier
+from speck.api.shapes.records import record_shape
+from speck.model.site import Calibration, Tier
 from speck.spec.fields import Choice
 from speck.tls.legs import PARTS
 
@@ -49,20 +50,7 @@ class SlotsShape(Shape):
     free = integer(allow_none=True)
 
 
-class CalibrationShape(Shape):
-    """What the calibration job measured at a site."""
-
-    cores = fields.Float(required=True, metadata={"description": "cores that its engine may use"})
-    core_speed = fields.Float(
-        required=True,
-        allow_none=True,
-        metadata={"description": "speed of one core relative to that of the first cloud site"},
-    )
-    unit_s = fields.Float(
-        required=True, metadata={"description": "CPU seconds for a fixed unit of work"}
-    )
-    at = text()
-    detail = fields.Dict(required=True)
+CalibrationShape = record_shape(Calibration, "CalibrationShape")
 
 
 class SiteShape(Shape):

@@ -17,50 +17,25 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.api.shapes.changes import QueueShape
-from speck.service.tokens import Role
+from speck.api.shapes.records import record_shape
+from speck.model.artifact import StoredArtifact, UsedArtifact
+from speck.model.event import Event
+from speck.model.token import KnownToken, Role, StoredToken
+from speck.service.uploads import CollectedUploads
 from speck.spec.fields import Choice
 from speck.spec.strict_schema import StrictSchema
 
-
-class ArtifactUseShape(Shape):
-    composition = nullable_text("null for a job posted alone")
-    job_name = nullable_text("null for a revision of a composition")
-    revision = integer("null for what is deployed", allow_none=True)
-
-
-class CollectedShape(Shape):
-    sha256 = text()
-    bytes = integer()
-    at = text("when it was last sent")
-    by = nullable_text("the token that sent it first")
-
-
-class CollectedUploadsShape(Shape):
-    site = text()
-    sha256s = list_of(text())
-    error = nullable_text("why nothing more was deleted at this site")
+CollectedShape = record_shape(StoredArtifact, "CollectedShape")
 
 
 class CollectedListShape(Shape):
     artifacts = list_of(CollectedShape)
     kept = list_of(CollectedShape)
-    uploads = list_of(CollectedUploadsShape)
+    uploads = list_of(record_shape(CollectedUploads, "CollectedUploadsShape"))
 
 
-class ArtifactShape(CollectedShape):
-    uses = list_of(ArtifactUseShape)
-
-
-class EventShape(Shape):
-    id = integer()
-    at = text()
-    kind = text()
-    message = text()
-    site = optional_text()
-    job_name = optional_text()
-    composition = optional_text()
-    change = optional_text()
-    by = optional_text("who asked for it")
+ArtifactShape = record_shape(UsedArtifact, "ArtifactShape")
+EventShape = record_shape(Event, "EventShape")
 
 
 def _patterns(description: str) -> fields.List[Any]:
@@ -91,21 +66,11 @@ class RotationShape(StrictSchema):
     )
 
 
-class _TokenShape(_ScopesShape, Shape):
-    name = text()
-    role = Choice(Role, required=True)
-    site = nullable_text()
-    at = nullable_text("when it was added")
-    by = nullable_text("who added it")
-    expires = nullable_text()
-
-
-class TokenShape(_TokenShape):
-    last_used = nullable_text()
-
-
-class TokenMadeShape(_TokenShape):
-    token = text("the secret, shown only here")
+_ADDED = nullable_text("when it was added; null for who acts without a token")
+TokenShape = record_shape(KnownToken, "TokenShape", at=_ADDED)
+TokenMadeShape = record_shape(
+    StoredToken, "TokenMadeShape", token=text("the secret, shown only here")
+)
 
 
 class AuditEntryShape(Shape):

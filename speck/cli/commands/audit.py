@@ -40,7 +40,7 @@ def tail(lines: int, home: str | None) -> None:
 
     Asks the service, which requires the role admin; with --home reads the files.
     """
-    from speck.service.audit_log import read_newest
+    from speck.store.audit_log import read_newest
 
     entries = client().audit(lines) if home is None else read_newest(_folder(home), lines)
     output().show({"entries": entries}, *map(_line, entries))

@@ -92,6 +92,7 @@ def add(
     """
     from speck.cli.messages import say
     from speck.model.scopes import Scopes
+    from speck.model.shown import render
 
     scopes = Scopes(compositions or None, topics or None, sites or None)
 
@@ -100,7 +101,7 @@ def add(
 
     def write(tokens: Tokens) -> JsonObject:
         secret = tokens.add(name, role, site, scopes=scopes, expires_in=expires, by=LOCAL)
-        return {**tokens.get(name), "token": secret}
+        return {**render(tokens.get(name)), "token": secret}
 
     made = _run(home, ask, write, f"add token {name}")
     say(f"token {name} ({role}); its secret is shown only once:")
@@ -119,10 +120,11 @@ def rotate(name: str, expires: str | None, home: str | None) -> None:
     The old secret is valid for ten more minutes.
     """
     from speck.cli.messages import say
+    from speck.model.shown import render
 
     def write(tokens: Tokens) -> JsonObject:
         secret = tokens.rotate(name, expires, by=LOCAL)
-        return {**tokens.get(name), "token": secret}
+        return {**render(tokens.get(name)), "token": secret}
 
     made = _run(
         home, lambda service: service.rotate_token(name, expires), write, f"rotate token {name}"
@@ -138,8 +140,11 @@ def rotate(name: str, expires: str | None, home: str | None) -> None:
 def list_tokens(home: str | None) -> None:
     """List tokens, without their secrets."""
     from speck.cli.output import Grid
+    from speck.model.shown import render
 
-    tokens = _run(home, lambda service: service.tokens(), lambda tokens: tokens.all())
+    tokens = _run(
+        home, lambda service: service.tokens(), lambda tokens: list(map(render, tokens.all()))
+    )
     headings = ("name", "role", "site", "scopes", "at", "expires", "last used")
     output().show({"tokens": tokens}, Grid(headings, map(_row, tokens), None, "no tokens"))
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 from speck.clock import Clock, rfc3339
 from speck.deploy.change_intent import put_result
-from speck.model.change import Cause, Change, ChangeState
+from speck.model.change import Cause, Change, ChangeReport
 from speck.model.composition import job_posted_alone, visible_name
-from speck.model.values import JsonObject
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -32,24 +31,23 @@ class ChangeLedger:
         """Store a new change together with the writes in `batch` that it was accepted with."""
         self._records.write(
             batch,
-            self._records.put_change(change),
-            self._records.put_operations(change.id, change.operations),
+            self._records.changes.put(change),
+            self._records.changes.put_operations(change.id, change.operations),
             self._event(change, "accepted"),
         )
 
     def record_wish_to_end(self, change: Change) -> None:
         """Store the request to end a change: it is not continued after a restart either."""
-        wish: JsonObject = {"at": rfc3339(self._clock.now())}
-        self._records.write({self._records.endings.key(change.id): wish})
+        now = rfc3339(self._clock.now())
+        self._records.write(self._records.changes.put_ending(change.id, now))
 
     def go_on(self, change: Change) -> None:
         """A change that was planned again goes on; its new operations replace the earlier ones."""
-        operations = self._records.operation_records
         self._records.write(
-            {operations.key(change.id, number): None for number, _ in operations.items(change.id)},
-            self._records.put_change(change),
-            self._put_earlier(change),
-            self._records.put_operations(change.id, change.operations),
+            self._records.changes.drop_operations(change.id),
+            self._records.changes.put(change),
+            self._records.changes.put_outcomes(change.id, change.earlier),
+            self._records.changes.put_operations(change.id, change.operations),
             self._event(change, f"goes on with {len(change.operations)} operations planned anew"),
         )
 
@@ -62,10 +60,10 @@ class ChangeLedger:
         change.ended = rfc3339(self._clock.now())
         self._records.write(
             put_result(change, self._records),
-            self._records.put_change(change),
-            self._put_earlier(change),
-            self._records.put_operations(change.id, change.operations),
-            {self._records.endings.key(change.id): None},
+            self._records.changes.put(change),
+            self._records.changes.put_outcomes(change.id, change.earlier),
+            self._records.changes.put_operations(change.id, change.operations),
+            self._records.changes.drop_ending(change.id),
             self._event(change, str(change.state)),
         )
 
@@ -73,9 +71,10 @@ class ChangeLedger:
 
     def find_cut_short(self) -> Iterator[Change]:
         """The changes whose end is not stored, oldest first."""
-        for head in list(self._records.changes()):
-            if not ChangeState(head["state"]).over:
-                yield Change.from_store(head, self._records.operations(head["id"]))
+        for head in list(self._records.changes.heads()):
+            if not head.state.over:
+                operations = self._records.changes.operations(head.id)
+                yield Change.from_store(ChangeReport.of(head, operations))
 
     def record_cut_short(self, change: Change) -> None:
         """Record that a change was under way when the service stopped."""
@@ -85,19 +84,16 @@ class ChangeLedger:
 
     def find_wishes_to_end(self) -> set[str]:
         """The ids of the changes with a stored request to end."""
-        return {change_id for change_id, _ in self._records.endings.items()}
+        return self._records.changes.endings()
 
     def drop_wishes(self, change_ids: set[str]) -> None:
         """Drop the requests to end these changes: they have ended."""
-        self._records.write({self._records.endings.key(each): None for each in change_ids})
-
-    def _put_earlier(self, change: Change) -> Batch:
-        return {self._records.operation_records.key(change.id, o["id"]): o for o in change.earlier}
+        self._records.write(*map(self._records.changes.drop_ending, change_ids))
 
     def _event(self, change: Change, what: str, kind: str = "change") -> Batch:
         composition, alone = visible_name(change.composition), job_posted_alone(change.composition)
         noun = "change" if change.cause is Cause.APPLY else str(change.cause)
-        return self._records.event(
+        return self._records.events.make(
             kind,
             f"{noun} of {composition or alone} {what}"
             + (f": {change.error}" if change.error else ""),

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 from speck.clock import Clock, Event, never, rfc3339, wait_unless
 from speck.deploy.execution import Execution
 from speck.deploy.locks import NamedLocks
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
-from speck.model.change import STOPPED, Cause, Change, ChangeState
+from speck.model.change import STOPPED, Cause, Change, ChangeHead, ChangeReport, ChangeState
 from speck.model.composition import title
 from speck.model.plan import Carry, CatchUp, Forget, Plan, Return, Start, TryMain
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.store.records import Records
 from speck.store.tables import Batch
+
+_Head = TypeVar("_Head", bound=ChangeHead)
 
 GIVE_WAY_S = 5.0
 """The longest time, in seconds, for which a round of polls of all sites waits for changes that have
@@ -141,7 +144,7 @@ class Changes:
         self._clock = clock
         self._lock = scheduler.lock()
         self._running: dict[str, Running] = {}
-        newest = records.change_heads.last_id()
+        newest = records.changes.last_id()
         self._newest_ms = int(newest[:12], 16) if newest else 0
         self.placing = scheduler.lock()
         """Held while a change takes sites into use, and while a site is removed."""
@@ -234,25 +237,25 @@ class Changes:
         if change is None:
             return {}
         change.superseded_by = by.id
-        return self._records.put_change(change)
+        return self._records.changes.put(change)
 
     def was_cancelled(self, change_id: str | None) -> bool:
         """Whether a user cancelled a change, and so wants the present state left as it is."""
-        head = self._records.change_heads.get(change_id) if change_id else None
-        if head is None or head["superseded_by"] is not None:
+        head = self._records.changes.head(change_id) if change_id else None
+        if head is None or head.superseded_by is not None:
             return False
-        return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
+        return head.state is ChangeState.CANCELLED and head.cause is not Cause.REPAIR
 
     def await_end(
         self, change_id: str, wait_s: float, gives_up: Callable[[], bool] = never
-    ) -> JsonObject | None:
-        """Wait for the end of a change, as `Running.wait_for_end` does. Returns it as the API shows
-        it, or None if it is not over. Raises NotFoundError."""
+    ) -> ChangeReport | None:
+        """Wait for the end of a change, as `Running.wait_for_end` does. Returns it, or None if it
+        is not over. Raises NotFoundError."""
         for running in self.all_under_way():
             if running.change.id == change_id and not running.wait_for_end(wait_s, gives_up):
                 return None
-        record = self.get(change_id)
-        return record if ChangeState(record["state"]).over else None
+        change = self.get(change_id)
+        return change if change.state.over else None
 
     def under_way(self, scope: str) -> Running | None:
         """The scope's running (or blocked) change."""
@@ -291,26 +294,26 @@ class Changes:
             over.wait(_CALM_POLL_S)
         return has_waited
 
-    def get(self, change_id: str) -> JsonObject:
-        """The change as the API shows it. Raises NotFoundError."""
+    def get(self, change_id: str) -> ChangeReport:
+        """The change with its operations. Raises NotFoundError."""
         for running in self.all_under_way():
             if running.change.id == change_id:
-                return _show_under_way(running.change.to_json())
-        record = self._records.change(change_id)
-        if record is None:
+                return _show_under_way(running.change.report())
+        stored = self._records.changes.get(change_id)
+        if stored is None:
             raise NotFoundError(f"cannot find change {change_id!r}")
-        return record
+        return stored
 
-    def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
+    def all(self, composition: str | None = None, state: str | None = None) -> list[ChangeHead]:
         """Heads of changes, newest first; filtered."""
         under_way = [running.change for running in self.all_under_way()]
-        live = {change.id: _show_under_way(change.head_json()) for change in under_way}
-        heads = [live.get(head["id"], head) for head in self._records.changes()]
+        live = {change.id: _show_under_way(change.head()) for change in under_way}
+        heads = [live.get(head.id, head) for head in self._records.changes.heads()]
         return [
             head
             for head in reversed(heads)
-            if (composition is None or head["composition"] == composition)
-            and (state is None or head["state"] == state)
+            if (composition is None or head.composition == composition)
+            and (state is None or head.state == state)
         ]
 
     # -- registering ----------------------------------------------------------------------
@@ -358,7 +361,7 @@ class Changes:
             return list(self._running.values())
 
     def _refuse_moved_sites(self, change: Change, sites: Mapping[str, Site]) -> None:
-        now = self._records.sites()
+        now = self._records.sites.all()
         for site in sorted(_map_sites(change).keys() & sites.keys()):
             there = now.get(site)
             if there is None or _list_kinds(there) != _list_kinds(sites[site]):
@@ -373,11 +376,11 @@ def _list_kinds(site: Site) -> tuple[str, ...]:
     return site.kinds
 
 
-def _show_under_way(change: JsonObject) -> JsonObject:
+def _show_under_way(change: _Head) -> _Head:
     """Its end is shown once it is stored: who reads that it is done finds its revision deployed."""
-    if not ChangeState(change["state"]).over:
+    if not change.state.over:
         return change
-    return {**change, "state": str(ChangeState.RUNNING), "ended": None, "error": None}
+    return replace(change, state=ChangeState.RUNNING, ended=None, error=None)
 
 
 def _map_sites(change: Change) -> dict[str, set[str]]:
@@ -396,7 +399,7 @@ def _map_sites(change: Change) -> dict[str, set[str]]:
         for site in sites:
             names_by_site.setdefault(site, set()).update({name} if name else set())
     for earlier in change.earlier:  # known only from here while it is planned again
-        if change.plan.empty and earlier["error"] == STOPPED:
-            name = earlier["job_name"]
-            names_by_site.setdefault(earlier["site"], set()).update({name} if name else set())
+        if change.plan.empty and earlier.error == STOPPED and earlier.site:
+            name = earlier.job_name
+            names_by_site.setdefault(earlier.site, set()).update({name} if name else set())
     return names_by_site

@@ -16,10 +16,9 @@ from speck.deploy.changes.recovery import ChangeRecovery
 from speck.deploy.changes.registry import Changes, Running
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, SpeckError, StoreWriteError
-from speck.model.change import Change, ChangeState
+from speck.model.change import Change, ChangeReport, ChangeState
 from speck.model.plan import Plan
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.store.tables import Batch
 
 _CLOSE_S = 30.0
@@ -82,7 +81,7 @@ class ChangeRunner:
         running.over.wait()
         return running.change
 
-    def cancel(self, change_id: str) -> JsonObject:
+    def cancel(self, change_id: str) -> ChangeReport:
         """Start no further operation of a change. Raises NotFoundError, or ConflictError if it is
         over."""
         for running in self._changes.all_under_way():
@@ -91,7 +90,7 @@ class ChangeRunner:
                 running.over.wait(_CANCEL_S)
                 return self._changes.get(change_id)
         head = self._changes.get(change_id)
-        raise ConflictError(f"cannot cancel change {change_id}: it is {head['state']}")
+        raise ConflictError(f"cannot cancel change {change_id}: it is {head.state}")
 
     def abandon(self, scope: str) -> Change | None:
         """End the change of a scope, whatever it is doing: only calls under way are awaited, not

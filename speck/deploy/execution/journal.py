@@ -13,15 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from speck import failpoints
 from speck.clock import Clock, rfc3339
 from speck.deploy.operations import Done
-from speck.model.change import (
-    Change,
-    ChangeState,
-    OperationRecord,
-    OperationState,
-    dropped_to_json,
-)
+from speck.model.change import Change, ChangeState, OperationRecord
 from speck.model.composition import visible_name
 from speck.model.plan import Operation, Return
+from speck.model.plan_outline import OperationState, QueueOutline
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -70,7 +65,7 @@ class Journal:
         self._records.write(
             *(outcome.store for _, outcome in successes),
             *self._put_dropped(successes),
-            self._records.put_operations(self._change.id, [*ended, *skipped, *beginning]),
+            self._records.changes.put_operations(self._change.id, [*ended, *skipped, *beginning]),
             *(
                 self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
                 for record in ended
@@ -110,7 +105,7 @@ class Journal:
         if record.state is not OperationState.BLOCKED:
             self._set(record, OperationState.BLOCKED)
             self._records.write(
-                self._records.put_operations(self._change.id, [record]),
+                self._records.changes.put_operations(self._change.id, [record]),
                 self._event(record.step.operation, f"blocked: {record.error}"),
             )
 
@@ -123,7 +118,7 @@ class Journal:
         record.error = None
         operation = record.step.operation
         self._records.write(
-            self._records.put_operations(self._change.id, [record]),
+            self._records.changes.put_operations(self._change.id, [record]),
             self._event(operation, f"goes on: {operation.site} answers again"),
         )
 
@@ -136,7 +131,7 @@ class Journal:
         if number == 1:
             what = f"tried again: {record.error}"
             self._records.write(
-                self._records.put_operations(self._change.id, [record]),
+                self._records.changes.put_operations(self._change.id, [record]),
                 self._event(record.step.operation, what),
             )
 
@@ -157,11 +152,11 @@ class Journal:
         """The writes for the queues that steps have dropped."""
         change = self._change
         queues = [outcome.dropped for _, outcome in successes if outcome.dropped is not None]
-        change.dropped += map(dropped_to_json, queues)
+        change.dropped += (QueueOutline.of(queue, is_dropped=True) for queue in queues)
         if queues:
-            yield self._records.put_change(change)
+            yield self._records.changes.put(change)
         for queue in queues:
-            yield self._records.event(
+            yield self._records.events.make(
                 "session",
                 queue.outcome,
                 change=change.id,
@@ -191,7 +186,7 @@ class Journal:
             self._set(record, OperationState.CANCELLED)
             record.ended = rfc3339(self._clock.now())
         if records:
-            self._records.write(self._records.put_operations(self._change.id, records))
+            self._records.write(self._records.changes.put_operations(self._change.id, records))
 
     def _end(
         self,
@@ -204,7 +199,7 @@ class Journal:
         self._set(record, state)
         record.ended = rfc3339(self._clock.now())
         self._records.write(
-            self._records.put_operations(self._change.id, [record, *skipped]),
+            self._records.changes.put_operations(self._change.id, [record, *skipped]),
             self._event(record.step.operation, f"{state}: {error}"),
             *(self._event(r.step.operation, f"skipped: {r.error}") for r in skipped),
         )
@@ -218,7 +213,7 @@ class Journal:
         state = ChangeState.BLOCKED if stuck else ChangeState.RUNNING
         if state is not self._change.state:
             self._change.state = state
-            self._records.write(self._records.put_change(self._change))
+            self._records.write(self._records.changes.put(self._change))
             self._on_progress()
 
     def finish(self) -> ChangeState:
@@ -257,7 +252,7 @@ class Journal:
         return now - self._begun.get(record.step.id, now)
 
     def _event(self, operation: Operation, what: str) -> Batch:
-        return self._records.event(
+        return self._records.events.make(
             "operation",
             f"{operation}: {what}",
             change=self._change.id,

@@ -22,7 +22,7 @@ def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
         return {}
     drained = (drained and not session.undrained) or session.drained
     result = replace(session, job=job, begun=True, drained=drained)
-    return context.records.put_session(context.scope, result) if result != session else {}
+    return context.records.sessions.put(context.scope, result) if result != session else {}
 
 
 def find_forgotten_run(context: Context, incarnation: Incarnation) -> SavedState | None:
@@ -66,7 +66,7 @@ def record_accepted(
     accepted = replace(incarnation, start=StartState.ACCEPTED)
     with context.noting[context.source_client_id(job)]:
         records.write(
-            records.put_incarnation(context.scope, accepted), put_begun(context, job), event or {}
+            records.incarnations.put(context.scope, accepted), put_begun(context, job), event or {}
         )
     return accepted
 
@@ -107,6 +107,6 @@ def record_forms(context: Context, starts: Iterable[Start]) -> None:
         if session is None or session.begun or session.job is None or not session.reserved:
             continue
         if session.job.sink != job.sink:
-            batch |= records.put_session(context.scope, replace(session, job=job))
+            batch |= records.sessions.put(context.scope, replace(session, job=job))
     if batch:
         records.write(batch)

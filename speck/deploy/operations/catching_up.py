@@ -109,17 +109,17 @@ def switch(context: Context, operation: Switch) -> Outcome:
     for each in operation.starts:
         base = context.find_incarnation(each.job_name)
         if base is None or base.engine_job_id != each.engine_job_id:
-            batch |= records.put_incarnation(scope, _make_waiting(each, base))
+            batch |= records.incarnations.put(scope, _make_waiting(each, base))
             batch |= _record_reader(context, each.job)
     for handover in operation.handovers:
         batch |= hand_over(context, handover).store
     for joining in operation.joining:
         view = context.views.view(joining.site, (joining.former,))
-        session = records.session(scope, joining.client_id, joining.site)
+        session = records.sessions.get(scope, joining.client_id, joining.site)
         reported = view.taken.get(joining.former)
         if session is not None and reported is not None:
             skip = merge_taken(session.skip, reported.epochs())
-            batch |= records.put_session(scope, replace(session, skip=skip))
+            batch |= records.sessions.put(scope, replace(session, skip=skip))
     return Done(batch)
 
 
@@ -128,7 +128,7 @@ def _record_reader(context: Context, job: Job) -> Batch:
     session = context.find_session(job)
     if session is None:
         return {}
-    return context.records.put_session(
+    return context.records.sessions.put(
         context.scope, replace(session, job=job, begun=False, committed=False)
     )
 

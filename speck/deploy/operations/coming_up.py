@@ -188,7 +188,7 @@ def confirm(context: Context, incarnation: Incarnation) -> Done:
             with suppress(SpeckError):  # a leftover only takes space
                 context.keeper.drop(state.site, state.path)
 
-    return Done(context.records.put_incarnation(context.scope, result), afterwards)
+    return Done(context.records.incarnations.put(context.scope, result), afterwards)
 
 
 def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
@@ -206,7 +206,7 @@ def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
             if state_found is not None and state_found.location != incarnation.restored:
                 return incarnation
         incarnation = replace(incarnation, start=StartState.VOID)
-        context.records.write(context.records.put_incarnation(context.scope, incarnation))
+        context.records.write(context.records.incarnations.put(context.scope, incarnation))
     return incarnation
 
 

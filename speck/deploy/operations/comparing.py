@@ -102,6 +102,6 @@ def _differ(job: Job, parallelism: int) -> str:
 
 
 def _event(context: Context, job: Job, message: str) -> Batch:
-    return context.records.event(
+    return context.records.events.make(
         "job", f"{job.job_name}: {message}", site=job.site, job_name=job.job_name
     )

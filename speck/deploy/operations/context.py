@@ -65,7 +65,7 @@ class Context:
         """The submission of a job to its engine; without `secrets` for one that is never run."""
         job = operation.job
         client_id = self.source_client_id(job)
-        session = self.records.session(self.scope, client_id, job.source_site)
+        session = self.records.sessions.get(self.scope, client_id, job.source_site)
         skip = session.skip if session is not None and session.link == job.source else ()
         until = operation.until if isinstance(operation, Start) else ()
         return Submission(
@@ -92,12 +92,12 @@ class Context:
 
     def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
-        return self.records.incarnation(self.scope, job_name)
+        return self.records.incarnations.get(self.scope, job_name)
 
     def find_session(self, job: Job) -> Session | None:
         """The session with which a job reads its link, as stored."""
         client_id = self.source_client_id(job)
-        return self.records.session(self.scope, client_id, job.source_site)
+        return self.records.sessions.get(self.scope, client_id, job.source_site)
 
 
 @contextmanager

@@ -81,13 +81,13 @@ class Draining:
             return Done()
         numbers = tuple((p, e, n) for (p, e), n in sorted((self.owed or {}).items()))
         undrained = replace(session, owed=numbers or session.owed, undrained=why)
-        event = records.event(
+        event = records.events.make(
             "session",
             f"{self.operation}: given up, and what is left may be dropped: {why}",
             site=session.site,
             job_name=session.job_name,
         )
-        return Done({**records.put_session(self.context.scope, undrained), **event})
+        return Done({**records.sessions.put(self.context.scope, undrained), **event})
 
     def _poll(self) -> Outcome:
         operation = self.operation
@@ -252,13 +252,13 @@ class Draining:
             new_session = replace(new_session, skip=merge_taken(session.skip, taken.epochs()))
         if new_session == session:
             return {}
-        return self.context.records.put_session(self.context.scope, new_session)
+        return self.context.records.sessions.put(self.context.scope, new_session)
 
     def _list_followers(self) -> frozenset[str]:
         """The client ids of the sessions that are there to follow this one."""
         if not self.operation.followed:
             return frozenset()
-        there = self.context.records.sessions_on_link(self.context.scope, self.operation.link)
+        there = self.context.records.sessions.on_link(self.context.scope, self.operation.link)
         own = self.operation.client_id
         return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
 
@@ -278,13 +278,15 @@ class Draining:
         context, own = self.context, self.operation.client_id
         for client_id in sorted(self.followers):
             with context.noting[client_id]:
-                session = context.records.session(context.scope, client_id, self.operation.site)
+                session = context.records.sessions.get(
+                    context.scope, client_id, self.operation.site
+                )
                 if session is not None and session.reserved and session.follows == own:
                     whole = replace(session, whole=True)
-                    context.records.write(context.records.put_session(context.scope, whole))
+                    context.records.write(context.records.sessions.put(context.scope, whole))
 
     def _session(self) -> Session | None:
-        return self.context.records.session(
+        return self.context.records.sessions.get(
             self.context.scope, self.operation.client_id, self.operation.site
         )
 

@@ -70,7 +70,7 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     context.views.record_end(job.source_site, context.source_client_id(job))
     context.views.record_end(job.sink_site, context.sink_client_id(job))
     return {
-        **context.records.put_incarnation(context.scope, result),
+        **context.records.incarnations.put(context.scope, result),
         **context.resends.note(context.scope, result),
         **put_begun(context, incarnation.job, drained=is_final),
     }

@@ -30,7 +30,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
         with suppress(DuplicateJobError):  # it has arrived just now
             engine.fence(operation.engine_job_id)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
-            return Done(context.records.put_incarnation(context.scope, void))
+            return Done(context.records.incarnations.put(context.scope, void))
     if EngineCapability.STATE not in engine.capabilities:
         return cancel(context, operation)
     return Stopping(context, operation).begin()

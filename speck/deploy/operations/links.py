@@ -23,7 +23,7 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     still keeps under that client id is left from earlier and belongs to no reader, unless an
     adoption has kept it for this one."""
     broker = context.connections.broker(operation.site)
-    former = context.records.session(context.scope, operation.client_id, operation.site)
+    former = context.records.sessions.get(context.scope, operation.client_id, operation.site)
     is_new = operation.fresh or former is None or not former.usable
     known = None if is_new else former
     view = None
@@ -44,9 +44,8 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         left_by=operation.left_by if known is None else known.left_by,
         instead_of=operation.instead_of if known is None else known.instead_of,
     )
-    context.records.write(context.records.put_session(context.scope, session))
-    kept = context.records.kept_sessions
-    is_kept = kept.has(operation.client_id, operation.site)
+    context.records.write(context.records.sessions.put(context.scope, session))
+    is_kept = context.records.sessions.is_kept(operation.client_id, operation.site)
     # an outside reader may have made its session itself: what waits in it is not speck's to drop
     may_drop = operation.renewed or operation.job_name is not None
     fresh = is_new and not is_kept and may_drop
@@ -56,8 +55,8 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         session = replace(session, since=tuple(sorted((*key, n) for key, n in last.items())))
     return Done(
         {
-            **context.records.put_session(context.scope, replace(session, reserved=True)),
-            **(kept.drop(operation.client_id, operation.site) if is_kept else {}),
+            **context.records.sessions.put(context.scope, replace(session, reserved=True)),
+            **context.records.sessions.drop_kept(operation.client_id, operation.site),
         }
     )
 
@@ -82,14 +81,14 @@ def release(context: Context, operation: Release) -> Outcome:
             f" {operation.site} has forgotten is sent again first"
         )
     with context.noting[operation.client_id]:
-        stored = records.session(context.scope, operation.client_id, operation.site)
+        stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:
             _refuse_to_drop(operation, view, stored)
         dropped = find_dropped(operation, stored, view)
         session = _begin_release(operation, stored, dropped)
-        records.write(records.put_session(context.scope, session))
+        records.write(records.sessions.put(context.scope, session))
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
-    batch = records.drop_session(context.scope, operation.client_id, operation.site)
+    batch = records.sessions.drop(context.scope, operation.client_id, operation.site)
     if operation.last_reader:
         batch |= context.resends.leave(operation.link)
     return Done(batch, dropped=dropped)
@@ -116,17 +115,17 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
     (`speck.monitor.lost_sessions`)."""
     records = context.records
     with context.noting[operation.client_id]:
-        stored = records.session(context.scope, operation.client_id, operation.site)
+        stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = replace(_begin_release(operation, stored, dropped), released=True)
-    event = records.event(
+    event = records.events.make(
         "session",
         f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"
         f" its broker answers: {why}",
         site=session.site,
         job_name=session.job_name,
     )
-    batch = {**records.put_session(context.scope, session), **event}
+    batch = {**records.sessions.put(context.scope, session), **event}
     return Done(batch, dropped=dropped)
 
 
@@ -176,8 +175,8 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     reader's session. From then on the link belongs to the new reader, and what waits is for it as
     it is to run now."""
     records, scope = context.records, context.scope
-    new = records.session(scope, operation.client_id, operation.site)
-    old = records.session(scope, operation.former, operation.site)
+    new = records.sessions.get(scope, operation.client_id, operation.site)
+    old = records.sessions.get(scope, operation.former, operation.site)
     if new is None or old is None:
         lost_reader = operation.job_name if new is None else operation.former_job
         raise PermanentError(
@@ -200,15 +199,15 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     )
     if operation.job not in (None, new.job):
         new = replace(new, job=operation.job, begun=False)
-    batch = records.put_session(scope, new)
+    batch = records.sessions.put(scope, new)
     if not new.beside or old.followed_by is None:
         # a broker that is killed now may lose the new session, and forget what the old one took
         old = replace(old, followed_by=operation.client_id, skip=taken)
-        batch |= records.put_session(scope, old)
+        batch |= records.sessions.put(scope, old)
     for client_id in operation.others:
-        other = records.session(scope, client_id, operation.site)
+        other = records.sessions.get(scope, client_id, operation.site)
         if other is not None and other.reserved:
-            batch |= records.put_session(scope, replace(other, followed_by=operation.client_id))
+            batch |= records.sessions.put(scope, replace(other, followed_by=operation.client_id))
     return Done(batch)
 
 
@@ -231,7 +230,7 @@ _OTHERS_KEPT = 16
 def forget(context: Context, operation: Forget) -> Outcome:
     record_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
     batch = forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
-    return Done(batch | context.records.drop_incarnation(context.scope, operation.job_name))
+    return Done(batch | context.records.incarnations.drop(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
@@ -250,7 +249,7 @@ def clear(context: Context, operation: Clear) -> Outcome:
     keys = {(operation.site, operation.link, sink) for sink in operation.sinks}
     stale = tuple(s for s in incarnation.stale if (s.site, s.link, s.client_id) not in keys)
     cleared = replace(incarnation, stale=stale)
-    return Done(batch | context.records.put_incarnation(context.scope, cleared))
+    return Done(batch | context.records.incarnations.put(context.scope, cleared))
 
 
 def record_owed(
@@ -271,7 +270,7 @@ def record_owed(
 def _note(
     context: Context, site: str, client_id: str, reports: list[Sent], view: BrokerView
 ) -> None:
-    session = context.records.session(context.scope, client_id, site)
+    session = context.records.sessions.get(context.scope, client_id, site)
     if session is None or not session.reserved:  # it is being released
         return
     owed = {(producer, epoch): number for producer, epoch, number in session.owed}
@@ -286,18 +285,18 @@ def _note(
         noted = replace(noted, owed=())
     noted = fold_owed(noted, {(sent.producer, sent.epoch) for sent in view.sent.values()})
     if noted != session:
-        context.records.write(context.records.put_session(context.scope, noted))
+        context.records.write(context.records.sessions.put(context.scope, noted))
 
 
 def give_up_forgetting(context: Context, operation: Forget) -> Done:
     """Forget a removed job though the broker of its sink does not answer: its numbers stay there,
     where they harm nobody, until a job of the same name and links sends again."""
-    return Done(context.records.drop_incarnation(context.scope, operation.job_name))
+    return Done(context.records.incarnations.drop(context.scope, operation.job_name))
 
 
 def _is_forgotten(context: Context, site: str) -> bool:
     """Whether a site is not registered any more, by force: there is nothing to tidy up then."""
-    return site not in context.records.sites()
+    return site not in context.records.sites.all()
 
 
 def forget_sinks(context: Context, site: str, link: Link, sinks: tuple[str, ...]) -> Batch:
@@ -305,8 +304,8 @@ def forget_sinks(context: Context, site: str, link: Link, sinks: tuple[str, ...]
     what the broker has. Returns the writes for those that need not, since nobody reads the link."""
     batch: Batch = {}
     responsible: set[str] = set()
-    if context.records.has_sessions(link):
-        responsible = {sink.client_id for _, sink in context.records.ended_sinks_on(link)}
+    if context.records.sessions.has_reserved(link):
+        responsible = {sink.client_id for _, sink in context.records.ended_sinks.on_link(link)}
     else:
         batch = context.resends.let_go(link, sinks)
     to_clear = tuple(sink for sink in sinks if sink not in responsible)

@@ -62,7 +62,7 @@ class ResendRun:
 
     def begin(self, sink: EndedSink, state: str) -> None:
         """Submit the sink with the state. Raises what `StreamEngine.resend` raises."""
-        job = sink.incarnation.job.at_addresses_of(self._records.sites())
+        job = sink.incarnation.job.at_addresses_of(self._records.sites.all())
         epoch = producer_epoch(self._records.generation, sink.incarnation.attempt)
         submission = Submission(
             engine_job_id=self._id_of(sink),

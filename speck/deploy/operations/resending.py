@@ -105,30 +105,30 @@ class Resends:
         job = incarnation.job
         if not (incarnation.has_state and self._can_resend(job)):
             return {}
-        if not self._records.has_sessions(job.sink):
+        if not self._records.sessions.has_reserved(job.sink):
             return {}
         own = replace(incarnation, left=(), stale=(), former_sinks=())
         since_ms = 0 if since == -math.inf else now_ms - round((now - since) * 1000)
         sink = EndedSink(own, self._sink_of(job), since_ms)
         batch: Batch = {}
-        for at, former in self._records.ended_sinks_on(job.sink):
+        for at, former in self._records.ended_sinks.on_link(job.sink):
             if (at, former.client_id) == (scope, sink.client_id):  # its window is in this state
-                batch |= self._records.drop_ended_sink(scope, former)
+                batch |= self._records.ended_sinks.drop(scope, former)
         if len(self._times) >= _MOST_KEPT:
             self._times.clear()  # the records say it, too
         self._times[_key(scope, sink)] = _Times(since, now)
-        return batch | self._records.put_ended_sink(scope, sink)
+        return batch | self._records.ended_sinks.put(scope, sink)
 
     def end(self, job: Job) -> None:
         """Let nothing be sent again under the client id of a job's sink: the job is about to start,
         and sends again itself."""
-        for scope, sink in self._records.ended_sinks_on(job.sink):
+        for scope, sink in self._records.ended_sinks.on_link(job.sink):
             if sink.client_id == self._sink_of(job):
                 self._end(scope, sink)
 
     def leave(self, link: Link) -> Batch:
         """The writes for a link whose last session has been released."""
-        there = self._records.ended_sinks_on(link)
+        there = self._records.ended_sinks.on_link(link)
         left = [each for each in there if not self._uses(*each)]  # not those of jobs that go on
         try:
             self._clear(left)
@@ -140,10 +140,10 @@ class Resends:
     def let_go(self, link: Link, client_ids: Collection[str]) -> Batch:
         """The writes for sinks that need not send again."""
         batch: Batch = {}
-        for scope, sink in self._records.ended_sinks_on(link):
+        for scope, sink in self._records.ended_sinks.on_link(link):
             if sink.client_id in client_ids:
                 self._end(scope, sink)
-                batch |= self._records.drop_ended_sink(scope, sink)
+                batch |= self._records.ended_sinks.drop(scope, sink)
         return batch
 
     # -- what views of brokers show -------------------------------------------------------
@@ -153,13 +153,13 @@ class Resends:
         of sinks whose messages are saved, or whose link nobody reads. Scopes that are `busy` with a
         change look after their own. Does no I/O in this thread."""
         settled: list[tuple[str, EndedSink]] = []
-        for scope, sink in self._records.all_ended_sinks():
+        for scope, sink in self._records.ended_sinks.all():
             if sink.site != site or _key(scope, sink) in self._under_way:
                 continue
             newer = self._find_newer(scope, sink)
             if newer is not None:
                 is_over = newer.confirmed
-            elif not self._records.has_sessions(sink.link):
+            elif not self._records.sessions.has_reserved(sink.link):
                 is_over = not busy(scope)
             elif self._has_forgotten(view, scope, sink):
                 is_over = False
@@ -179,7 +179,7 @@ class Resends:
         send them."""
         forgotten = [
             (scope, sink)
-            for scope, sink in self._records.ended_sinks_on(link)
+            for scope, sink in self._records.ended_sinks.on_link(link)
             if self._has_forgotten(view, scope, sink) and self._find_newer(scope, sink) is None
         ]
         for scope, sink in forgotten:
@@ -219,9 +219,9 @@ class Resends:
         """The newest ones of its job, which may have come to another scope since: one that was
         posted alone and is named by a composition, or the other way round."""
         name = sink.incarnation.job.job_name
-        owner = self._records.owners.get(name)
-        scopes = {scope, composition_of_one(name), *([owner["composition"]] if owner else ())}
-        found = (self._records.incarnation(each, name) for each in sorted(scopes))
+        owner = self._records.compositions.owner(name)
+        scopes = {scope, composition_of_one(name), *([owner] if owner is not None else ())}
+        found = (self._records.incarnations.get(each, name) for each in sorted(scopes))
         return [incarnation for incarnation in found if incarnation is not None]
 
     def _sink_of(self, job: Job) -> str:
@@ -271,7 +271,7 @@ class Resends:
     def _drop(self, *sinks: tuple[str, EndedSink]) -> None:
         batch: Batch = {}
         for scope, sink in sinks:
-            batch |= self._records.drop_ended_sink(scope, sink)
+            batch |= self._records.ended_sinks.drop(scope, sink)
         self._records.write(batch)
         for scope, sink in sinks:
             self._times.pop(_key(scope, sink), None)
@@ -312,7 +312,7 @@ class Resends:
                 self._give_up(scope, sink, "the state in which its job ended is gone")
                 return
             sink = replace(sink, tries=sink.tries + 1, is_open=True)
-            self._records.write(self._records.put_ended_sink(scope, sink))
+            self._records.write(self._records.ended_sinks.put(scope, sink))
             self._run.begin(sink, state)
         is_done = self._run.await_end(sink, end)
         if is_done:
@@ -320,7 +320,7 @@ class Resends:
             self._times[_key(scope, sink)] = _Times(began, now)
             since_ms = 0 if is_adopted else self._now_ms() - round((now - began) * 1000)
             done = replace(sink, since_ms=since_ms, is_open=False, failed=0)
-            self._records.write(self._records.put_ended_sink(scope, done))
+            self._records.write(self._records.ended_sinks.put(scope, done))
             self._report(scope, sink, "sent again")
         elif not end.is_set():
             self._count_failure(scope, sink, "it did not come to its end in time")
@@ -330,7 +330,7 @@ class Resends:
         if sink.failed >= _TRIES:
             self._give_up(scope, sink, f"tried {sink.failed} times: {why}")
             return
-        self._records.write(self._records.put_ended_sink(scope, sink))
+        self._records.write(self._records.ended_sinks.put(scope, sink))
         self._pause(scope, sink)
         LOG.warning("cannot send again what %s has sent: %s; tried again", sink.client_id, why)
 
@@ -347,7 +347,7 @@ class Resends:
     def _report(self, scope: str, sink: EndedSink, what: str) -> None:
         job = sink.incarnation.job
         self._records.write(
-            self._records.event(
+            self._records.events.make(
                 "session",
                 f"what the broker of {sink.site} may have forgotten of {job.job_name}'s last"
                 f" messages on {cut(sink.link.topic)} when it was restarted: {what}",

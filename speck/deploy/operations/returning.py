@@ -78,18 +78,18 @@ def _fence(context: Context, newest: Incarnation) -> None:
         state = find_forgotten_run(context, newest)
     incarnation = replace(newest, savepoint=state.location) if state else newest
     if state is not None:
-        context.records.write(context.records.put_incarnation(context.scope, incarnation))
+        context.records.write(context.records.incarnations.put(context.scope, incarnation))
     with suppress(DuplicateJobError):
         context.connections.engine(site).fence(newest.engine_job_id)
         _record_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
-    context.records.write(context.records.put_incarnation(context.scope, newest))
+    context.records.write(context.records.incarnations.put(context.scope, newest))
     raise EngineRefusedError(f"cannot bring {newest.job.job_name} back: its start has arrived")
 
 
 def _record_end(context: Context, newest: Incarnation) -> None:
     incarnation = replace(newest, end=EndState.ENDED)
-    context.records.write(context.records.put_incarnation(context.scope, incarnation))
+    context.records.write(context.records.incarnations.put(context.scope, incarnation))
 
 
 def _start(context: Context, operation: Return) -> Outcome:
@@ -121,7 +121,7 @@ def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome
         finish = outcome.finish
         return replace(outcome, finish=lambda: _add_event(context, operation, finish()))
     left = _leave(context, operation) if operation.fed else {}
-    event = context.records.event(
+    event = context.records.events.make(
         "job",
         f"{operation.job_name} came back as attempt {operation.attempt} on {operation.site}",
         site=operation.site,

@@ -66,7 +66,7 @@ def _record_last_epoch(context: Context, old: Incarnation | None) -> None:
     if old is None:
         return
     job, records = old.job, context.records
-    there = records.sessions_on_link(context.scope, job.sink)
+    there = records.sessions.on_link(context.scope, job.sink)
     names = tuple(session.client_id for session in there if session.job_name is None)
     own = context.sink_client_id(job)
     try:
@@ -74,10 +74,10 @@ def _record_last_epoch(context: Context, old: Incarnation | None) -> None:
     except TransientError:
         for name in names:
             with context.noting[name]:
-                session = records.session(context.scope, name, job.sink_site)
+                session = records.sessions.get(context.scope, name, job.sink_site)
                 if session is not None and session.reserved:  # it is not being released
                     uncounted = replace(session, fed_outside=True)
-                    records.write(records.put_session(context.scope, uncounted))
+                    records.write(records.sessions.put(context.scope, uncounted))
 
 
 def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:
@@ -91,12 +91,12 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     """
     job, records, scope = operation.job, context.records, context.scope
     client_id = context.source_client_id(job)
-    session = records.session(scope, client_id, job.source_site)
+    session = records.sessions.get(scope, client_id, job.source_site)
     while old is not None:  # an incarnation that reads the link may use it
         if old.job.source == job.source and not old.void:
             return
         old = old.base
-    others = [s for s in records.sessions_on_link(scope, job.source) if s.client_id != client_id]
+    others = [s for s in records.sessions.on_link(scope, job.source) if s.client_id != client_id]
     if session is None or not others:
         return
     broker = context.connections.broker(job.source_site)
@@ -108,8 +108,8 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     lost = replace(session, reserved=False, follows=former.client_id, former=None)
     records.write(
         {
-            **records.put_session(scope, lost),
-            **records.put_session(scope, replace(former, followed_by=None)),
+            **records.sessions.put(scope, lost),
+            **records.sessions.put(scope, replace(former, followed_by=None)),
         }
     )
     raise PermanentError(
@@ -125,10 +125,10 @@ def _refuse_followed(context: Context, operation: Start) -> None:
     taken what waits in this one's session."""
     job, records = operation.job, context.records
     client_id = context.source_client_id(job)
-    session = records.session(context.scope, client_id, job.source_site)
+    session = records.sessions.get(context.scope, client_id, job.source_site)
     if session is None or session.followed_by is None:
         return
-    follower = records.session(context.scope, session.followed_by, job.source_site)
+    follower = records.sessions.get(context.scope, session.followed_by, job.source_site)
     if follower is not None and follower.begun:
         raise PermanentError(
             f"cannot start {job.job_name}: {follower.job_name} has gone on in its place on"
@@ -159,7 +159,7 @@ def _submit(
     reads it.
     """
     # the plan may be older than a change of these addresses
-    job = operation.job.at_addresses_of(context.records.sites())
+    job = operation.job.at_addresses_of(context.records.sites.all())
     operation = replace(operation, job=job)
     secrets = context.read_secrets(job)
     while old is not None and old.void:
@@ -179,7 +179,7 @@ def _submit(
         ends_early=bool(operation.until),
     )
     context.records.write(
-        context.records.put_incarnation(context.scope, incarnation),
+        context.records.incarnations.put(context.scope, incarnation),
         _reads_again(context, operation),
     )
     submission = context.submission(operation, operation.sink_has_readers, savepoint, secrets)
@@ -214,7 +214,7 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
     except SpeckError:
         raise error from None
     void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
-    context.records.write(context.records.put_incarnation(context.scope, void))
+    context.records.write(context.records.incarnations.put(context.scope, void))
     raise error
 
 
@@ -222,11 +222,11 @@ def _reads_again(context: Context, operation: Start) -> Batch:
     """Mark the session of a reader that comes back to its link after a drain as not drained."""
     records, job = context.records, operation.job
     client_id = context.source_client_id(job)
-    session = records.session(context.scope, client_id, job.source_site)
+    session = records.sessions.get(context.scope, client_id, job.source_site)
     if session is None or not (session.drained or session.undrained):
         return {}
     again = replace(session, drained=False, undrained="")
-    return records.put_session(context.scope, again)
+    return records.sessions.put(context.scope, again)
 
 
 def _list_start_states(

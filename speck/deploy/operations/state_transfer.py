@@ -91,7 +91,7 @@ class _StateTransfer:
         incarnation = _add_copy(newest, transfer.engine_job_id, copy)
         if incarnation is not None:
             records = self.context.records
-            records.write(records.put_incarnation(self.context.scope, incarnation))
+            records.write(records.incarnations.put(self.context.scope, incarnation))
         return self.then(self.incarnation, location)
 
 

@@ -90,7 +90,7 @@ class Stopping:
                     return self._give_up("it failed after its savepoint was requested")
         else:
             stopping = replace(incarnation, end=EndState.STOPPING)
-            self.context.records.write(self.context.records.put_incarnation(self._scope, stopping))
+            self.context.records.write(self.context.records.incarnations.put(self._scope, stopping))
         self.context.refills.end(incarnation)
         self.context.resends.ask(job_id)
         try:
@@ -205,10 +205,10 @@ class Stopping:
         batch = put_ended(self.context, self.operation, None)
         if state is RunState.FINISHED and self._has_finished():
             finished = finish(self._find_incarnation())
-            batch |= self.context.records.put_incarnation(self._scope, finished)
+            batch |= self.context.records.incarnations.put(self._scope, finished)
         if gave_up is None:
             return Done(batch)
-        event = self.context.records.event(
+        event = self.context.records.events.make(
             "job",
             f"{name} was cancelled, since its savepoint could not finish: {gave_up};"
             " it goes on from its newest checkpoint",

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from speck.analyzer.jvm import find_archive
+from speck.analyzer.process import SparkApplication
 from speck.analyzer.request import AnalyzerRequest
 from speck.metrics.dataset.local import LocalStorage
-from speck.service.spark_application import SparkApplication
 from tests.samples_by_hand import SPAN_S, T0, dataset, plan, running, site
 from tests.waiting import wait_for
 

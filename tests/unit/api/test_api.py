@@ -36,7 +36,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.model.measurement import BrokerMeasures, JobMeasure, LinkMeasure, TaskMeasure
-from speck.service.audit_seal import StoredSeal
+from speck.store.audit_seal import StoredSeal
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 from tests.waiting import wait_for
@@ -508,7 +508,7 @@ def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> Non
 def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
     sampler = deployed.service.sampler
     (job,) = [
-        j for (_, name), j in deployed.service.records.all_incarnations().items() if name == "A"
+        j for (_, name), j in deployed.service.records.incarnations.all().items() if name == "A"
     ]
     task = TaskMeasure("v", "x", 0, 1, True, True, 1.0, 2.0, 3.0, 40, 20, None, None)
     engine = deployed.world.engine("http://edge-a:8081")
@@ -537,7 +537,7 @@ def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
 
 
 def test_metrics_and_rates_have_what_connectors_report(deployed: Bench) -> None:
-    incarnations = deployed.service.records.all_incarnations()
+    incarnations = deployed.service.records.incarnations.all()
     (job,) = [j for (_, name), j in incarnations.items() if name == "A"]
     engine = deployed.world.engine("http://edge-a:8081")
     link = LinkMeasure("cannot write", left_out=2, lost=1, dropped=3)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from speck.model.scopes import Scopes
-from speck.service.audit_log import read_entries, verify
+from speck.store.audit_log import read_entries, verify
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 
@@ -54,9 +54,9 @@ def test_each_change_is_recorded_with_who_asked_for_it(
     assert entry["change"] == applied.json["change"] and entry["address"] == "127.0.0.1"
     assert entry["request"] == applied.headers["X-Request-Id"]
     changes = bench.service.changes.all()
-    assert [change["by"] for change in changes] == ["deployer", "deployer"]
-    events = list(bench.service.records.events())
-    actors = {(e["kind"], e.get("by")) for e in events if e["kind"] in ("site", "token", "change")}
+    assert [change.by for change in changes] == ["deployer", "deployer"]
+    events = list(bench.service.records.events.after())
+    actors = {(e.kind, e.by) for e in events if e.kind in ("site", "token", "change")}
     assert actors >= {("site", "admin"), ("token", "admin"), ("change", "deployer")}
     assert verify(bench.service.config.audit).faults == ()
 
@@ -66,8 +66,8 @@ def test_events_of_artifacts_name_who_deleted_them(bench: Bench, tokens: dict[st
     path = f"/artifacts/{hashlib.sha256(jar).hexdigest()}"
     assert ask(bench, "PUT", path, tokens["deployer"], data=jar).status_code == 201
     assert ask(bench, "DELETE", path, tokens["deployer"]).status_code == 204
-    *_, event = bench.service.records.events()
-    assert (event["kind"], event["by"]) == ("artifact", "deployer")
+    *_, event = bench.service.records.events.after()
+    assert (event.kind, event.by) == ("artifact", "deployer")
 
 
 def test_refusals_are_recorded_and_reads_are_not(bench: Bench, tokens: dict[str, str]) -> None:
@@ -111,7 +111,7 @@ def test_a_repair_names_speck(bench: Bench) -> None:
     bench.client.post("/compositions?wait=30", json=composition(job("A")))
     pool = bench.world.engine("http://edge-a:8081")
     pool.fail(pool.running()[0].id, "no luck")
-    running = bench.service.compositions.repair("demo")
+    running = bench.service.repairs.repair("demo")
     assert running is not None and running.over.wait(30)
     assert bench.client.get("/changes").json["changes"][0]["by"] == "speck"
 

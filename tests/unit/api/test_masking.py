@@ -9,7 +9,7 @@ import pytest
 
 from speck.api.masking import mask_text, mask_url
 from speck.api.server.worker import ConnectionWorker
-from speck.service.audit_log import read_entries
+from speck.store.audit_log import read_entries
 from tests.unit.api.conftest import Bench
 
 SECRET = "hunter2-and-more"

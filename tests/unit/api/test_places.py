@@ -15,7 +15,9 @@ from binders.memory import World
 from speck.api.context import EXTENSION, Context
 from speck.api.places import Holder, Places
 from speck.errors import TransientError
-from speck.service.answer import Answer
+from speck.model.accepted import Accepted
+from speck.model.plan import Plan
+from speck.model.plan_outline import PlanOutline
 from tests.unit.api.conftest import Bench, composition, job, site
 from tests.waiting import wait_for
 
@@ -242,9 +244,9 @@ def test_a_request_that_waits_for_a_change_has_the_place_of_one_that_waits(
 ) -> None:
     free: list[tuple[int, int]] = []
 
-    def apply(*_: object) -> Answer:
+    def apply(*_: object) -> Accepted:
         free.append((guests.context.waits.free, guests.context.site_calls.free))
-        return Answer(200, {})
+        return Accepted(None, "c", 1, PlanOutline.of(Plan("c", (), ())))
 
     monkeypatch.setattr(guests.bench.service.compositions, "apply", apply)
     waits = guests.context.waits.free

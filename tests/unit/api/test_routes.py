@@ -20,6 +20,7 @@ from speck.api.app import ROUTES
 from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
+from speck.model.analysis import AnalysisHead, AnalysisState
 from tests.analyses import Given, analysis, describe_measured
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes
@@ -154,9 +155,9 @@ def _outdated(bench: Bench) -> None:
 
 def _analysed(bench: Bench) -> None:
     """An analysis that is done, as the analyzer leaves it."""
-    head = dict.fromkeys(("composition", "ended", "error", "warm"))
-    head |= {"id": "a1", "state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
-    bench.service.records.write({"analysis/a1": head})
+    started = "2026-01-01T00:00:00Z"
+    head = AnalysisHead("a1", AnalysisState.DONE, None, started, None, None, "local[*]")
+    bench.service.records.write(bench.service.records.analyses.put(head))
     file = bench.service.config.home / "analyses" / "a1.json"
     file.parent.mkdir()
     file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))
@@ -559,12 +560,12 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
     case.before(prepared)
     under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
     (command, *_) = [*prepared.service.agents.commands.open("edge-b", (), 0.0), {"id": "none"}]
-    (placement, *_) = [*prepared.service.placements.all(), {"id": "none"}]
+    placements = [each.id for each in prepared.service.placements.all()]
     path = case.path.format(
         change=done,
         running=(under_way or ["none"])[0],
         command=command["id"],
-        placement=placement["id"],
+        placement=(placements or ["none"])[0],
     )
 
     answer = prepared.client.open(

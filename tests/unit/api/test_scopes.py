@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from speck.api.access import ACCESS, About
+from speck.model.analysis import AnalysisHead, AnalysisState
 from speck.model.scopes import Scopes
 from speck.service.tokens import Role
+from speck.spec.schema import composition_from_data
+from tests.analyses import predict
+from tests.calibrating import put_calibration
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job
 
@@ -72,21 +76,18 @@ class Field:
     def _store_results(self) -> None:
         """An analysis and a placement of each composition."""
         records = self.bench.service.records
-        head = dict.fromkeys(("ended", "error"))
-        head |= {"state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
-        for name in ("alpha", "beta"):
-            analysis = {**head, "id": f"an-{name}", "composition": name}
-            analysis |= {"warm": None}
-            placement = {
-                **dict.fromkeys(("at", "policy", "analysis", "gain", "violations")),
-                "id": f"pl-{name}",
-                "composition": name,
-                "revision": 1,
-                "yaml": SECRET,
-                "description": {**(alpha() if name == "alpha" else beta()), "drift": "mend"},
-            }
-            records.write(records.analyses.put(analysis, analysis["id"]))
-            records.write(records.placements.put(placement, placement["id"]))
+        for name, body in (("alpha", alpha()), ("beta", beta())):
+            analysis = AnalysisHead(
+                id=f"an-{name}",
+                state=AnalysisState.DONE,
+                composition=name,
+                started="2026-01-01T00:00:00Z",
+                ended=None,
+                error=None,
+                master="local[*]",
+            )
+            placement = predict(composition_from_data(body), id=f"pl-{name}", yaml=SECRET)
+            records.write(records.analyses.put(analysis), records.placements.add(placement))
 
     def ask(self, method: str, path: str, kind: str, role: str = "deployer", **more: Any) -> Any:
         """The answer to a token of B that is limited in this way."""
@@ -99,7 +100,7 @@ class Field:
     def names(self, whose: str) -> dict[str, str]:
         """What the path of a route may name, of A (alpha) or B (beta)."""
         (change, *_) = self.bench.service.changes.all(composition=whose)
-        names = {"name": whose, "job_name": f"{whose}-alone", "change_id": change["id"]}
+        names = {"name": whose, "job_name": f"{whose}-alone", "change_id": change.id}
         names |= {"analysis_id": f"an-{whose}", "placement_id": f"pl-{whose}", "sha256": SHA256}
         return names | {"command_id": "c", "transfer_id": "t"}
 
@@ -557,9 +558,8 @@ def test_calibration_names_no_jobs_of_others(field: Field) -> None:
     admin = {"Authorization": f"Bearer {field.admin}"}
     cloud = _job("alpha-cloud", "edge-a", "alpha/x", "alpha/y")
     assert field.bench.client.post("/jobs", json=cloud, headers=admin).status_code == 201
-    field.bench.service.records.write(
-        field.bench.service.records.calibrations.put({"unit_s": 1.0, "cores": 1.0}, "cloud")
-    )
+    service = field.bench.service
+    service.records.write(put_calibration(service, "cloud", 1.0, 1.0))
     answer = field.ask("POST", "/sites/edge-a/calibration", "all")
     assert answer.status_code == 409
     assert "beta-1" in answer.text and "a job of others" in answer.text

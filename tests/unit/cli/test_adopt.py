@@ -7,6 +7,7 @@ import json
 import pytest
 
 from speck.model.observation import Taken
+from speck.store.installation import RestoredState
 from tests.service_helpers import broker
 from tests.unit.cli.conftest import Run, Server
 
@@ -15,7 +16,7 @@ from tests.unit.cli.conftest import Run, Server
 def reader(server: Server) -> str:
     """The session of a reader that a restored service does not know."""
     records = server.service.records
-    records.restored = {"at": "2026-01-01T00:00:00Z", "reason": "its folder was copied"}
+    records.restored = RestoredState("2026-01-01T00:00:00Z", "its folder was copied")
     client_id = f"speck-{records.installation[:8]}-gone-0a1b2c3d"
     broker("edge-a").taken[client_id] = Taken(1, {})
     broker("edge-a").subscribe(client_id, "gone-in")

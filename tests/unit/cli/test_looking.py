@@ -27,7 +27,7 @@ from speck.cli.commands.top import fit
 from speck.cli.output import Grid
 from speck.client import Content
 from speck.errors import UnreachableError
-from speck.service.audit_log import read_entries
+from speck.store.audit_log import read_entries
 from speck.store.backup import write_backup
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
@@ -208,7 +208,7 @@ def test_events_follow_through_pages_and_a_restart(
         if looks > 1:
             raise KeyboardInterrupt
         for number in range(1100):
-            records.write(records.event("test", f"thing {number} \x1b[31m"))
+            records.write(records.events.make("test", f"thing {number} \x1b[31m"))
 
     monkeypatch.setattr(time, "sleep", sleep)
     result = deployed("events", "-f", "-n", "0")

@@ -65,8 +65,7 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
 
 
 def test_where_it_differs_from_the_ranking_the_table_says_why(placed: Run, server: Server) -> None:
-    given = server.service.placements.analyses.newest("chain")
-    assert given is not None
+    (given,) = server.service.placements.analyses.analyses
     given["ranking"] = [
         {"job_name": "keep", "composition": "chain", "edge": "edge-a", "score": 7.0, "against": []}
     ]
@@ -100,7 +99,7 @@ def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server:
 def test_it_asks_before_it_applies(placed: Run, server: Server) -> None:
     result = placed("place", "chain", "--apply", stdin="n\n")
     assert result.exit_code != 0
-    assert server.service.compositions.revision("chain") == 1
+    assert server.service.composition_views.revision("chain") == 1
 
 
 def test_for_programs_there_is_one_document(placed: Run) -> None:
@@ -115,8 +114,7 @@ def test_for_programs_there_is_one_document(placed: Run) -> None:
 
 def rank_clean(server: Server) -> None:
     """The analysis with a ranking, of low confidence since the machine was overloaded."""
-    given = server.service.placements.analyses.newest("chain")
-    assert given is not None
+    (given,) = server.service.placements.analyses.analyses
     row = {"rank": 1, "job_name": "clean", "site": "cloud", "composition": "chain"}
     row |= {"edge": "edge-a", "wan_bytes_saved_per_s": 9000.0, "edge_core_s_per_s": 0.1}
     row |= {"score": 90_000.0, "stateful": False, "confidence": "low"}
@@ -134,7 +132,7 @@ def test_advice_ranks_proposes_and_gives_effect_and_cost(placed: Run, server: Se
     assert "  clean: low confidence: the machine was overloaded all the time" in lines
     assert "between sites: 10 kB/s → 1 kB/s (90% saved)" in lines
     assert any(line.startswith("cost of the moves: 21 kB") for line in lines)
-    assert server.service.compositions.revision("chain") == 1
+    assert server.service.composition_views.revision("chain") == 1
     advice = json.loads(placed("advise", "chain", "--analysis", "a1", "-o", "json").stdout)
     assert [row["job_name"] for row in advice["ranking"]] == ["clean"]
     for sentence in (*advice["why"], *advice["summary"]):
@@ -225,10 +223,8 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     log = placed("autopilot", "log", "chain").stdout
     assert "the autopilot of chain is on: policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
-    settings = server.service.autopilots.get("chain")
-    assert (settings["on"], settings["every_s"], settings["agreeing"]) == (False, 60, 3), (
-        "settings are kept"
-    )
+    kept = server.service.autopilots.get("chain")
+    assert (kept.on, kept.every_s, kept.agreeing) == (False, 60, 3), "settings are kept"
     settings = json.loads(
         placed("autopilot", "on", "chain", "--agreeing", "4", "-o", "json").stdout
     )

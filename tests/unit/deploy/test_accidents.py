@@ -13,6 +13,7 @@ from binders.memory import World
 from binders.memory.engine import MemoryEngine
 from speck.binding import Submission
 from speck.errors import ConflictError, EngineRefusedError, QueuesError, UnreachableError
+from speck.model.accepted import Accepted
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -34,10 +35,10 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def apply(
     service: Service, *jobs: JsonObject, request: ApplyRequest = DONE, **more: Any
-) -> JsonObject:
-    body: JsonObject = service.compositions.apply(composition(*jobs, **more), request).body
-    change = service.changes.get(body["change"])
-    assert change["state"] == "done", change["error"]
+) -> Accepted:
+    body: JsonObject = service.compositions.apply(composition(*jobs, **more), request)
+    change = service.changes.get(body.change)
+    assert change.state == "done", change.error
     return body
 
 
@@ -45,8 +46,8 @@ def left_blocked(
     service: Service, desired: CompositionDescription, request: ApplyRequest = SOON
 ) -> None:
     """Apply, see it blocked, cancel it."""
-    change = service.compositions.apply(desired, request).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(desired, request).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
 
@@ -68,7 +69,7 @@ def test_a_reader_that_joined_late_is_drained_when_its_queue_is_empty(service: S
     apply(service, P, Q)
     feed("in", b"1", b"2", b"3")
     apply(service, P, Q, R)
-    assert service.compositions.delete("c", 20).status == 204
+    assert service.compositions.delete("c", 20).done
     assert not broker("edge-a").sessions
 
 
@@ -78,7 +79,7 @@ def test_a_reader_that_lost_its_memory_is_drained_when_its_queue_is_empty(
     apply(service, P, Q)
     feed("in", b"1", b"2", b"3")
     apply(service, P, {**Q, "args": ["--new"], "upgrade": "stateless"})
-    assert service.compositions.delete("c", 20).status == 204
+    assert service.compositions.delete("c", 20).done
 
 
 def moved(body: JsonObject) -> JsonObject:
@@ -108,8 +109,8 @@ def stuck(service: Service) -> None:
 def test_a_drain_that_fails_does_not_keep_the_producer_down(service: Service) -> None:
     stuck(service)
     desired = composition(moved(P), moved(Q), **OUT)
-    body = service.compositions.apply(desired, DONE).body
-    assert body["state"] == "failed"
+    body = service.compositions.apply(desired, DONE)
+    assert body.state == "failed"
     running = {i.submission.job_name: i.submission.args for i in engine("edge-a").running()}
     assert sorted(running) == ["P", "Q"]
     assert "x2" in running["P"]
@@ -120,7 +121,7 @@ def test_what_a_failed_drain_waited_for_is_still_drained_next_time(service: Serv
     desired = composition(moved(P), moved(Q), **OUT)
     service.compositions.apply(desired, DONE)
     feed("in", b"4")
-    again = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
+    again = service.compositions.apply(desired, ApplyRequest(dry_run=True)).plan.text
     assert "drain edge-a/x for Q: left from before" in again
     broker("edge-a").subscribe("out", "y")
     apply(service, moved(P), moved(Q), **OUT)
@@ -158,9 +159,9 @@ def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
     assert not broker("edge-a").take("out")
     world.auto_pump = True
     desired = composition(job("Z"), **out)
-    body = service.compositions.apply(desired, ApplyRequest(wait_s=20, force=True)).body
-    assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
-    assert body["state"] == "done"
+    body = service.compositions.apply(desired, ApplyRequest(wait_s=20, force=True))
+    assert "drain edge-a/x for Q: left from before" in body.plan.text
+    assert body.state == "done"
     assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
     assert not any(broker("edge-a").abandoned.values())
 
@@ -214,11 +215,11 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
 ) -> None:
     left_blocked(service, composition(job("A")))
     desired = composition(job("A", args=["--new"]))
-    text = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
+    text = service.compositions.apply(desired, ApplyRequest(dry_run=True)).plan.text
     assert "fence A on edge-a: args changed" in text
     if arrives == "before":
         engine("edge-a").before = once("status", late.arrive)
-    assert service.compositions.apply(desired, DONE).body["state"] == "done"
+    assert service.compositions.apply(desired, DONE).state == "done"
     if arrives == "after":
         with pytest.raises(EngineRefusedError):
             late.arrive()
@@ -266,8 +267,8 @@ def test_a_start_that_may_still_arrive_is_settled_when_it_is_not_wanted(
     with pytest.raises(EngineRefusedError):
         late.arrive()
     assert not engine("edge-a").running()
-    again = service.compositions.apply(composition(*jobs), ApplyRequest(dry_run=True)).body["plan"]
-    assert again["operations"] == []
+    again = service.compositions.apply(composition(*jobs), ApplyRequest(dry_run=True)).plan
+    assert again.operations == ()
 
 
 def test_a_settled_start_leaves_the_state_before_it_to_the_next(service: Service) -> None:
@@ -290,20 +291,20 @@ def test_state_before_a_start_that_was_taken_on_is_never_gone_back_to(service: S
     feed("A-in", b"1")
     engine("edge-a").hold_starts = True
     desired = composition(job("A", args=["--2"]))
-    change = service.compositions.apply(desired, SOON).body["change"]
+    change = service.compositions.apply(desired, SOON).change
     wait_for(lambda: len(engine("edge-a").jobs) == 2)
     wait_for(lambda: bool(deployed(service).accepted))
     engine("edge-a").unreachable = True
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     feed("A-in", b"2", b"3")
     engine("edge-a").forget_jobs()
-    body = service.compositions.apply(desired, DONE).body
-    assert body["state"] == "failed"
-    assert "cannot be established" in service.changes.get(body["change"])["error"]
+    body = service.compositions.apply(desired, DONE)
+    assert body.state == "failed"
+    assert "cannot be established" in service.changes.get(body.change).error
     assert not engine("edge-a").running()
 
 
@@ -316,7 +317,7 @@ def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -
     feed("A-in", b"1")
     engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     desired = composition(job("A", args=["--2"]))
-    assert service.compositions.apply(desired, DONE).body["state"] == "failed"
+    assert service.compositions.apply(desired, DONE).state == "failed"
     assert deployed(service).void
     apply(service, job("A", args=["--2"]))
     assert engine("edge-a").running()[0].ledger.messages == 1
@@ -327,8 +328,8 @@ def test_a_stateless_update_that_fails_leaves_the_way_back(service: Service) -> 
     feed("A-in", b"1", b"2")
     engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     desired = composition(job("A", args=["--2"], upgrade="stateless"))
-    assert service.compositions.apply(desired, DONE).body["state"] == "failed"
-    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    assert service.compositions.apply(desired, DONE).state == "failed"
+    assert service.compositions.rollback("c", 1, DONE).state == "done"
     assert engine("edge-a").running()[0].ledger.messages == 2
 
 
@@ -337,13 +338,13 @@ def test_a_stateless_start_that_ran_and_failed_leaves_the_way_back(service: Serv
     feed("A-in", b"1", b"2")
     engine("edge-a").hold_starts = True
     desired = composition(job("A", args=["--2"], upgrade="stateless"))
-    change = service.compositions.apply(desired, SOON).body["change"]
+    change = service.compositions.apply(desired, SOON).change
     wait_for(lambda: len(engine("edge-a").jobs) == 2)
     engine("edge-a").fail(list(engine("edge-a").jobs)[-1], "no memory")
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.changes.get(change)["state"] == "failed"
+    assert service.changes.get(change).state == "failed"
     engine("edge-a").let_go()
-    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    assert service.compositions.rollback("c", 1, DONE).state == "done"
     assert engine("edge-a").running()[0].ledger.messages == 2
 
 
@@ -360,7 +361,7 @@ def test_an_outsider_keeps_its_session_when_its_topic_changes(service: Service) 
     assert broker("edge-a").sessions["dashboard"].topics == {"t2"}
     feed("A-in", b"1")
     assert broker("edge-a").take("dashboard") == [b"1"]
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_an_outsider_gets_a_session_at_its_new_site(service: Service) -> None:
@@ -368,7 +369,7 @@ def test_an_outsider_gets_a_session_at_its_new_site(service: Service) -> None:
     apply(service, job("A", sink_topic="t", sink_site="cloud"), **dashboard("t", "cloud"))
     assert "dashboard" not in broker("edge-a").sessions
     assert "dashboard" in broker("cloud").sessions
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
     service.compositions.delete("c", 20)
     assert "dashboard" not in broker("cloud").sessions
 
@@ -381,7 +382,7 @@ def test_two_compositions_cannot_hold_the_session_of_one_outsider(service: Servi
     elsewhere = composition(
         job("B", sink_topic="u", sink_site="cloud"), name="c2", **dashboard("u", "cloud")
     )
-    assert service.compositions.apply(elsewhere, DONE).body["state"] == "done"
+    assert service.compositions.apply(elsewhere, DONE).state == "done"
 
 
 def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: Service) -> None:
@@ -389,10 +390,10 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     apply(service, first)
     lost = UnreachableError("cannot reach edge-a")
     broker("edge-a").refuse("release", 100_000, lost, after=True)
-    change = service.compositions.apply(composition(second), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    plan = service.compositions.apply(composition(first), ApplyRequest(dry_run=True)).body["plan"]
-    assert "reserve edge-a/l1 for A" in plan["text"]
+    change = service.compositions.apply(composition(second), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
+    plan = service.compositions.apply(composition(first), ApplyRequest(dry_run=True)).plan
+    assert "reserve edge-a/l1 for A" in plan.text
 
 
 def test_a_removal_that_is_taken_back_at_its_last_step_keeps_the_state(service: Service) -> None:
@@ -416,10 +417,8 @@ def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> N
     with pytest.raises(QueuesError, match=r"drops the queue of A at edge-a/A-in"):
         apply(service, edited)
     body = apply(service, edited, request=DROPPING)
-    assert body["plan"]["summary"]["update"] == 1
-    assert body["plan"]["jobs"][0]["reason"] == (
-        "source edge-a/A-in -> edge-a/other; stopped, as wanted"
-    )
+    assert body.plan.summary["update"] == 1
+    assert body.plan.jobs[0].reason == ("source edge-a/A-in -> edge-a/other; stopped, as wanted")
 
 
 # -- jars of others -----------------------------------------------------------------------
@@ -428,7 +427,7 @@ def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> N
 def test_what_a_foreign_jar_has_not_taken_is_not_called_nothing(service: Service) -> None:
     foreign = {**P, "args": ["--in={source_topic}"]}
     body = apply(service, foreign, Q)
-    assert any("P" in warning and "numbers" in warning for warning in body["warnings"])
+    assert any("P" in warning and "numbers" in warning for warning in body.warnings)
     plan = service.compositions._deployer.prepare_removal("c").plan
     assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(plan)
-    assert service.compositions.delete("c", 20).status == 204
+    assert service.compositions.delete("c", 20).done

@@ -130,12 +130,12 @@ def is_as_wanted(service: Service, scenario: Scenario) -> None:
         assert not ended & {job.id for job in engine(site).running()}, "a restored job was ended"
         assert not broker(site).thrown_out
     if scenario.then is None:
-        assert service.compositions.all() == []
+        assert service.composition_views.all() == []
         assert not any(broker(site).sessions for site in SITES)
         return
-    assert service.compositions.plan("c")["operations"] == []
-    (head,) = service.compositions.all()
-    assert head["deployed_revision"] == head["revision"]
+    assert service.composition_views.plan("c").operations == ()
+    (head,) = service.composition_views.all()
+    assert head.deployed_revision == head.revision
 
 
 def lives_on(mortal: Mortal, scenario: Scenario, at: str) -> None:
@@ -153,7 +153,7 @@ def lives_on(mortal: Mortal, scenario: Scenario, at: str) -> None:
             World.current().pump()  # jobs need no service for their work
         wait_for(lambda: not again.changes.all_under_way())
         newest = again.changes.all()[0]
-        assert (newest["state"], newest["error"]) == ("done", None)
+        assert (newest.state, newest.error) == ("done", None)
         is_as_wanted(again, scenario)
         last = 10
         if scenario.then is not None:
@@ -190,8 +190,8 @@ def lost_start(service: Service) -> None:
     lost["jobs"] = [
         {**job, "parallelism": 3} if job["job_name"] == "B" else job for job in lost["jobs"]
     ]
-    change = service.compositions.apply(composition_from_data(lost), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition_from_data(lost), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a")._refusals.clear()
@@ -210,7 +210,7 @@ def test_a_service_that_died_while_it_settled_goes_on(mortal: Mortal, point: str
     try:
         assert mortal.mark == f"fence:{point}"
         wait_for(lambda: not again.changes.all_under_way())
-        assert again.changes.all()[0]["state"] == "done"
+        assert again.changes.all()[0].state == "done"
         is_as_wanted(again, FENCE)
         feed(11, 20)
         assert came_through(FENCE) == set(range(1, 21))
@@ -242,10 +242,10 @@ def test_a_service_that_died_on_the_way_back_goes_on(
         World.current().pump()
         wait_for(lambda: not again.changes.all_under_way())
         if refused == 1:
-            assert again.changes.all()[0]["state"] == "done"
+            assert again.changes.all()[0].state == "done"
             is_as_wanted(again, MOVE)
         else:
-            assert again.changes.all()[0]["state"] == "failed"
+            assert again.changes.all()[0].state == "failed"
             runs = [job.submission.job_name for site in SITES for job in engine(site).running()]
             assert sorted(runs) == ["A", "B", "C"]
         feed(21, 30)

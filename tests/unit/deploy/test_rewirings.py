@@ -12,6 +12,7 @@ import pytest
 
 from binders.memory import World
 from speck.errors import EngineRefusedError, QueuesError
+from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
@@ -39,7 +40,9 @@ class Rewired:
         self.cancel_at = 0
         self._submits = 0
 
-    def apply(self, *jobs: JsonObject, flow: bool = True, drop_queues: bool = False) -> JsonObject:
+    def apply(
+        self, *jobs: JsonObject, flow: bool = True, drop_queues: bool = False
+    ) -> ChangeReport:
         outputs = [
             {"site": "edge-a", "topic": topic, "client_id": f"out-{topic}"}
             for topic in self.outputs
@@ -47,11 +50,11 @@ class Rewired:
         for name in ("edge-a", "cloud"):
             engine(name).before = self._called if flow else None
         request = replace(DONE, force=True, drop_queues=drop_queues)
-        body = self.service.compositions.apply(composition(*jobs, outputs=outputs), request).body
+        body = self.service.compositions.apply(composition(*jobs, outputs=outputs), request)
         for name in ("edge-a", "cloud"):
             engine(name).before = None
         self.send(2)
-        return self.service.changes.get(body["change"])
+        return self.service.changes.get(body.change)
 
     def _called(self, kind: str, subject: str) -> None:
         if kind == "submit":
@@ -113,16 +116,16 @@ def test_readers_of_a_branch_leave_a_link_at_the_same_record(
 ) -> None:
     rewired = Rewired(service, "y", "z")
     for jobs in ((P, R, S), new, (P, R, S)):
-        assert rewired.apply(*jobs)["state"] == "done"
+        assert rewired.apply(*jobs).state == "done"
     assert rewired.wrong() == {}
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_readers_that_are_replaced_one_by_one_leave_the_producer_alone(service: Service) -> None:
     rewired = Rewired(service, "y", "z")
     rewired.apply(P, R, S)
     change = rewired.apply(P, job("R2", "x", "y"), job("S2", "x", "z"))
-    assert "P" not in {each["job_name"] for each in change["operations"]}
+    assert "P" not in {each.job_name for each in change.operations}
     assert rewired.wrong() == {}
 
 
@@ -134,11 +137,11 @@ def test_a_reader_that_was_drained_and_left_does_not_read_its_old_link_again(
     rewired.apply(job("D", "in", "x"), job("S", "x", "z"), flow=False)
     new = (job("C", "in", "w"), job("D", "w", "x"), job("S", "w", "z"))
     rewired.cancel_at = 3
-    assert rewired.apply(*new)["state"] == "cancelled"
+    assert rewired.apply(*new).state == "cancelled"
     rewired.send(3)
     rewired.cancel_at = 0
     again = rewired.apply(*new)
-    assert again["state"] == "done"
+    assert again.state == "done"
     assert rewired.wrong() == {}
 
 
@@ -147,9 +150,9 @@ def test_a_job_does_not_come_back_to_a_link_that_a_new_producer_feeds(service: S
     rewired.apply(job("E", "in", "y"), job("D", "y", "v"), job("S", "y", "z", FAR), flow=False)
     new = (job("B", "in", "x"), job("A", "x", "y"), job("D", "y", "v"), job("S", "x", "z", FAR))
     engine(FAR).refuse("submit", 1, REFUSED)
-    assert rewired.apply(*new)["state"] == "failed"
+    assert rewired.apply(*new).state == "failed"
     rewired.send(4)
-    assert rewired.apply(*new)["state"] == "done"
+    assert rewired.apply(*new).state == "done"
     assert rewired.wrong() == {}
 
 
@@ -160,9 +163,9 @@ def test_a_rollback_after_a_failed_start_closes_no_circle(service: Service) -> N
     rewired.apply(*old, flow=False)
     engine(FAR).refuse("submit", 2, REFUSED)
     new = (job("P", "in", "t"), job("E", "t", "s"), job("R", "s", "o", FAR))
-    assert rewired.apply(*new)["state"] == "failed"
+    assert rewired.apply(*new).state == "failed"
     engine(FAR).forgive()
-    assert rewired.apply(*old)["state"] == "done"
+    assert rewired.apply(*old).state == "done"
     assert rewired.sent < 100
     twice = rewired.wrong().get("o", ([], []))[1]
     assert twice == []
@@ -176,10 +179,10 @@ def test_what_waits_for_a_stopped_job_that_is_rewired_is_read_once_that_closes_n
     rewired = Rewired(service, "out")
     _stop_before_out(rewired)
     change = rewired.apply(job("A", "in", "x"), job("B", "x", "out"))
-    assert change["state"] == "done"
+    assert change.state == "done"
     assert broker("edge-a").unread == {}
     assert rewired.wrong() == {}
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_what_waits_for_a_stopped_job_is_dropped_with_consent_where_reading_it_closes_a_circle(
@@ -193,14 +196,14 @@ def test_what_waits_for_a_stopped_job_is_dropped_with_consent_where_reading_it_c
     ):
         rewired.apply(*circle)
     change = rewired.apply(*circle, drop_queues=True)
-    assert change["state"] == "done"
+    assert change.state == "done"
     assert broker("edge-a").unread == {}
     lost, twice = rewired.wrong()["out"]
     queues = broker("edge-a").abandoned.values()
     assert set(lost) <= {int(message.payload) for queue in queues for message in queue}
     assert twice == []
-    assert any("; drops its queue" in each["reason"] for each in change["operations"])
-    assert service.compositions.plan("c")["operations"] == []
+    assert any("; drops its queue" in each.reason for each in change.operations)
+    assert service.composition_views.plan("c").operations == ()
 
 
 def _stop_before_out(rewired: Rewired) -> None:
@@ -227,9 +230,9 @@ def test_nothing_waits_for_one_reader_only_while_a_new_job_behind_it_cannot_star
     rewired = Rewired(service, "y", "z")
     rewired.apply(P, R, S, flow=False)
     engine(FAR).refuse("submit", 1, REFUSED)
-    assert rewired.apply(*MOVED, flow=False)["state"] == "failed"
+    assert rewired.apply(*MOVED, flow=False).state == "failed"
     engine(FAR).forgive()
-    assert rewired.apply(P, R, S)["state"] == "done"
+    assert rewired.apply(P, R, S).state == "done"
     assert rewired.wrong() == {}
 
 
@@ -242,7 +245,7 @@ def test_a_reader_that_was_to_move_behind_one_that_cannot_start_misses_nothing(
     engine(FAR).refuse("submit", 1, REFUSED)
     p, m, r, n, s = MOVED
     change = rewired.apply(p, m, {**r, "site": FAR}, {**n, "site": "edge-a"}, s, flow=False)
-    assert change["state"] == "failed"
+    assert change.state == "failed"
     engine(FAR).forgive()
-    assert rewired.apply(P, R, S)["state"] == "done"
+    assert rewired.apply(P, R, S).state == "done"
     assert rewired.wrong() == {}

@@ -10,6 +10,7 @@ import pytest
 
 from speck.errors import EngineRefusedError, InvalidError, SpeckError
 from speck.service import Service
+from speck.service.jobs import JobOutcome
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, job_body
 
@@ -45,13 +46,13 @@ def test_a_secret_reaches_the_job_and_nothing_else(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     done = service.compositions.apply(composition(job_body("A", args=ARGS)), DONE)
-    assert done.body["state"] == "done"
+    assert done.state == "done"
     (running,) = engine("edge-a").running()
     assert running.submission.args[-3:] == ("--key", VALUE, "--text={secret:api-key}")
-    assert VALUE not in _stored(service) + str(done.body) + caplog.text
+    assert VALUE not in _stored(service) + str(done) + caplog.text
     assert service.jobs.get("A")["args"] == ARGS
     again = service.compositions.apply(composition(job_body("A", args=ARGS)), DONE)
-    assert again.body["plan"]["operations"] == []
+    assert again.plan.operations == ()
 
 
 @pytest.mark.parametrize(
@@ -91,4 +92,4 @@ def test_an_engine_that_repeats_a_secret_does_not_have_it_stored(
 def test_a_job_is_removed_after_its_secret(service: Service, tmp_path: Path) -> None:
     service.jobs.post(job("A", args=ARGS), LIMIT_S)
     (tmp_path / "home" / "credentials" / "edge-a").unlink()
-    assert service.jobs.delete("A", LIMIT_S).status == 204
+    assert service.jobs.delete("A", LIMIT_S) == JobOutcome()

@@ -35,7 +35,7 @@ def run(records: Records, *measures: EngineMeasures, site: str = "edge-a") -> li
     watch = MetaspaceWatch(records)
     for each in measures:
         watch.note(site, each)
-    return [str(event["message"]).partition("):")[0] for event in records.events()]
+    return [str(event.message).partition("):")[0] for event in records.events.after()]
 
 
 def test_it_is_reported_once_while_it_is_full(records: Records) -> None:

@@ -35,6 +35,7 @@ from speck.model.measurement import (
 )
 from speck.model.observation import BrokerView, Sent, Taken
 from speck.model.site import Broker, Engine, Site, Tier
+from tests.calibrating import calibration
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)
@@ -149,7 +150,7 @@ def test_cores_and_pace_are_the_calibrated_ones_when_there_are_any() -> None:
         0.25,
         4,
     )
-    row = make_site_row(AT, site, engine_measures, Host(), {"cores": 0.25, "core_speed": 0.9})
+    row = make_site_row(AT, site, engine_measures, Host(), calibration(0.25, 0.9))
     assert (row["cores"], row["core_speed"], row["host_cpu"], row["host_cores"]) == (
         0.25,
         0.9,

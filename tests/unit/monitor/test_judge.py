@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from speck.model.change import OperationState
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import EngineJob, EngineView, RunState
+from speck.model.plan_outline import OperationState
 from speck.monitor.judge import Facts, Finding, Observed, Sight, Work, judge, observe
 
 NEW, ADOPTED = StartState.REQUESTED, StartState.ACCEPTED

@@ -42,7 +42,7 @@ def beat(service: Service, identity: str | None, site: str = "edge-a") -> None:
 
 
 def messages(service: Service, word: str) -> list[str]:
-    return [e["message"] for e in service.records.events() if word in e["message"]]
+    return [e.message for e in service.records.events.after() if word in e.message]
 
 
 def test_another_agent_is_refused_and_gets_no_commands_while_jobs_use_the_site(
@@ -103,13 +103,13 @@ def test_of_agents_that_come_at_the_same_moment_one_is_taken(service: Service) -
 def test_what_is_no_identity_is_refused(service: Service, identity: str) -> None:
     with pytest.raises(InvalidError, match="32 hex digits"):
         service.sites.refuse_other_agent("edge-a", identity)
-    assert service.records.agent_identities.get("edge-a") is None
+    assert service.records.sites.agent_identity("edge-a") is None
 
 
 def test_nothing_is_stored_of_agents_of_sites_that_are_not_registered(service: Service) -> None:
     with pytest.raises(NotFoundError):
         service.sites.refuse_other_agent("nowhere", FIRST)
-    assert service.records.agent_identities.get("nowhere") is None
+    assert service.records.sites.agent_identity("nowhere") is None
 
 
 def test_an_agent_is_accepted_by_consent_once(service: Service) -> None:

@@ -47,7 +47,7 @@ def answer(service: Service, site: str, kind: str, **body: Any) -> None:
 
 
 def messages(service: Service) -> list[str]:
-    return [event["message"] for event in service.records.events() if "carried" in event["message"]]
+    return [event.message for event in service.records.events.after() if "carried" in event.message]
 
 
 def test_the_target_is_ready_before_the_source_sends(service: Service) -> None:
@@ -386,7 +386,7 @@ def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
 def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
     beat(service, "edge-a")
     service.sites.delete("edge-a")
-    service.sites.add(service.records.sites()["edge-b"])
+    service.sites.add(service.records.sites.all()["edge-b"])
     assert service.agents.beat("edge-a") == {}
     with pytest.raises(NotFoundError):
         service.agents.open_commands("edge-a", (), 0.0)

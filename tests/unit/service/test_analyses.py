@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from speck.analyzer.process import SparkApplication
 from speck.errors import ConflictError, InvalidError, NotFoundError
+from speck.model.analysis import AnalysisHead, AnalysisState
 from speck.service import Service
 from speck.service.analyses import WAITING, Analyses, AnalysisRequest
-from speck.service.spark_application import SparkApplication
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -24,9 +25,7 @@ RUN_S = 300.0
 
 
 def start(service: Service, **options: object) -> str:
-    body = service.analyses.start(replace(AnalysisRequest(), **options)).body
-    assert body is not None
-    return str(body["id"])
+    return service.analyses.start(replace(AnalysisRequest(), **options)).id
 
 
 def pid_of(service: Service, analysis_id: str) -> int:
@@ -58,16 +57,15 @@ def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
 
     started = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
 
-    assert (started.status, started.location) == (202, f"/analyses/{started.body['id']}")
-    service.analyses.wait(started.body["id"], RUN_S)
-    analysis = service.analyses.get(started.body["id"])
-    assert (analysis["state"], analysis["error"]) == ("done", None)
-    assert analysis["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    service.analyses.wait(started.id, RUN_S)
+    analysis = service.analyses.get(started.id)
+    assert (analysis.state, analysis.error) == ("done", None)
+    assert analysis.tables["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
     assert service.analyses.newest("c") == analysis
     assert service.analyses.newest("other") is None
     again = reopened(service)
     try:
-        assert again.analyses.get(started.body["id"]) == analysis
+        assert again.analyses.get(started.id) == analysis
     finally:
         again.close()
 
@@ -80,13 +78,13 @@ def test_spark_stays_up_for_the_next_one_until_it_is_idle_for_long(service: Serv
 
     warm = analyse(service, composition="c")
 
-    assert (cold["warm"], warm["warm"]) == (False, True)
-    assert warm["jobs"] == cold["jobs"] != []
+    assert (cold.warm, warm.warm) == (False, True)
+    assert warm.tables["jobs"] == cold.tables["jobs"] != []
     assert warm_pid(service) == pid
     service.analyses._idle_s = 0.0
     analyse(service)
     wait_for(lambda: is_gone(pid))
-    assert analyse(service)["warm"] is False
+    assert analyse(service).warm is False
 
 
 @pytest.mark.long
@@ -97,13 +95,13 @@ def test_an_analysis_whose_spark_dies_begins_again(service: Service) -> None:
     os.kill(pid, signal.SIGSTOP)  # the next analysis cannot come to its end before the kill
     analysis_id = start(service)
     run = service.analyses._runs[analysis_id]
-    wait_for(lambda: run.record["warm"])
+    wait_for(lambda: run.head.warm)
 
     os.killpg(pid, signal.SIGKILL)
 
     service.analyses.wait(analysis_id, RUN_S)
     analysis = service.analyses.get(analysis_id)
-    assert (analysis["state"], analysis["error"], analysis["warm"]) == ("done", None, False)
+    assert (analysis.state, analysis.error, analysis.warm) == ("done", None, False)
     assert warm_pid(service) != pid
 
 
@@ -113,7 +111,7 @@ def test_spark_that_takes_too_much_memory_is_ended(service: Service) -> None:
     application = service.analyses._take_warm("local[*]")
     application.measure_memory = lambda: 1 << 40  # type: ignore[method-assign]
 
-    assert analyse(service)["state"] == "done"
+    assert analyse(service).state == "done"
 
     assert application.pid is not None
     assert is_gone(application.pid)
@@ -130,7 +128,7 @@ def test_the_first_analysis_finds_spark_ready_once_a_job_ran(service: Service) -
     wait_for(lambda: service.analyses._warm is not None and service.analyses._warm[1].is_warm)
     pid = warm_pid(service)
     analysis = analyse(service)
-    assert (analysis["state"], analysis["warm"]) == ("done", True)
+    assert (analysis.state, analysis.warm) == ("done", True)
     assert warm_pid(service) == pid
 
 
@@ -167,7 +165,7 @@ def test_more_rows_than_the_jvm_holds_are_analysed_by_another_one(
     monkeypatch.setattr(SparkApplication, "ask", ask)
     (service.config.metrics / "tasks" / "day=2026-01-01" / "composition=c").mkdir(parents=True)
 
-    assert analyse(service)["state"] == "done"
+    assert analyse(service).state == "done"
     assert len(set(map(id, applications))) == 2
 
 
@@ -197,15 +195,14 @@ def test_spark_that_cannot_be_started_says_why(service: Service, tmp_path: Path)
         service.config, spark_masters=(master,), spark_secret_file=tmp_path / "missing"
     )
     analyses = Analyses(config, service.storage, service.records, service.clock, lambda: None)
-    body = analyses.start(AnalysisRequest()).body
-    assert body is not None
+    started = analyses.start(AnalysisRequest())
 
-    analyses.wait(body["id"], RUN_S)
+    analyses.wait(started.id, RUN_S)
 
-    analysis = analyses.get(body["id"])
+    analysis = analyses.get(started.id)
     analyses.close()
-    assert analysis["state"] == "failed"
-    assert analysis["error"].startswith(f"cannot read the secret of {master}: ")
+    assert analysis.state == "failed"
+    assert analysis.error.startswith(f"cannot read the secret of {master}: ")
 
 
 def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
@@ -214,9 +211,9 @@ def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
 
     analysis = service.analyses.get(analysis_id)
 
-    assert analysis["state"] == "failed"
-    assert analysis["error"].startswith("cannot analyse")
-    assert "let the service collect metrics for a while" in analysis["error"]
+    assert analysis.state == "failed"
+    assert analysis.error.startswith("cannot analyse")
+    assert "let the service collect metrics for a while" in analysis.error
     assert service.analyses.newest("c") is None
 
 
@@ -225,14 +222,14 @@ def test_a_cancelled_one_ends_with_its_process_and_those_that_wait_are_not_begun
 ) -> None:
     first, second = start(service), start(service)
     pid = pid_of(service, first)
-    assert service.analyses.get(second)["waits_for"] == first
-    assert "waits_for" not in service.analyses.get(first)
+    assert service.analyses.get(second).waits_for == first
+    assert service.analyses.get(first).waits_for is None
 
-    assert service.analyses.cancel(second)["state"] == "cancelled"
-    assert service.analyses.cancel(first)["state"] == "cancelled"
+    assert service.analyses.cancel(second).state == "cancelled"
+    assert service.analyses.cancel(first).state == "cancelled"
 
     assert is_gone(pid)
-    assert service.analyses.cancel(first)["state"] == "cancelled"
+    assert service.analyses.cancel(first).state == "cancelled"
 
 
 def test_a_stop_of_the_service_ends_it(service: Service) -> None:
@@ -244,19 +241,19 @@ def test_a_stop_of_the_service_ends_it(service: Service) -> None:
     try:
         assert is_gone(pid)
         analysis = again.analyses.get(analysis_id)
-        assert (analysis["state"], analysis["error"]) == ("failed", "the service stopped")
+        assert (analysis.state, analysis.error) == ("failed", "the service stopped")
     finally:
         again.close()
 
 
 def test_a_service_that_was_killed_left_one_that_failed(service: Service) -> None:
-    record = {"id": "a", "state": "running", "composition": None}
-    service.records.write({"analysis/a": record})
+    head = AnalysisHead("a", AnalysisState.RUNNING, None, "", None, None, "local")
+    service.records.write(service.records.analyses.put(head))
 
     again = reopened(service)
 
     try:
-        assert again.analyses.get("a")["error"] == "the service stopped"
+        assert again.analyses.get("a").error == "the service stopped"
     finally:
         again.close()
 

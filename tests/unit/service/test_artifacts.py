@@ -20,6 +20,7 @@ from speck.errors import (
     NotFoundError,
     StoreFullError,
 )
+from speck.model.artifact import ArtifactUse
 from speck.service import Service
 from speck.store.artifacts import Artifacts
 from tests.memory_fog import jar_bytes, make_jar
@@ -40,7 +41,7 @@ def test_an_artifact_is_taken_in_once(service: Service) -> None:
     assert not service.artifacts.put(SHA256, [CONTENT])
     assert service.artifacts.file(SHA256).read_bytes() == CONTENT
     (body,) = service.artifacts.all()
-    assert (body["sha256"], body["bytes"]) == (SHA256, len(CONTENT))
+    assert (body.sha256, body.bytes) == (SHA256, len(CONTENT))
 
 
 def test_content_of_another_hash_is_refused_and_leaves_nothing(service: Service) -> None:
@@ -95,7 +96,7 @@ def test_a_job_runs_from_an_artifact_and_from_the_copy_of_a_file(
     service.artifacts.put(sha256, [jar.read_bytes()])
     from_artifact = service.jobs.post(job("A", job_path=f"artifact:{sha256}"), LIMIT_S)
     from_file = service.jobs.post(job("B"), LIMIT_S)
-    assert from_artifact.status == from_file.status == 201
+    assert from_artifact.created and from_file.created
     assert len(service.artifacts.all()) == 2
 
 
@@ -224,15 +225,15 @@ def test_older_revisions_keep_their_artifacts_until_the_composition_is_gone(
     for sha256 in names:
         jobs = composition(job_body("A", job_path=f"artifact:{sha256}"))
         service.compositions.apply(jobs, DONE)
-    uses = {each["sha256"]: each["uses"] for each in service.artifacts.all()}
-    assert uses[names[0]] == [{"composition": "c", "job_name": None, "revision": 1}]
-    assert {"composition": "c", "job_name": "A", "revision": None} in uses[names[1]]
+    uses = {each.sha256: each.uses for each in service.artifacts.all()}
+    assert uses[names[0]] == (ArtifactUse("c", None, 1),)
+    assert ArtifactUse("c", "A", None) in uses[names[1]]
     artifacts = limited(service, artifact_grace_s=1e-9)
     assert artifacts.collect() == []
     with pytest.raises(ConflictError, match="revision 1 of composition 'c' uses it"):
         service.artifacts.delete(names[0])
     service.compositions.delete("c", LIMIT_S)
-    assert {each["sha256"] for each in artifacts.collect(dry_run=True)} == set(names)
+    assert {each.sha256 for each in artifacts.collect(dry_run=True)} == set(names)
     assert len(list_files(service)) == 2
     artifacts.collect()
     assert list_files(service) == []

@@ -13,14 +13,16 @@ import pytest
 
 from speck.clock import SystemClock, rfc3339
 from speck.errors import InvalidError, NotFoundError, PermanentError
+from speck.model.analysis import Analysis
 from speck.model.incarnation import Session
 from speck.model.link import Link
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.advice import advice_of
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured
+from tests.analyses import analysis, as_analysis, describe_measured, predict
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
@@ -82,10 +84,10 @@ class Analyst:
         self.analyses[identity] = {**body, **self.more}
         return identity
 
-    def get(self, analysis_id: str) -> JsonObject:
-        return self.analyses[analysis_id]
+    def get(self, analysis_id: str) -> Analysis:
+        return as_analysis(self.analyses[analysis_id])
 
-    def newest(self, composition: str) -> JsonObject | None:
+    def newest(self, composition: str) -> Analysis | None:
         return None
 
 
@@ -107,7 +109,7 @@ class Flight:
         return [f"{e['kind']}: {e['message']}" for e in self.log()]
 
     def log(self) -> list[JsonObject]:
-        log: list[JsonObject] = self.service.autopilots.get("c")["log"]
+        log: list[JsonObject] = render(self.service.autopilots.get("c").log)
         return log
 
     def sites(self) -> dict[str, str]:
@@ -133,7 +135,7 @@ def test_it_is_off_until_it_is_switched_on(flight: Flight) -> None:
     for _ in range(3):
         flight.round()
     assert flight.analyst.windows_s == []
-    assert flight.service.autopilots.get("c")["on"] is False
+    assert flight.service.autopilots.get("c").on is False
 
 
 def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Flight) -> None:
@@ -143,14 +145,14 @@ def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Fli
     )
     assert flight.sites() == {"clean": "edge-a", "merge": "cloud"}
     (change,) = [entry["change"] for entry in flight.log() if entry["kind"] == "act"]
-    assert flight.service.changes.get(change)["by"] == "autopilot"
+    assert flight.service.changes.get(change).by == "autopilot"
     flight.analyst.clean, flight.analyst.wan = "edge-a", 1_050.0
     assert flight.round() == "wait: everything is already where the policy wants it"
     assert flight.messages()[-2] == (
         "outcome: between sites c sent 10000 B/s before it was moved;"
         " 1000 B/s was predicted, 1050 B/s was measured"
     )
-    messages = [e["message"] for e in flight.service.records.events() if e["kind"] == "autopilot"]
+    messages = [e.message for e in flight.service.records.events.after() if e.kind == "autopilot"]
     assert [text.split(" of c")[0] for text in messages] == [
         "the autopilot",
         "the autopilot moves clean to edge-a",
@@ -228,7 +230,7 @@ def test_it_moves_before_a_forecast_fills_the_uplink(flight: Flight) -> None:
         " 1200 s: "
     ), message
     (placement,) = [e["placement"] for e in flight.log() if e["kind"] == "act"]
-    notes = flight.service.placements.get(placement)["notes"]
+    notes = flight.service.placements.get(placement).comparison.notes
     assert (
         "planned for the forecast of raw at edge-a: up to 600 records/s until"
         " 2026-01-31T13:00:00.000Z (holt, mean error 20%)"
@@ -236,20 +238,11 @@ def test_it_moves_before_a_forecast_fills_the_uplink(flight: Flight) -> None:
 
 
 def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
-    prediction: dict[str, Any] = {
-        "id": "p1",
-        "today": {"sites": {}, "links": {}, "violations": [], "max_rate": 10.0, "latency_ms": 5.0},
-        "proposed": {"sites": {}, "links": {}, "moves": [], "max_rate": 20.0, "latency_ms": 5.0},
-        "gain": {"share": -0.1},
-        "scales": [],
-        "violations": [],
-        "jobs": [],
-    }
-    analysis_body = analysis([])
-    assert advice_of(prediction, analysis_body, ["min_rate"]).broken == ("min_rate is not kept",)
-    assert advice_of(prediction, analysis_body, ["max_latency_ms"]).broken == ()
-    prediction["proposed"]["max_rate"] = None
-    assert advice_of(prediction, analysis_body, ["min_rate"]).broken == ()
+    measured = as_analysis(analysis([]))
+    better, unknown = predict(rates=(10.0, 20.0)), predict(rates=(10.0, None))
+    assert advice_of(better, measured, ["min_rate"]).broken == ("min_rate is not kept",)
+    assert advice_of(better, measured, ["max_latency_ms"]).broken == ()
+    assert advice_of(unknown, measured, ["min_rate"]).broken == ()
 
 
 def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
@@ -268,14 +261,14 @@ def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
     engine("edge-a").hold_starts = True
     try:
         assert flight.round().startswith("act: ")
-        message = flight.service.autopilots.get("d")["log"][-1]["message"]
+        message = flight.service.autopilots.get("d").log[-1].message
         assert message.endswith(" of c is under way"), message
     finally:
         engine("edge-a").let_go()
     assert flight.sites()["clean"] == "edge-a"
     assert flight.sites()["wash"] == "cloud"
     flight.round()
-    assert flight.service.autopilots.get("d")["log"][-1]["kind"] == "act"
+    assert flight.service.autopilots.get("d").log[-1].kind == "act"
 
 
 def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> None:
@@ -324,7 +317,7 @@ def test_a_move_that_would_drop_a_queue_is_not_made(flight: Flight) -> None:
     """An outside reader's session is left whose release has failed: any apply would end it."""
     records = flight.service.records
     left = Session("q-db", Link("cloud", "left"), "cloud", None, fed_outside=True)
-    records.write(records.put_session("c", left))
+    records.write(records.sessions.put("c", left))
     broker("cloud").subscribe("q-db", "left")
     flight.round()
     changes = len(flight.service.changes.all())

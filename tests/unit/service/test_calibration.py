@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,14 @@ def test_paces_are_told_against_the_reference(service: Service) -> None:
     assert service.sites.get("cloud")["calibration"] is None
     cloud = service.calibrations.run("cloud")
     edge = service.calibrations.run("edge-a")
-    assert (cloud["core_speed"], edge["core_speed"]) == (1.0, 0.25)
-    assert cloud["cores"] == pytest.approx(4000 * 0.0005 / 8)
-    assert edge["unit_s"] == pytest.approx(0.002)
-    assert cloud["detail"]["contended"] is False  # a unit took 0.58 ms of wall time
-    assert service.sites.get("edge-a")["calibration"] == edge
+    assert (cloud.core_speed, edge.core_speed) == (1.0, 0.25)
+    assert cloud.cores == pytest.approx(4000 * 0.0005 / 8)
+    assert edge.unit_s == pytest.approx(0.002)
+    assert cloud.detail.contended is False  # a unit took 0.58 ms of wall time
+    assert service.sites.get("edge-a")["calibration"] == asdict(edge)
     count_units(service, {"cloud": 1.0})
     service.calibrations.run("cloud")
-    assert service.calibrations.of("edge-a") == {**edge, "core_speed": 0.5}
+    assert service.calibrations.of("edge-a") == replace(edge, core_speed=0.5)
     assert service.jobs.all() == []
 
 
@@ -86,9 +87,7 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
     service.jobs.post(job_from_data(job), 10)
     with pytest.raises(ConflictError, match=r"CPU time from at-work, .*\(--busy\)$"):
         service.calibrations.run("cloud")
-    assert (
-        service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 15
-    )  # the free ones of 16
+    assert service.calibrations.run("cloud", busy=True).detail.tasks == 15  # the free ones of 16
     assert [body["job_name"] for body in service.jobs.all()] == ["at-work"]
 
 
@@ -138,7 +137,7 @@ def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
     with memory_service(tmp_path, map(site_body, sites)) as service:
         make_job_jar(service)
         count_units(service, {job_name(sites[0]).removeprefix(PREFIX): 1.0})
-        assert service.calibrations.run(sites[0])["core_speed"] == 1.0
+        assert service.calibrations.run(sites[0]).core_speed == 1.0
 
 
 def left_job(jar: str) -> JobDescription:
@@ -163,7 +162,7 @@ def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None
 
 def test_what_was_left_in_the_middle_of_its_start_is_removed(service: Service, jar: str) -> None:
     engine("edge-a").hold_starts = True
-    assert service.jobs.post(left_job(jar), 0).status == 202
+    assert service.jobs.post(left_job(jar), 0).under_way is not None
     wait_for(lambda: engine("edge-a").jobs, "the start that goes on")
     service.calibrations.sweep()
     with pytest.raises(ConflictError):

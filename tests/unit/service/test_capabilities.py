@@ -34,7 +34,7 @@ def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service:
     without(service, EngineCapability.STATE)
     service.jobs.post(job("A", upgrade="stateless"), LIMIT_S)
     updated = service.jobs.put("A", job("A", upgrade="stateless", args=["--x"]), LIMIT_S)
-    assert updated.body["attempt"] == 2
+    assert updated.job["attempt"] == 2
     assert engine("edge-a").count("stop") == 0
     assert engine("edge-a").count("cancel") == 1
     with pytest.raises(ConflictError, match="the engine of site edge-a has no capability `state`"):
@@ -68,5 +68,5 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
         " that is disconnected; set delivery: at_most_once"
     )
     allowed = job("A", source_site="cloud", delivery="at_most_once")
-    assert service.jobs.post(allowed, LIMIT_S).status == 201
+    assert service.jobs.post(allowed, LIMIT_S).created
     assert broker("cloud").count("reserve") == 1

@@ -58,8 +58,8 @@ def apply(service: Service, note: int, **request: object) -> str:
     """The change of a revision that is done."""
     options = ApplyRequest(wait_s=LIMIT_S, **request)  # type: ignore[arg-type]
     answer = service.compositions.apply(composition(body("A", args=[str(note)])), options)
-    assert answer.body["state"] == "done"
-    return str(answer.body["change"])
+    assert answer.state == "done"
+    return str(answer.change)
 
 
 def test_changes_stay_in_the_order_in_which_they_were_made(
@@ -70,7 +70,7 @@ def test_changes_stay_in_the_order_in_which_they_were_made(
         clock.jump(hours)
         changes.append(apply(service, note))
     assert changes == sorted(set(changes))
-    assert [head["id"] for head in service.changes.all()] == changes[::-1]
+    assert [head.id for head in service.changes.all()] == changes[::-1]
     service.close()
     clock.jump(-1000)
     again = Service(service.config, clock, FAST, Patience())
@@ -89,7 +89,7 @@ def test_the_newest_changes_are_kept_not_those_of_the_latest_hour(
     for note in range(4):
         changes.append(apply(service, note))
         clock.jump(-10)
-    assert [head["id"] for head in service.changes.all()] == [changes[3], changes[2]]
+    assert [head.id for head in service.changes.all()] == [changes[3], changes[2]]
 
 
 def test_events_stay_in_the_order_in_which_they_happened(
@@ -99,10 +99,10 @@ def test_events_stay_in_the_order_in_which_they_happened(
     for note, hours in enumerate(HOURS):
         clock.jump(hours)
         change = apply(service, note)
-        new = list(service.records.events(newest))
-        assert change in {event.get("change") for event in new}
-        assert [event["id"] for event in new] == list(range(newest + 1, newest + 1 + len(new)))
-        newest = new[-1]["id"]
+        new = list(service.records.events.after(newest))
+        assert change in {event.change for event in new}
+        assert [event.id for event in new] == list(range(newest + 1, newest + 1 + len(new)))
+        newest = new[-1].id
 
 
 @pytest.mark.parametrize("hours", [-23, 23])
@@ -128,25 +128,25 @@ def test_answers_from_a_wrong_future_are_dropped_too(service: Service, clock: Ju
 def test_a_change_under_way_waits_by_other_time(service: Service, clock: JumpingClock) -> None:
     """No limit is reached, and none is put off, by the wall clock."""
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(body("A")), ApplyRequest()).body["change"]
+    change = service.compositions.apply(composition(body("A")), ApplyRequest()).change
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     for hours in HOURS:
         clock.jump(hours)
         looks = engine("edge-a").count("view")
         wait_for(lambda before=looks: engine("edge-a").count("view") > before + 1)  # type: ignore[misc]
-        assert service.changes.get(change)["state"] == "running"
+        assert service.changes.get(change).state == "running"
     engine("edge-a").let_go()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert engine("edge-a").count("submit") == 1
 
 
 def test_a_blocked_change_goes_on(service: Service, clock: JumpingClock) -> None:
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(body("A")), ApplyRequest()).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition(body("A")), ApplyRequest()).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     clock.jump(-100)
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
 
 
 def test_tokens_and_heartbeats_know_no_hour(service: Service, clock: JumpingClock) -> None:
@@ -164,5 +164,5 @@ def test_jobs_alone_too(service: Service, clock: JumpingClock) -> None:
     service.jobs.put("A", job("A", "cloud"), LIMIT_S)
     clock.jump(100)
     service.jobs.delete("A", LIMIT_S)
-    ids = [head["id"] for head in service.changes.all()]
+    ids = [head.id for head in service.changes.all()]
     assert ids == sorted(ids, reverse=True) and len(ids) == 3

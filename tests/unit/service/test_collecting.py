@@ -24,6 +24,7 @@ from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.sites.poll_scheduler import PollScheduler
+from tests.calibrating import put_calibration
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body
@@ -80,7 +81,7 @@ class Collected:
         self.time.passed += after
         before = self.sampler.polls + self.sampler.gaps
         self.sampler.poll()
-        total = before + 2 * len(self.service.records.sites())
+        total = before + 2 * len(self.service.records.sites.all())
         wait_for(lambda: self.sampler.polls + self.sampler.gaps >= total)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -98,7 +99,7 @@ class Collected:
     def job_id(self, name: str) -> str:
         return next(
             each.engine_job_id
-            for (_, job_name), each in self.service.records.all_incarnations().items()
+            for (_, job_name), each in self.service.records.incarnations.all().items()
             if job_name == name
         )
 
@@ -373,8 +374,9 @@ def test_the_machine_is_as_its_agent_says_while_that_is_fresh(collected: Collect
     assert hosts == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
 
 
-def test_a_calibrated_site_has_its_cores_and_core_speed(collected: Collected) -> None:
-    collected.service.records.write({"calibration/edge-a": {"cores": 0.25, "core_speed": 0.5}})
+def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
+    service = collected.service
+    service.records.write(put_calibration(service, "edge-a", 0.25, 0.5))
     collected.look()
     capacities = {row["site"]: (row["cores"], row["core_speed"]) for row in collected.rows("sites")}
     assert capacities == {"edge-a": (0.25, 0.5), "cloud": (None, None), "edge-b": (None, None)}
@@ -386,12 +388,12 @@ def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Colle
     collected.sampler.flush()
     collected.look()
     collected.sampler.flush()
-    messages = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    messages = [e.message for e in collected.service.records.events.after() if e.kind == "metrics"]
     assert len(messages) == 1
     assert messages[0].startswith("cannot write metrics of ")
     collected.disk.full = False
     assert len(collected.rows("sites")) == 6
-    messages = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    messages = [e.message for e in collected.service.records.events.after() if e.kind == "metrics"]
     assert messages[1:] == ["metrics are written again"]
 
 

@@ -18,11 +18,12 @@ from speck.errors import (
     StaleRevisionError,
     UnreachableError,
 )
+from speck.model.accepted import Accepted
 from speck.model.change import ChangeState
-from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.answer import Answer
+from speck.service.composition_views import DriftEntry
 from speck.service.compositions import ApplyRequest
+from speck.service.jobs import JobOutcome
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,
@@ -46,34 +47,34 @@ def states(service: Service) -> dict[str, str]:
 
 
 def change_is(service: Service, change: str, state: ChangeState) -> bool:
-    return bool(service.changes.get(change)["state"] == state)
+    return bool(service.changes.get(change).state == state)
 
 
 def test_apply_makes_the_composition_true(service: Service) -> None:
     answer = service.compositions.apply(composition(A, B), DONE)
-    assert answer.status == 200
-    assert answer.body["state"] == "done"
-    assert answer.body["revision"] == 1
+    assert not answer.under_way
+    assert answer.state == "done"
+    assert answer.revision == 1
     assert states(service) == {"A": "running", "B": "running"}
-    body = service.compositions.get("c")
+    body = service.composition_views.get("c")
     assert body["desired"]["revision"] == body["deployed"]["revision"] == 1
 
 
 def test_applying_the_same_again_does_nothing_and_is_no_new_revision(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(B, A), DONE)
-    assert again.body["plan"]["operations"] == []
+    assert again.plan.operations == ()
     assert engine("edge-a").count("submit") == 1
     third = service.compositions.apply(composition(B, A), DONE)
-    assert third.body["revision"] == again.body["revision"]
+    assert third.revision == again.revision
 
 
 def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
     before = everything(service)
     answer = service.compositions.apply(composition(A), ApplyRequest(dry_run=True))
-    assert answer.status == 200
-    assert answer.body["change"] is None
-    assert answer.body["plan"]["summary"]["add"] == 1
+    assert not answer.under_way
+    assert answer.change is None
+    assert answer.plan.summary["add"] == 1
     assert everything(service) == before
     assert engine("edge-a").running() == []
     service.compositions.apply(composition(A), DONE)
@@ -84,15 +85,15 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
 def test_while_a_change_runs_another_is_refused_with_its_id(service: Service) -> None:
     engine("edge-a").hold_starts = True
     first = service.compositions.apply(composition(A), ApplyRequest())
-    assert first.status == 202
+    assert first.under_way
     for call in (
         lambda: service.compositions.apply(composition(A, B), DONE),
         lambda: service.compositions.delete("c", LIMIT_S),
     ):
         with pytest.raises(ConflictError) as error:
             call()
-        assert error.value.change == first.body["change"]
-        change = first.body["change"]
+        assert error.value.change == first.change
+        change = first.change
         assert str(error.value) == (
             f"cannot change composition 'c': change {change} is under way"
             f" (`speck history {change}` shows it, `speck cancel {change}` ends it)"
@@ -106,7 +107,7 @@ def test_an_apply_that_waits_keeps_nobody_else_waiting(service: Service) -> None
     waiting.start()
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     other = service.compositions.apply(composition(B, name="other"), DONE)
-    assert other.body["state"] == "done"
+    assert other.state == "done"
     with pytest.raises(ConflictError, match="is under way"):
         service.compositions.apply(composition(A), DONE)
     engine("edge-a").let_go()
@@ -114,11 +115,11 @@ def test_an_apply_that_waits_keeps_nobody_else_waiting(service: Service) -> None
     assert states(service) == {"A": "running", "B": "running"}
 
 
-def blocked(service: Service) -> JsonObject:
+def blocked(service: Service) -> Accepted:
     """A change of `c` that waits for edge-a, which is silent."""
     engine("edge-a").unreachable = True
-    body = service.compositions.apply(composition(A), ApplyRequest()).body
-    wait_for(lambda: change_is(service, body["change"], ChangeState.BLOCKED))
+    body = service.compositions.apply(composition(A), ApplyRequest())
+    wait_for(lambda: change_is(service, body.change, ChangeState.BLOCKED))
     return body
 
 
@@ -128,7 +129,7 @@ def test_a_blocked_change_goes_on_when_its_site_answers(service: Service) -> Non
     assert job_body["state"] == "unreachable"
     assert job_body["error"] == "cannot reach http://edge-a.test:8081: made unreachable by a test"
     engine("edge-a").unreachable = False
-    wait_for(lambda: change_is(service, body["change"], ChangeState.DONE))
+    wait_for(lambda: change_is(service, body.change, ChangeState.DONE))
     assert states(service) == {"A": "running"}
 
 
@@ -136,10 +137,10 @@ def test_a_blocked_change_is_superseded_and_the_new_one_inherits(service: Servic
     first = blocked(service)
     dropping = replace(DONE, drop_queues=True)
     second = service.compositions.apply(composition(B), dropping)
-    assert second.body["state"] == "done"
-    old = service.changes.get(first["change"])
-    assert old["state"] == "cancelled"
-    assert old["superseded_by"] == second.body["change"]
+    assert second.state == "done"
+    old = service.changes.get(first.change)
+    assert old.state == "cancelled"
+    assert old.superseded_by == second.change
     assert states(service) == {"B": "running"}
     assert broker("edge-a").sessions == {}
 
@@ -150,13 +151,13 @@ def test_what_a_superseded_change_had_stopped_comes_back_when_it_cannot_start(
     service.compositions.apply(composition(A), DONE)
     engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
     moved = composition(job_body("A", "cloud", source_site="edge-a", sink_site="edge-a"))
-    first = service.compositions.apply(moved, ApplyRequest()).body["change"]
+    first = service.compositions.apply(moved, ApplyRequest()).change
     wait_for(lambda: change_is(service, first, ChangeState.BLOCKED))
-    assert service.changes.get(first)["operations"] != []
+    assert service.changes.get(first).operations != ()
     engine("edge-b").refuse("submit", 10**6, EngineRefusedError("cannot start A: no"))
     elsewhere = composition(job_body("A", "edge-b", source_site="edge-a", sink_site="edge-a"))
-    second = service.compositions.apply(elsewhere, DONE).body
-    assert service.changes.get(second["change"])["state"] == "failed"
+    second = service.compositions.apply(elsewhere, DONE)
+    assert service.changes.get(second.change).state == "failed"
     wait_for(lambda: states(service) == {"A": "running"})
     assert service.jobs.get("A")["engine_job_id"] in engine("edge-a").jobs
 
@@ -166,9 +167,9 @@ def test_a_deletion_supersedes_a_blocked_change(service: Service) -> None:
     engine("edge-a").unreachable = False
     engine("edge-a").refuse("upload", 10**6, UnreachableError("cannot reach edge-a"))
     service.compositions.delete("c", LIMIT_S, drop_queues=True)
-    old = service.changes.get(first["change"])
-    if old["state"] == "cancelled":  # or edge-a was quicker
-        assert old["superseded_by"] is not None
+    old = service.changes.get(first.change)
+    if old.state == "cancelled":  # or edge-a was quicker
+        assert old.superseded_by is not None
     assert states(service) == {}
 
 
@@ -176,7 +177,7 @@ def test_what_is_refused_does_not_end_the_blocked_change(service: Service) -> No
     first = blocked(service)
     with pytest.raises(InvalidError):
         service.compositions.apply(composition(job_body("A", "nowhere")), DONE)
-    assert change_is(service, first["change"], ChangeState.BLOCKED)
+    assert change_is(service, first.change, ChangeState.BLOCKED)
 
 
 def test_if_match_of_another_revision_is_stale(service: Service) -> None:
@@ -196,18 +197,18 @@ def test_an_idempotency_key_replays_the_first_answer(service: Service) -> None:
     first = service.compositions.apply(composition(A), request)
     service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(A), request)
-    assert (again.status, again.body["state"]) == (200, "done")
-    assert again.body["change"] == first.body["change"]
+    assert again.done
+    assert again.change == first.change
     unwaited = service.compositions.apply(composition(A), ApplyRequest(idempotency_key="k-1"))
-    assert (unwaited.status, "state" in unwaited.body) == (202, False)
-    assert unwaited.location == f"/changes/{first.body['change']}"
+    assert unwaited.under_way
+    assert unwaited.change == first.change
     assert states(service) == {"A": "running", "B": "running"}
 
 
 def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
     engine("edge-a").hold_starts = True
     first = service.compositions.apply(composition(A), ApplyRequest(idempotency_key="k-1"))
-    answers: list[Answer] = []
+    answers: list[Accepted] = []
     request = ApplyRequest(wait_s=LIMIT_S, idempotency_key="k-1")
     waiting = threading.Thread(
         target=lambda: answers.append(service.compositions.apply(composition(A), request))
@@ -217,8 +218,8 @@ def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
     engine("edge-a").let_go()
     waiting.join(LIMIT_S)
     (again,) = answers
-    assert (again.status, again.body["state"]) == (200, "done")
-    assert again.body["change"] == first.body["change"]
+    assert again.done
+    assert again.change == first.change
 
 
 def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
@@ -228,24 +229,23 @@ def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
     service.records.write({key: {**record, "at": "2020-01-01T00:00:00.000Z"}})
     service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(A), request)
-    assert again.body["revision"] == 3
-    assert again.body["change"] != first.body["change"]
+    assert again.revision == 3
+    assert again.change != first.change
 
 
 def test_to_apply_what_is_there_makes_no_change(service: Service) -> None:
     first = service.compositions.apply(composition(A), DONE)
     request = ApplyRequest(idempotency_key="k-1")
     again = service.compositions.apply(composition(A), request)
-    assert (again.status, again.body["state"]) == (200, "done")
-    assert again.body["change"] == first.body["change"]
-    assert again.location == first.location
+    assert again.done
+    assert again.change == first.change
     assert len(service.changes.all()) == 1
     service.compositions.apply(composition(A, B), DONE)
     late = service.compositions.apply(composition(A), request)  # it was carried out before
-    assert late.body["change"] == first.body["change"]
+    assert late.change == first.change
     assert states(service) == {"A": "running", "B": "running"}
     other = composition(A, B, inputs=[{"site": "edge-a", "topic": "A-in"}])
-    assert service.compositions.apply(other, DONE).body["revision"] == 3
+    assert service.compositions.apply(other, DONE).revision == 3
 
 
 def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> None:
@@ -256,7 +256,7 @@ def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> No
 
 
 def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> None:
-    alone = service.jobs.post(job("A"), LIMIT_S).body
+    alone = service.jobs.post(job("A"), LIMIT_S).job
     with pytest.raises(ConflictError) as error:
         service.compositions.apply(composition(A), DONE)
     assert str(error.value) == (
@@ -264,7 +264,7 @@ def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> N
         " it in"
     )
     answer = service.compositions.apply(composition(A), ApplyRequest(wait_s=LIMIT_S, adopt=True))
-    assert answer.body["plan"]["operations"] == []
+    assert answer.plan.operations == ()
     adopted = service.jobs.get("A")
     assert adopted["engine_job_id"] == alone["engine_job_id"]
     assert adopted["composition"] == "c"
@@ -277,7 +277,7 @@ def test_a_dry_run_of_an_adoption_plans_as_the_real_one(service: Service) -> Non
     service.jobs.post(job("A"), LIMIT_S)
     before = everything(service)
     dry = service.compositions.apply(composition(A), ApplyRequest(dry_run=True, adopt=True))
-    assert dry.body["plan"]["operations"] == []
+    assert dry.plan.operations == ()
     assert everything(service) == before
 
 
@@ -288,7 +288,7 @@ def test_an_adoption_that_is_refused_leaves_the_job_alone(service: Service) -> N
         faulty = composition(A, job_body("B", "nowhere"))
         service.compositions.apply(faulty, ApplyRequest(adopt=True))
     assert everything(service) == before
-    assert service.jobs.delete("A", LIMIT_S).status == 204
+    assert service.jobs.delete("A", LIMIT_S) == JobOutcome()
 
 
 def test_an_adopted_job_never_gets_an_id_that_was_used(service: Service) -> None:
@@ -299,7 +299,7 @@ def test_an_adopted_job_never_gets_an_id_that_was_used(service: Service) -> None
     service.jobs.post(job("A"), LIMIT_S)
     service.compositions.apply(composition(A), adopting)
     answer = service.compositions.apply(composition({**A, "args": ["--z"]}), DONE)
-    assert answer.body["state"] == "done"
+    assert answer.state == "done"
     assert service.jobs.get("A")["attempt"] == 4
 
 
@@ -321,26 +321,26 @@ def test_a_name_is_free_again_only_when_its_job_is_gone(service: Service) -> Non
     engine("edge-a").unreachable = False
     wait_for(lambda: service.changes.under_way("c") is None)
     answer = service.compositions.apply(composition(A, name="other"), DONE)
-    assert answer.body["state"] == "done"
+    assert answer.state == "done"
 
 
 def test_what_fails_stops_its_branch_and_applying_again_finishes(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     failed = service.compositions.apply(composition(A, B), DONE)
-    assert failed.body["state"] == "failed"
-    change = service.changes.get(failed.body["change"])
-    outcomes = {(o["kind"], o["job_name"]): o["state"] for o in change["operations"]}
+    assert failed.state == "failed"
+    change = service.changes.get(failed.change)
+    outcomes = {(o.kind, o.job_name): o.state for o in change.operations}
     assert outcomes["start", "A"] == "failed"
     assert outcomes["start", "B"] == "done"
-    assert change["error"] == "cannot start A: no memory"
+    assert change.error == "cannot start A: no memory"
     assert states(service) == {"A": "failed", "B": "running"}
-    assert service.compositions.get("c")["deployed"]["revision"] is None
+    assert service.composition_views.get("c")["deployed"]["revision"] is None
 
     again = service.compositions.apply(composition(A, B), DONE)
-    assert again.body["state"] == "done"
-    assert {o["job_name"] for o in again.body["plan"]["operations"]} == {None, "A"}
+    assert again.state == "done"
+    assert {o.job_name for o in again.plan.operations} == {None, "A"}
     assert states(service) == {"A": "running", "B": "running"}
-    assert service.compositions.get("c")["deployed"]["revision"] == 1
+    assert service.composition_views.get("c")["deployed"]["revision"] == 1
 
 
 def test_a_jar_that_cannot_be_sent_fails_the_jobs_that_need_it(service: Service) -> None:
@@ -360,8 +360,8 @@ def test_an_update_that_fails_goes_on_from_the_old_state_when_applied_again(
     engine("edge-a").refuse("submit", 3, EngineRefusedError("cannot start A: no memory"))
     updated = composition({**A, "args": ["--x"]})
     for _ in range(2):
-        assert service.compositions.apply(updated, DONE).body["state"] == "failed"
-    assert service.compositions.apply(updated, DONE).body["state"] == "done"
+        assert service.compositions.apply(updated, DONE).state == "failed"
+    assert service.compositions.apply(updated, DONE).state == "done"
     (incarnation,) = engine("edge-a").running()
     assert incarnation.submission.state is not None
 
@@ -377,13 +377,13 @@ def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
 ) -> None:
     engine("edge-a").hold_starts = True
     updated = composition(A, {**B, "source_topic": "A-out", "source_site": "edge-a"})
-    change = service.compositions.apply(updated, ApplyRequest()).body["change"]
+    change = service.compositions.apply(updated, ApplyRequest()).change
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     threading.Thread(target=service.runner.cancel, args=(change,)).start()
     engine("edge-a").let_go()
     wait_for(lambda: service.changes.under_way("c") is None)
-    assert service.changes.get(change)["state"] in ("cancelled", "done")
-    assert service.compositions.apply(updated, DONE).body["state"] == "done"
+    assert service.changes.get(change).state in ("cancelled", "done")
+    assert service.compositions.apply(updated, DONE).state == "done"
     assert all(len(engine(site).running()) == 1 for site in ("edge-a", "cloud"))
     with pytest.raises(ConflictError, match=f"cannot cancel change {change}: it is"):
         service.runner.cancel(change)
@@ -391,31 +391,31 @@ def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
 
 def test_drift_is_what_differs_though_nobody_asked(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
-    assert service.compositions.drift("c") == {"drift": []}
+    assert service.composition_views.drift("c") == []
     World.current().pump()  # a first checkpoint: without any, speck would not start it again
     (incarnation,) = engine("cloud").running()
     engine("cloud").fail(incarnation.id, "division by zero")
     look_anew(service)
-    assert service.compositions.drift("c") == {
-        "drift": [{"job_name": "B", "kind": "failed", "expected": "running", "observed": "failed"}]
-    }
-    plan = service.compositions.plan("c")
-    assert [j["action"] for j in plan["jobs"]] == ["unchanged", "update"]
-    assert service.compositions.apply(composition(A, B), DONE).body["state"] == "done"
-    assert service.compositions.drift("c") == {"drift": []}
+    assert service.composition_views.drift("c") == [
+        DriftEntry("B", kind="failed", expected="running", observed="failed")
+    ]
+    plan = service.composition_views.plan("c")
+    assert [j.action for j in plan.jobs] == ["unchanged", "update"]
+    assert service.compositions.apply(composition(A, B), DONE).state == "done"
+    assert service.composition_views.drift("c") == []
 
 
 def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> None:
     service.compositions.apply(composition(A), DONE)
     service.compositions.apply(composition({**A, "args": ["--x"]}, B), DONE)
     answer = service.compositions.rollback("c", 1, DONE)
-    assert answer.body["revision"] == 3
+    assert answer.revision == 3
     assert states(service) == {"A": "running"}
     assert service.jobs.get("A")["args"] == []
     (incarnation,) = engine("edge-a").running()
     assert incarnation.submission.state is not None
-    revisions = service.compositions.revisions("c")["revisions"]
-    assert [r["revision"] for r in revisions] == [1, 2, 3]
+    revisions = service.composition_views.revisions("c")
+    assert [r.revision for r in revisions] == [1, 2, 3]
     with pytest.raises(NotFoundError, match="cannot find revision 9 of composition 'c'"):
         service.compositions.rollback("c", 9, DONE)
 
@@ -426,21 +426,21 @@ def test_rollback_brings_back_the_code_that_ran(service: Service, tmp_path: Path
     (one,) = engine("edge-a").running()
     make_jar(tmp_path / "jars", content=b"2")
     rebuilt = service.compositions.apply(composition(A), DONE)
-    assert rebuilt.body["revision"] == 2, "another jar is another version"
-    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    assert rebuilt.revision == 2, "another jar is another version"
+    assert service.compositions.rollback("c", 1, DONE).state == "done"
     (now,) = engine("edge-a").running()
     assert now.submission.artifact == one.submission.artifact
-    assert service.compositions.plan("c")["operations"] == [], "the rolled back jar is desired"
-    assert service.compositions.drift("c") == {"drift": []}
+    assert service.composition_views.plan("c").operations == (), "the rolled back jar is desired"
+    assert service.composition_views.drift("c") == []
     anew = service.compositions.apply(composition(A), DONE)
-    assert anew.body["plan"]["summary"]["update"] == 1, "an apply looks at the file again"
+    assert anew.plan.summary["update"] == 1, "an apply looks at the file again"
 
 
 def test_rollback_needs_no_file_at_the_old_path(service: Service, tmp_path: Path) -> None:
     service.compositions.apply(composition(A), DONE)
     service.compositions.apply(composition({**A, "args": ["--x"]}), DONE)
     (tmp_path / "jars" / "test-1.jar").unlink()
-    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    assert service.compositions.rollback("c", 1, DONE).state == "done"
 
 
 def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
@@ -448,12 +448,12 @@ def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
 ) -> None:
     service.compositions.apply(composition(A), DONE)
     stopped = service.compositions.apply(composition({**A, "state": "stopped"}), DONE)
-    assert stopped.body["state"] == "done"
+    assert stopped.state == "done"
     assert states(service) == {"A": "stopped"}
     assert engine("edge-a").running() == []
     assert len(broker("edge-a").sessions) == 1
-    assert service.compositions.drift("c") == {"drift": []}
-    record = service.records.incarnation("c", "A")
+    assert service.composition_views.drift("c") == []
+    record = service.records.incarnations.get("c", "A")
     assert record is not None and record.savepoint is not None
 
     service.compositions.apply(composition(A), DONE)
@@ -464,26 +464,26 @@ def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
 
 def test_compositions_survive_a_restart_and_the_plan_is_then_empty(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
-    body = service.compositions.get("c")
+    body = service.composition_views.get("c")
     again = reopened(service)
     try:
-        assert again.compositions.get("c") == body
-        assert again.compositions.plan("c")["operations"] == []
-        assert again.compositions.apply(composition(A, B), DONE).body["revision"] == 1
+        assert again.composition_views.get("c") == body
+        assert again.composition_views.plan("c").operations == ()
+        assert again.compositions.apply(composition(A, B), DONE).revision == 1
     finally:
         again.close()
 
 
 def test_delete_removes_everything_and_the_name_can_be_used_again(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
-    assert service.compositions.delete("c", LIMIT_S).status == 204
+    assert service.compositions.delete("c", LIMIT_S).done
     assert states(service) == {}
     assert not broker("edge-a").sessions and not broker("cloud").sessions
     with pytest.raises(NotFoundError, match="cannot find composition 'c'"):
-        service.compositions.get("c")
+        service.composition_views.get("c")
     answer = service.compositions.apply(composition(A), DONE)
-    assert answer.body["revision"] == 2
-    assert [c["deployed_revision"] for c in service.compositions.all()] == [2]
+    assert answer.revision == 2
+    assert [c.deployed_revision for c in service.composition_views.all()] == [2]
 
 
 def test_state_does_not_travel_between_sites_without_shared_storage(service: Service) -> None:
@@ -536,7 +536,7 @@ def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
 
     def follow() -> None:
         while not stop.is_set():
-            ids.extend(e["id"] for e in service.records.events(ids[-1] if ids else 0))
+            ids.extend(e.id for e in service.records.events.after(ids[-1] if ids else 0))
 
     follower = threading.Thread(target=follow)
     follower.start()
@@ -544,7 +544,7 @@ def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
     service.compositions.delete("c", LIMIT_S)
     stop.set()
     follower.join(LIMIT_S)
-    ids.extend(e["id"] for e in service.records.events(ids[-1]))
+    ids.extend(e.id for e in service.records.events.after(ids[-1]))
     assert ids == list(range(1, len(ids) + 1)), "a follower has missed an event"
 
 
@@ -557,14 +557,14 @@ def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service
 
     here.before = silent
     for _ in range(2):
-        change = service.compositions.apply(composition(A), ApplyRequest(wait_s=0.2)).body["change"]
-        wait_for(lambda change=change: service.changes.get(change)["state"] == "blocked")
-    assert service.compositions.plan("c")["text"].endswith(
+        change = service.compositions.apply(composition(A), ApplyRequest(wait_s=0.2)).change
+        wait_for(lambda change=change: service.changes.get(change).state == "blocked")
+    assert service.composition_views.plan("c").text.endswith(
         "not started yet: not known to run: edge-a does not answer"
     )
     here.before = None
     here.unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert len(here.running()) == 1
 
 
@@ -574,10 +574,10 @@ def test_a_start_that_was_refused_is_not_taken_to_run_when_its_site_falls_silent
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(A), ApplyRequest()).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition(A), ApplyRequest()).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert len(engine("edge-a").running()) == 1
 
 
@@ -598,7 +598,7 @@ def test_descriptions_are_limited_together(
         service.jobs.post(job("N", args=("x" * 600,)), LIMIT_S)
     service.compositions.delete("large", LIMIT_S)
     other = composition(job_body("M", args=["x" * 600]), name="other")
-    assert service.compositions.apply(other, DONE).status == 200
+    assert not service.compositions.apply(other, DONE).under_way
 
 
 def test_descriptions_of_removed_jobs_are_not_remembered(service: Service) -> None:
@@ -624,8 +624,8 @@ def test_a_loop_over_a_bridge_is_refused_and_what_may_come_twice_is_a_warning(
         job_body("A", source_topic="T", sink_topic="U", sink_site="edge-b"),
         job_body("B", "cloud", source_topic="T", sink_topic="U", sink_site="edge-b"),
     )
-    body = service.compositions.apply(composition(*both), DONE).body
-    assert any("if a bridge carries T" in warning for warning in body["warnings"])
+    body = service.compositions.apply(composition(*both), DONE)
+    assert any("if a bridge carries T" in warning for warning in body.warnings)
 
     # what another composition does with it counts, too
     closing = job_body("C", "edge-b", source_topic="U", sink_topic="T", sink_site="cloud")
@@ -637,7 +637,7 @@ def test_a_loop_over_two_bridges_through_other_compositions_is_refused(service: 
     for number, pair in enumerate((("edge-a", "cloud"), ("edge-b", "edge-c"))):
         for site in pair:
             World.current().broker(f"tcp://{site}.test:1883").bridges.add(f"bridge-{number}")
-    service.polls.broker_numbers.poll(service.records.sites())  # as the watch does
+    service.polls.broker_numbers.poll(service.records.sites.all())  # as the watch does
     one = job_body("A", source_topic="T", sink_topic="U", sink_site="edge-b")
     two = job_body("B", "edge-c", source_topic="U", sink_topic="V", sink_site="edge-a")
     service.compositions.apply(composition(one, name="one"), DONE)
@@ -652,7 +652,7 @@ def test_of_two_applies_that_close_a_loop_over_a_bridge_together_only_one_is_acc
 ) -> None:
     for site in ("edge-a", "cloud"):
         World.current().broker(f"tcp://{site}.test:1883").bridges.add("edge-a.to-cloud")
-    service.polls.broker_numbers.poll(service.records.sites())  # as the watch does
+    service.polls.broker_numbers.poll(service.records.sites.all())  # as the watch does
     there = job_body("A", source_topic="T", sink_topic="U", sink_site="edge-b")
     back = job_body("C", "edge-b", source_topic="U", sink_topic="T", sink_site="cloud")
     is_planned, errors = threading.Event(), []
@@ -669,7 +669,7 @@ def test_of_two_applies_that_close_a_loop_over_a_bridge_together_only_one_is_acc
             errors.append(error)
 
     monkeypatch.setattr(Deployer, "accept", note)
-    with service.compositions.locked([]):
+    with service.compositions._locks.all_of([]):
         second = threading.Thread(target=apply_back)
         second.start()
         assert is_planned.wait(LIMIT_S)

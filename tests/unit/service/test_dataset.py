@@ -43,9 +43,9 @@ def test_rows_that_wait_are_exported_too(dataset: Dataset, writer: Writer) -> No
 def test_only_what_will_be_dropped_is_warned_of(dataset: Dataset, writer: Writer) -> None:
     row = b"engine_job_id,vertex,subtask,busy_ms,at\na,v,0,1,"
     new = dataset.import_chunks([row, b"2026-02-27T12:00:00Z\n"], "x.csv", "csv")
-    assert (new["new"], new["warnings"]) == (1, [])
+    assert (new.new, new.warnings) == (1, ())
     old = dataset.import_chunks([row, b"2026-02-01T12:00:00Z\n"], "x.csv", "csv")
-    assert "SPECK_METRICS_DAYS=0 keeps all" in old["warnings"][0]
+    assert "SPECK_METRICS_DAYS=0 keeps all" in old.warnings[0]
 
 
 def test_a_refused_file_leaves_nothing(dataset: Dataset, writer: Writer) -> None:

@@ -12,6 +12,7 @@ import pytest
 from binders.memory import World
 from speck.clock import SystemClock
 from speck.errors import EngineRefusedError, QueuesError, UnreachableError
+from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
@@ -53,29 +54,29 @@ def begin(service: Service) -> None:
     service.compositions.apply(composition(P, Q, outputs=[DB]), DONE)
 
 
-def destroy(service: Service, limit_s: float | None = SHORT_S) -> JsonObject:
+def destroy(service: Service, limit_s: float | None = SHORT_S) -> ChangeReport:
     answer = service.compositions.delete("c", LIMIT_S, drop_queues=True, drain_limit_s=limit_s)
-    newest = service.changes.all("c")[0]["id"]
+    newest = service.changes.all("c")[0].id
     wait_for(lambda: not service.changes.all_under_way())
     change = service.changes.get(newest)
-    assert answer.status == (204 if change["state"] == "done" else 202)
+    assert answer.done == (change.state == "done")
     return change
 
 
-def texts(change: JsonObject) -> list[str]:
-    return [queue["text"] for queue in change["dropped"]]
+def texts(change: ChangeReport) -> list[str]:
+    return [queue.text for queue in change.dropped]
 
 
 def messages(service: Service) -> list[str]:
-    return [event["message"] for event in service.records.events()]
+    return [event.message for event in service.records.events.after()]
 
 
 def test_running_jobs_are_drained_and_only_the_outside_queue_is_dropped(service: Service) -> None:
     begin(service)
     feed(7)
     change = destroy(service)
-    assert change["state"] == "done"
-    kinds = [o["kind"] for o in change["operations"]]
+    assert change.state == "done"
+    kinds = [o.kind for o in change.operations]
     assert kinds.count("drain") == 1
     assert texts(change) == [
         "dropped the queue of q-db at cloud/y (at most 7 messages, sent since the session was"
@@ -90,12 +91,12 @@ def test_the_release_counts_at_its_moment(service: Service) -> None:
     """What comes after the plan, and what is drained by then, is counted too."""
     begin(service)
     feed(2)
-    dry = service.compositions.delete("c", LIMIT_S, drop_queues=True, dry_run=True).body["plan"]
-    assert [queue["messages"] for queue in dry["queues"]] == [2]
+    dry = service.compositions.delete("c", LIMIT_S, drop_queues=True, dry_run=True).plan
+    assert [queue.messages for queue in dry.queues] == [2]
     engine("edge-a").before = lambda kind, subject: feed(3) if kind == "stop" else None
     change = destroy(service)
     engine("edge-a").before = None
-    assert [queue["messages"] for queue in change["dropped"]] == [5]
+    assert [queue.messages for queue in change.dropped] == [5]
 
 
 def test_a_job_that_hangs_is_dropped_after_the_limit(service: Service) -> None:
@@ -103,10 +104,10 @@ def test_a_job_that_hangs_is_dropped_after_the_limit(service: Service) -> None:
     del broker("cloud").sessions["q-db"]  # Q can pass nothing on
     feed(5)
     change = destroy(service)
-    assert change["state"] == "done", change["error"]
-    (queue,) = [q for q in change["dropped"] if q["job_name"] == "Q"]
-    assert queue["messages"] == 5
-    assert queue["text"] == (
+    assert change.state == "done", change.error
+    (queue,) = [q for q in change.dropped if q.job_name == "Q"]
+    assert queue.messages == 5
+    assert queue.text == (
         "dropped the queue of Q at edge-a/x (about 5 messages):"
         " the job has not taken all of it in 0.3 s"
     )
@@ -127,13 +128,11 @@ def test_the_limit_of_a_drain_goes_on_after_a_restart(service: Service) -> None:
     del broker("cloud").sessions["q-db"]  # Q can pass nothing on
     feed(5)
     answer = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=3600)
-    change = answer.body["change"]
+    change = answer.change
 
     def has_begun(name: str) -> bool:
-        operations = service.changes.get(change)["operations"]
-        return any(
-            o["kind"] == "drain" and o["job_name"] == name and o["started"] for o in operations
-        )
+        operations = service.changes.get(change).operations
+        return any(o.kind == "drain" and o.job_name == name and o.started for o in operations)
 
     wait_for(lambda: has_begun("Q"))
     service.close()
@@ -141,9 +140,9 @@ def test_the_limit_of_a_drain_goes_on_after_a_restart(service: Service) -> None:
     try:
         wait_for(lambda: not again.changes.all_under_way())
         ended = again.changes.get(change)
-        assert ended["state"] == "done", ended["error"]
-        (queue,) = [q for q in ended["dropped"] if q["job_name"] == "Q"]
-        assert queue["text"].endswith("the job has not taken all of it in 3600 s")
+        assert ended.state == "done", ended.error
+        (queue,) = [q for q in ended.dropped if q.job_name == "Q"]
+        assert queue.text.endswith("the job has not taken all of it in 3600 s")
     finally:
         again.close()
 
@@ -154,23 +153,21 @@ def test_a_rewired_reader_that_hangs_leaves_its_queue_behind(service: Service) -
     feed(5)
     moved = [{**P, "sink_topic": "x2"}, {**Q, "source_topic": "x2"}]
     request = replace(DROPPING, drain_limit_s=SHORT_S)
-    body = service.compositions.apply(composition(*moved, outputs=[DB]), request).body
-    change = service.changes.get(body["change"])
-    assert change["state"] == "done", change["error"]
-    assert [(q["job_name"], q["topic"], q["messages"]) for q in change["dropped"]] == [
-        ("Q", "x", 5)
-    ]
-    assert service.compositions.plan("c")["operations"] == []
+    body = service.compositions.apply(composition(*moved, outputs=[DB]), request)
+    change = service.changes.get(body.change)
+    assert change.state == "done", change.error
+    assert [(q.job_name, q.topic, q.messages) for q in change.dropped] == [("Q", "x", 5)]
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_without_a_limit_of_its_own_a_request_has_that_of_the_service(service: Service) -> None:
     begin(service)
-    dry = service.compositions.delete("c", LIMIT_S, drop_queues=True, dry_run=True).body["plan"]
-    assert dry["drain_limit_s"] == service.config.drain_limit_s == 300
-    assert "P left it; what it has not taken in 300 s is dropped" in dry["text"]
-    plain = service.compositions.delete("c", LIMIT_S, dry_run=True).body["plan"]
-    assert plain["drain_limit_s"] is None
-    assert "is dropped" not in plain["text"]
+    dry = service.compositions.delete("c", LIMIT_S, drop_queues=True, dry_run=True).plan
+    assert dry.drain_limit_s == service.config.drain_limit_s == 300
+    assert "P left it; what it has not taken in 300 s is dropped" in dry.text
+    plain = service.compositions.delete("c", LIMIT_S, dry_run=True).plan
+    assert plain.drain_limit_s is None
+    assert "is dropped" not in plain.text
 
 
 def test_with_a_limit_of_zero_all_readers_leave_at_once(service: Service) -> None:
@@ -178,8 +175,8 @@ def test_with_a_limit_of_zero_all_readers_leave_at_once(service: Service) -> Non
     del broker("cloud").sessions["q-db"]
     feed(4)
     change = destroy(service, 0)
-    assert {o["kind"] for o in change["operations"]} == {"cancel", "release", "forget"}
-    assert [q["messages"] for q in change["dropped"] if q["job_name"] == "Q"] == [4]
+    assert {o.kind for o in change.operations} == {"cancel", "release", "forget"}
+    assert [q.messages for q in change.dropped if q.job_name == "Q"] == [4]
 
 
 # -- changes that end early ---------------------------------------------------------------
@@ -191,8 +188,8 @@ def block_releases(service: Service) -> str:
     feed(3)
     broker("cloud").refuse("release", 10**6, UnreachableError("silent"))
     answer = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=LIMIT_S)
-    change = str(answer.body["change"])
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = str(answer.change)
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     return change
 
 
@@ -204,27 +201,25 @@ def test_the_consent_of_a_cancelled_change_is_not_that_of_the_next(service: Serv
     with pytest.raises(QueuesError, match="q-db"):
         service.compositions.delete("c", LIMIT_S)
     assert "q-db" in broker("cloud").sessions
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
 
 
 def test_what_supersedes_a_change_with_consent_asks_for_its_own(service: Service) -> None:
     change = block_releases(service)
     with pytest.raises(QueuesError, match="q-db"):
         service.compositions.delete("c", LIMIT_S)
-    assert service.changes.get(change)["state"] == "blocked"
+    assert service.changes.get(change).state == "blocked"
     broker("cloud").forgive()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
-    assert [(q["reader"], q["messages"]) for q in service.changes.get(change)["dropped"]] == [
-        ("q-db", 3)
-    ]
+    wait_for(lambda: service.changes.get(change).state == "done")
+    assert [(q.reader, q.messages) for q in service.changes.get(change).dropped] == [("q-db", 3)]
 
 
 def test_a_change_without_consent_does_not_get_it_by_a_restart(service: Service) -> None:
     """The service is stopped between the question and the release; something comes meanwhile."""
     begin(service)
     engine("cloud").refuse("stop", 10**6, UnreachableError("silent"))
-    change = service.compositions.delete("c", 0).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.delete("c", 0).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     World.current().feed("tcp://edge-a.test:1883", "x", [b"late"])
     World.current().pump()
     again = reopened(service)
@@ -232,8 +227,8 @@ def test_a_change_without_consent_does_not_get_it_by_a_restart(service: Service)
         engine("cloud").forgive()
         wait_for(lambda: not again.changes.all_under_way())
         ended = again.changes.get(change)
-        assert (ended["state"], ended["dropped"]) == ("failed", [])
-        assert "cannot end the session of q-db" in ended["error"]
+        assert (ended.state, ended.dropped) == ("failed", [])
+        assert "cannot end the session of q-db" in ended.error
         assert len(broker("cloud").sessions["q-db"].waiting) == 1
     finally:
         again.close()
@@ -248,9 +243,9 @@ def test_a_broker_that_is_away_does_not_keep_a_composition(service: Service) -> 
     broker("cloud").unreachable = True
     look_anew(service)
     change = destroy(service)
-    assert change["state"] == "done", change["error"]
-    (queue,) = change["dropped"]
-    assert (queue["reader"], queue["messages"], queue["count"]) == ("q-db", None, "unknown")
+    assert change.state == "done", change.error
+    (queue,) = change.dropped
+    assert (queue.reader, queue.messages, queue.count) == ("q-db", None, "unknown")
     assert service.jobs.all() == []
     assert "q-db" in broker("cloud").sessions
     assert any("is ended when its broker answers" in each for each in messages(service))
@@ -259,7 +254,7 @@ def test_a_broker_that_is_away_does_not_keep_a_composition(service: Service) -> 
     def has_ended() -> bool:
         look_anew(service)
         service.watch.poll()
-        return "q-db" not in broker("cloud").sessions and not service.records.sessions("c")
+        return "q-db" not in broker("cloud").sessions and not service.records.sessions.of_scope("c")
 
     wait_for(has_ended)
 
@@ -276,12 +271,12 @@ def test_a_broker_that_goes_away_meanwhile_ends_the_drain_after_its_limit(
 
     engine("edge-a").before = leave
     change = destroy(service)
-    assert change["state"] == "done", change["error"]
-    by_reader = {queue["reader"]: queue["messages"] for queue in change["dropped"]}
+    assert change.state == "done", change.error
+    by_reader = {queue.reader: queue.messages for queue in change.dropped}
     assert by_reader["Q"] is None
     assert service.jobs.all() == []
     service.sites.delete("edge-a")
-    assert service.records.sessions("c") == []
+    assert service.records.sessions.of_scope("c") == []
 
 
 def test_an_engine_that_is_away_keeps_only_its_own_jobs(service: Service) -> None:
@@ -291,18 +286,16 @@ def test_an_engine_that_is_away_keeps_only_its_own_jobs(service: Service) -> Non
     engine("edge-a").unreachable = True
     look_anew(service)
     answer = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=SHORT_S)
-    change = answer.body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = answer.change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     wait_for(lambda: not engine("cloud").running())
-    states = {
-        (o["kind"], o["job_name"]): o["state"] for o in service.changes.get(change)["operations"]
-    }
+    states = {(o.kind, o.job_name): o.state for o in service.changes.get(change).operations}
     assert states["forget", "Q"] == "done"
     assert [
         s for (kind, name), s in states.items() if kind in ("stop", "cancel") and name == "P"
     ] == ["blocked"]
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
 
 
 def test_what_comes_after_a_drain_that_did_not_wait_is_named(service: Service) -> None:
@@ -320,15 +313,13 @@ def test_what_comes_after_a_drain_that_did_not_wait_is_named(service: Service) -
                 job.work()
 
     engine("cloud").before = come_late
-    change = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=SHORT_S).body[
-        "change"
-    ]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=SHORT_S).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     wait_for(lambda: not engine("cloud").running())
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     abandoned = broker("edge-a").abandoned
-    told = {q["client_id"]: q["messages"] for q in service.changes.get(change)["dropped"]}
+    told = {q.client_id: q.messages for q in service.changes.get(change).dropped}
     reader = next(client for client in abandoned if "-Q-" in client)
     assert told[reader] == len(abandoned[reader])
 
@@ -343,16 +334,14 @@ def test_an_engine_that_goes_away_meanwhile_keeps_only_its_own_jobs(service: Ser
 
     engine("edge-a").before = leave
     answer = service.compositions.delete("c", 0, drop_queues=True, drain_limit_s=SHORT_S)
-    change = answer.body["change"]
+    change = answer.change
     wait_for(lambda: not engine("cloud").running())
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    operations = service.changes.get(change)["operations"]
-    assert [
-        o["job_name"] for o in operations if o["kind"] == "forget" and o["state"] == "done"
-    ] == ["Q"]
+    wait_for(lambda: service.changes.get(change).state == "blocked")
+    operations = service.changes.get(change).operations
+    assert [o.job_name for o in operations if o.kind == "forget" and o.state == "done"] == ["Q"]
     engine("edge-a").before = None
     engine("edge-a").unreachable = False
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert texts(service.changes.get(change))
 
 
@@ -369,8 +358,8 @@ def test_a_lost_job_reads_first_what_waits_for_it(tmp_path: Path) -> None:
         look_anew(service)
         feed(2)
         change = destroy(service)
-        assert change["state"] == "done", change["error"]
-        assert [(q["reader"], q["messages"]) for q in change["dropped"]] == [("q-db", 5)]
+        assert change.state == "done", change.error
+        assert [(q.reader, q.messages) for q in change.dropped] == [("q-db", 5)]
 
 
 def test_a_job_that_cannot_be_started_to_read_is_dropped_with_its_queue(service: Service) -> None:
@@ -381,7 +370,7 @@ def test_a_job_that_cannot_be_started_to_read_is_dropped_with_its_queue(service:
     feed(2)
     engine("cloud").refuse("submit", 100, EngineRefusedError("no such class"))
     change = destroy(service)
-    assert change["state"] == "done", change["error"]
-    dropped = {q["reader"]: q["messages"] for q in change["dropped"]}
+    assert change.state == "done", change.error
+    dropped = {q.reader: q.messages for q in change.dropped}
     assert dropped == {"q-db": 3, "Q": 2}
     assert service.jobs.all() == []

@@ -17,6 +17,7 @@ from speck.model.values import JsonObject
 from speck.monitor.judge import Finding
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
+from speck.service.jobs import JobOutcome
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import (
     DONE,
@@ -80,9 +81,9 @@ def test_an_apply_without_the_output_is_refused_with_the_list(service: Service) 
         }
     ]
     assert len(broker("edge-a").take("q-db")) == 650
-    dry = service.compositions.apply(composition(A), ApplyRequest(dry_run=True)).body
-    assert [queue["messages"] for queue in dry["plan"]["queues"]] == [650]
-    assert service.compositions.apply(composition(A), DROPPING).body["state"] == "done"
+    dry = service.compositions.apply(composition(A), ApplyRequest(dry_run=True))
+    assert [queue.messages for queue in dry.plan.queues] == [650]
+    assert service.compositions.apply(composition(A), DROPPING).state == "done"
     assert "q-db" not in broker("edge-a").sessions
 
 
@@ -107,8 +108,8 @@ def test_a_removal_is_refused_with_the_list_and_nothing_is_half_done(service: Se
         service.compositions.delete("c", LIMIT_S)
     assert service.jobs.get("A")["state"] == "running"
     dry = service.compositions.delete("c", LIMIT_S, dry_run=True)
-    assert (dry.status, len(dry.body["plan"]["queues"])) == (200, 1)
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert (dry.under_way, len(dry.plan.queues)) == (False, 1)
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
     assert broker("edge-a").sessions == {}
 
 
@@ -128,7 +129,7 @@ def test_what_was_sent_before_a_job_came_back_is_still_counted(service: Service)
     for engine_job_id in list(engine("edge-a").jobs):
         engine("edge-a").fail(engine_job_id, "no memory")
     look_anew(service)
-    repair = service.compositions.repair("c")
+    repair = service.repairs.repair("c")
     assert repair is not None
     assert repair.over.wait(LIMIT_S)
     feed(3)
@@ -148,7 +149,7 @@ def test_what_was_sent_before_an_engine_restarted_the_job_is_still_counted(
     def is_noted() -> bool:
         look_anew(service)
         service.watch.poll()
-        return any(session.owed for session in service.records.sessions("c"))
+        return any(session.owed for session in service.records.sessions.of_scope("c"))
 
     wait_for(is_noted)
     assert [queue["messages"] for queue in refused(service, A)] == [10]
@@ -192,7 +193,7 @@ def poll_until_known(service: Service) -> None:
 
 
 def outside_session(service: Service) -> Session:
-    (session,) = (each for each in service.records.sessions("c") if each.job_name is None)
+    (session,) = (each for each in service.records.sessions.of_scope("c") if each.job_name is None)
     return session
 
 
@@ -236,7 +237,7 @@ def test_one_of_several_jobs_that_is_stopped_is_not_removed_with_its_queue(
     assert [q["messages"] for q in refused(service, chain[0], elsewhere)] == [650]
     service.compositions.apply(composition(*chain), DONE)
     World.current().pump()
-    assert service.compositions.apply(composition(chain[0]), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(chain[0]), DONE).state == "done"
 
 
 def test_a_job_posted_alone_asks_too(service: Service) -> None:
@@ -250,7 +251,7 @@ def test_a_job_posted_alone_asks_too(service: Service) -> None:
             composition(job_body("A", source_topic="other", state="stopped")),
             replace(DONE, adopt=True),
         )
-    assert service.jobs.delete("A", LIMIT_S, drop_queues=True).status == 204
+    assert service.jobs.delete("A", LIMIT_S, drop_queues=True) == JobOutcome()
 
 
 @pytest.mark.parametrize("finding", [Finding(stall="no checkpoint"), Finding(failures=3)])
@@ -259,7 +260,7 @@ def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
 ) -> None:
     """The watch knows it as a job posted alone, as its engine may list it running between two
     failures."""
-    alone = service.jobs.post(job("A"), LIMIT_S).body
+    alone = service.jobs.post(job("A"), LIMIT_S).job
     found = replace(finding, engine_job_id=alone["engine_job_id"])
     service.board.publish({(composition_of_one("A"), "A"): found}, {}, {})
     elsewhere = composition(job_body("A", source_topic="other"))
@@ -271,12 +272,12 @@ def test_what_is_refused_supersedes_nothing(service: Service) -> None:
     begin(service, 5)
     engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
     more = composition(A, job_body("B", "cloud"), outputs=[DB])
-    blocked = service.compositions.apply(more, ApplyRequest()).body["change"]
-    wait_for(lambda: service.changes.get(blocked)["state"] == "blocked")
+    blocked = service.compositions.apply(more, ApplyRequest()).change
+    wait_for(lambda: service.changes.get(blocked).state == "blocked")
     refused(service, A)
     with pytest.raises(QueuesError):
         service.compositions.delete("c", LIMIT_S)
-    assert service.changes.get(blocked)["state"] == "blocked"
+    assert service.changes.get(blocked).state == "blocked"
 
 
 def test_a_release_looks_again(service: Service) -> None:
@@ -285,27 +286,27 @@ def test_a_release_looks_again(service: Service) -> None:
     engine("edge-a").before = lambda kind, subject: feed(1) if kind == "stop" else None
     answer = service.compositions.delete("c", LIMIT_S)
     engine("edge-a").before = None
-    change = service.changes.get(answer.body["change"])
-    assert change["state"] == "failed"
-    assert change["error"] == (
+    change = service.changes.get(answer.change)
+    assert change.state == "failed"
+    assert change.error == (
         "cannot end the session of q-db on edge-a/A-out: at most 1 messages wait in it, and"
         " nobody takes them; the session is kept. Use --drop-queues to drop them"
     )
     assert len(broker("edge-a").sessions["q-db"].waiting) == 1
     with pytest.raises(QueuesError):
         service.compositions.delete("c", LIMIT_S)
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
 
 
 def test_a_change_with_consent_goes_on_with_it_after_a_restart(service: Service) -> None:
     begin(service, 5)
     broker("edge-a").refuse("release", 10**6, UnreachableError("silent"))
-    change = service.compositions.delete("c", 0, drop_queues=True).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.delete("c", 0, drop_queues=True).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     broker("edge-a").forgive()
     again = reopened(service)
     try:
-        wait_for(lambda: again.changes.get(change)["state"] == "done")
+        wait_for(lambda: again.changes.get(change).state == "done")
         assert broker("edge-a").sessions == {}
     finally:
         again.close()
@@ -316,7 +317,7 @@ def test_a_rollback_asks(service: Service) -> None:
     begin(service, 5)
     with pytest.raises(QueuesError):
         service.compositions.rollback("c", 1, DONE)
-    assert service.compositions.rollback("c", 1, DROPPING).body["state"] == "done"
+    assert service.compositions.rollback("c", 1, DROPPING).state == "done"
 
 
 def test_a_repair_drops_nothing(service: Service) -> None:
@@ -324,18 +325,18 @@ def test_a_repair_drops_nothing(service: Service) -> None:
     begin(service, 0)
     broker("edge-a").before = lambda kind, subject: feed(1) if kind == "release" else None
     broker("edge-a").refuse("release", 1, QueuesError("no", []))
-    change = service.compositions.apply(composition(A), DONE).body["change"]
+    change = service.compositions.apply(composition(A), DONE).change
     broker("edge-a").before = None
-    assert service.changes.get(change)["state"] == "failed"
+    assert service.changes.get(change).state == "failed"
     feed(2)
     for engine_job_id in list(engine("edge-a").jobs):
         engine("edge-a").fail(engine_job_id, "no memory")
     look_anew(service)
-    repair = service.compositions.repair("c")
+    repair = service.repairs.repair("c")
     assert repair is not None
     assert repair.over.wait(LIMIT_S)
     assert repair.change.state == "done", repair.change.error
     assert service.jobs.get("A")["state"] == "running"
     assert "q-db" in broker("edge-a").sessions
-    messages = [event["message"] for event in service.records.events()]
+    messages = [event.message for event in service.records.events.after()]
     assert any("keeps the queue of q-db at edge-a/A-out" in message for message in messages)

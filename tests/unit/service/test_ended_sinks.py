@@ -74,7 +74,7 @@ def test_nothing_is_sent_again_that_the_broker_has_of_a_removed_job(watched: Wat
     look_until_resent(watched)
     assert broker("edge-a").take("outside") == SENT
     look(watched, 20.0)
-    wait_for(lambda: not watched.service.records.all_ended_sinks())
+    wait_for(lambda: not watched.service.records.ended_sinks.all())
     assert broker("edge-a").sent == {}
 
 
@@ -107,9 +107,9 @@ def test_after_several_autosaves_nobody_is_responsible_any_more(watched: Watched
     apply(watched, A, **OUTSIDE)
     feed(0, 30)
     apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
-    assert len(watched.service.records.all_ended_sinks()) == 1
+    assert len(watched.service.records.ended_sinks.all()) == 1
     look(watched, 20.0)
-    wait_for(lambda: not watched.service.records.all_ended_sinks())
+    wait_for(lambda: not watched.service.records.ended_sinks.all())
     broker("edge-a").kill()
     look(watched)
     assert engine("edge-a").count("resend") == 0
@@ -122,7 +122,7 @@ def test_a_job_that_runs_again_sends_itself(watched: Watched) -> None:
     apply(watched, A, **OUTSIDE)
     broker("edge-a").kill()
     look(watched)
-    wait_for(lambda: not watched.service.records.all_ended_sinks())
+    wait_for(lambda: not watched.service.records.ended_sinks.all())
     assert engine("edge-a").count("resend") == 0
 
 
@@ -142,7 +142,7 @@ def test_a_link_that_nobody_reads_needs_nobody(watched: Watched) -> None:
     apply(watched, A)
     feed(0, 30)
     apply(watched, {**A, "state": "stopped"})
-    assert watched.service.records.all_ended_sinks() == []
+    assert watched.service.records.ended_sinks.all() == []
 
 
 def test_a_job_that_left_its_link_sends_there_again(watched: Watched) -> None:
@@ -177,7 +177,7 @@ def test_an_engine_that_cannot_is_not_asked(watched: Watched) -> None:
     apply(watched, A, **OUTSIDE)
     feed(0, 30)
     apply(watched, {**A, "state": "stopped"}, **OUTSIDE)
-    assert watched.service.records.all_ended_sinks() == []
+    assert watched.service.records.ended_sinks.all() == []
 
 
 def test_a_drain_waits_for_what_is_sent_again(
@@ -269,7 +269,7 @@ def test_nothing_is_left_of_a_sink_that_is_given_up(watched: Watched) -> None:
 
     def is_given_up() -> bool:
         look(watched, 60.0)
-        return not watched.service.records.all_ended_sinks()
+        return not watched.service.records.ended_sinks.all()
 
     wait_for(is_given_up)
     assert broker("edge-a").sent == {}
@@ -284,7 +284,7 @@ def test_nor_of_a_removed_chain(watched: Watched) -> None:
 
     def is_clear() -> bool:
         look(watched, 1.0)
-        return not broker("edge-a").sent and not watched.service.records.all_ended_sinks()
+        return not broker("edge-a").sent and not watched.service.records.ended_sinks.all()
 
     wait_for(is_clear)
 

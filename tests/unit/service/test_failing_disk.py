@@ -52,7 +52,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
         disk = FailingDisk(service, writes_left, arrives=arrives)
         try:
             answer = service.compositions.apply(SECOND, DONE)
-            assert answer.body.get("state") == ("done" if answer.status == 200 else None)
+            assert answer.state == ("done" if not answer.under_way else None)
         except StoreWriteError as error:
             assert "Input/output error; check that disk" in str(error)
             assert disk.failed
@@ -73,8 +73,8 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
         try:
             wait_for(lambda: not again.changes.all_under_way())
             answer = again.compositions.apply(SECOND, DONE)
-            assert answer.body["state"] == "done"
-            assert again.compositions.get("c")["deployed"]["revision"] == 2
+            assert answer.state == "done"
+            assert again.composition_views.get("c")["deployed"]["revision"] == 2
             assert again.jobs.get("A")["state"] == "running"
             assert len(running()) == 1, "one incarnation"
             assert running() <= stored(again.records)
@@ -99,7 +99,7 @@ def running() -> set[str]:
 def stored(records: Records) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     names: set[str] = set()
-    for deployed in records.all_incarnations().values():
+    for deployed in records.incarnations.all().values():
         before = deployed
         while before is not None:
             names.add(before.engine_job_id)

@@ -32,12 +32,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def apply(service: Service, *jobs: JsonObject) -> None:
-    assert service.compositions.apply(composition(*jobs), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(*jobs), DONE).state == "done"
 
 
 def finish(service: Service, name: str = "A", site: str = "edge-a") -> None:
     """Let a job's sources end, and the watch see it."""
-    incarnation = service.records.incarnation("c", name)
+    incarnation = service.records.incarnations.get("c", name)
     assert incarnation is not None
     engine(site).finish(incarnation.engine_job_id)
     watch(service)
@@ -59,7 +59,7 @@ def submitted(name: str = "A", site: str = "edge-a") -> list[MemoryJob]:
 
 
 def list_events(service: Service) -> list[str]:
-    return [e["message"] for e in service.records.events() if e["kind"] in ("job", "drift")]
+    return [e.message for e in service.records.events.after() if e.kind in ("job", "drift")]
 
 
 def test_a_job_whose_sources_end_is_finished_and_left_so(service: Service) -> None:
@@ -72,7 +72,7 @@ def test_a_job_whose_sources_end_is_finished_and_left_so(service: Service) -> No
     assert len(submitted()) == 1
     events = [message for message in list_events(service) if "finished" in message]
     assert events == ["A has finished at edge-a: its sources have ended"]
-    assert service.compositions.drift("c")["drift"] == []
+    assert service.composition_views.drift("c") == []
     apply(service, A)
     assert len(submitted()) == 1
 
@@ -103,7 +103,7 @@ def test_it_may_finish_before_it_is_seen_running(service: Service) -> None:
 
 def test_it_may_finish_while_the_service_is_away(service: Service) -> None:
     apply(service, A)
-    incarnation = service.records.incarnation("c", "A")
+    incarnation = service.records.incarnations.get("c", "A")
     assert incarnation is not None
     engine("edge-a").finish(incarnation.engine_job_id)
 
@@ -118,10 +118,8 @@ def test_it_runs_once_more_from_its_beginning_when_it_is_changed(service: Servic
     apply(service, A)
     World.current().feed("tcp://edge-a.test:1883", "A-in", [b"1"], "sensor")
     finish(service)
-    plan = service.compositions.apply(composition(A2), ApplyRequest(dry_run=True)).body["plan"]
-    assert plan["jobs"][0]["reason"] == (
-        "args changed; had finished: runs once more, from its beginning"
-    )
+    plan = service.compositions.apply(composition(A2), ApplyRequest(dry_run=True)).plan
+    assert plan.jobs[0].reason == ("args changed; had finished: runs once more, from its beginning")
     apply(service, A2)
 
     assert state(service) == "running"
@@ -134,8 +132,8 @@ def test_a_change_that_cannot_start_leaves_no_state_to_look_for(service: Service
     apply(service, A)
     finish(service)
     engine("edge-a").crashing["A"] = "no such sensor"
-    body = service.compositions.apply(composition(A2), DONE).body
-    assert body["state"] == "failed"
+    body = service.compositions.apply(composition(A2), DONE)
+    assert body.state == "failed"
     assert state(service) == "failed"
 
     engine("edge-a").crashing.clear()
@@ -145,7 +143,7 @@ def test_a_change_that_cannot_start_leaves_no_state_to_look_for(service: Service
 
 def test_a_stop_at_the_engine_is_drift_and_goes_on_from_its_savepoint(service: Service) -> None:
     apply(service, A)
-    incarnation = service.records.incarnation("c", "A")
+    incarnation = service.records.incarnations.get("c", "A")
     assert incarnation is not None
     service.connections.engine("edge-a").stop(incarnation.engine_job_id, "shared:/x", "0" * 32)
     watch(service)
@@ -156,7 +154,7 @@ def test_a_stop_at_the_engine_is_drift_and_goes_on_from_its_savepoint(service: S
 
 def test_while_the_engine_does_not_say_nothing_is_started(service: Service) -> None:
     apply(service, A)
-    incarnation = service.records.incarnation("c", "A")
+    incarnation = service.records.incarnations.get("c", "A")
     assert incarnation is not None
     engine("edge-a").finish(incarnation.engine_job_id)
     engine("edge-a").refuse("has_finished", 2, TransientError("cannot answer now"))
@@ -171,7 +169,7 @@ def test_a_job_that_ends_while_it_is_stopped_has_finished(service: Service) -> N
     service.executions.patience = replace(HASTY, stop_s=5)
     apply(service, A)
     engine("edge-a").hold_savepoints = True
-    change = service.compositions.apply(composition(A2), ApplyRequest(wait_s=0.05)).body["change"]
+    change = service.compositions.apply(composition(A2), ApplyRequest(wait_s=0.05)).change
     wait_for(lambda: bool(engine("edge-a").held))
     old = engine("edge-a").held[0][0]
     with World.current().lock:
@@ -179,7 +177,7 @@ def test_a_job_that_ends_while_it_is_stopped_has_finished(service: Service) -> N
         engine("edge-a").finish(old.id)
     wait_for(lambda: not service.changes.all_under_way())
 
-    assert service.changes.get(change)["state"] == "done"
+    assert service.changes.get(change).state == "done"
     assert old.state is RunState.FINISHED
     assert submitted()[-1].submission.state is None
 

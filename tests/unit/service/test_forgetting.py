@@ -45,16 +45,16 @@ def test_a_composition_is_forgotten_without_a_call(service: Service) -> None:
     record = service.forgetting.composition("c", force=True, by="root")
     assert [len(engine(site).calls) + len(broker(site).calls) for site in jobs] == calls
     assert not [key for key in everything(service) if key.startswith(("inv/", "ses/", "own/"))]
-    assert [j["engine_job_id"] for j in record["left"]["engine_jobs"]] == [
+    assert [j.engine_job_id for j in record.left.engine_jobs] == [
         *jobs["edge-a"],
         *jobs["cloud"],
     ]
-    assert {s["site"] for s in record["left"]["sessions"]} == {"edge-a", "cloud"}
-    assert len(record["left"]["artifacts"]) == 1
-    newest = list(service.records.events())[-1]
-    assert newest["message"].startswith("composition c was forgotten by root; left behind: engine")
+    assert {s.site for s in record.left.sessions} == {"edge-a", "cloud"}
+    assert len(record.left.artifacts) == 1
+    newest = list(service.records.events.after())[-1]
+    assert newest.message.startswith("composition c was forgotten by root; left behind: engine")
     with pytest.raises(NotFoundError):
-        service.compositions.get("c")
+        service.composition_views.get("c")
     assert service.jobs.all() == []
 
 
@@ -62,15 +62,15 @@ def test_a_blocked_change_is_ended_first(service: Service) -> None:
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
     answer = service.compositions.delete("c", 0)
-    change = answer.body["change"]
+    change = answer.change
     running = service.changes.under_way("c")
     assert running is not None
     wait_for(lambda: running.change.state is ChangeState.BLOCKED, "the change to be blocked")
     record = service.forgetting.composition("c", force=True)
-    assert record["changes"] == [change]
+    assert record.changes == (change,)
     ended = service.changes.get(change)
-    assert ended["state"] == "cancelled"
-    assert {o["state"] for o in ended["operations"]} <= {"done", "cancelled", "skipped"}
+    assert ended.state == "cancelled"
+    assert {o.state for o in ended.operations} <= {"done", "cancelled", "skipped"}
     assert service.changes.under_way("c") is None
     again = reopened(service)
     try:
@@ -85,9 +85,7 @@ def test_a_change_that_waits_for_an_engine_is_not_waited_for(service: Service) -
     service.compositions.apply(composition(A), ApplyRequest())
     wait_for(lambda: bool(engine("edge-a").jobs), "the start to be submitted")
     record = service.forgetting.composition("c", force=True)
-    assert [j["engine_job_id"] for j in record["left"]["engine_jobs"]] == list(
-        engine("edge-a").jobs
-    )
+    assert [j.engine_job_id for j in record.left.engine_jobs] == list(engine("edge-a").jobs)
     assert service.jobs.all() == []
 
 
@@ -95,12 +93,12 @@ def test_the_next_job_of_the_name_gets_another_id(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     (left,) = engine("edge-a").jobs
     record = service.forgetting.job("A", force=True)
-    assert record["kind"] == "job"
-    assert [j["engine_job_id"] for j in record["left"]["engine_jobs"]] == [left]
+    assert record.kind == "job"
+    assert [j.engine_job_id for j in record.left.engine_jobs] == [left]
     look_anew(service)
     answer = service.jobs.post(job("A"), LIMIT_S)
-    assert answer.body["attempt"] == 2
-    assert answer.body["engine_job_id"] != left
+    assert answer.job["attempt"] == 2
+    assert answer.job["engine_job_id"] != left
 
 
 def test_a_job_of_a_composition_stays_in_its_description(service: Service) -> None:
@@ -112,7 +110,7 @@ def test_a_job_of_a_composition_stays_in_its_description(service: Service) -> No
     service.watch.poll()
     assert engine("edge-a").count("submit") == 1, "nothing starts it by itself"
     answer = service.compositions.apply(composition(A, B), DONE)
-    assert answer.body["plan"]["summary"]["add"] == 1
+    assert answer.plan.summary["add"] == 1
 
 
 def test_a_lost_site_is_forgotten_with_its_jobs(service: Service) -> None:
@@ -123,14 +121,14 @@ def test_a_lost_site_is_forgotten_with_its_jobs(service: Service) -> None:
     with pytest.raises(ConflictError, match=r"cannot forget site 'cloud' without --force"):
         service.forgetting.site("cloud", force=False)
     record = service.forgetting.site("cloud", force=True)
-    assert [j["engine_job_id"] for j in record["left"]["engine_jobs"]] == [at_cloud]
-    assert {s["client_id"].rsplit("-", 2)[-2] for s in record["left"]["sessions"]} == {"B", "R"}
+    assert [j.engine_job_id for j in record.left.engine_jobs] == [at_cloud]
+    assert {s.client_id.rsplit("-", 2)[-2] for s in record.left.sessions} == {"B", "R"}
     assert "cloud" not in {site["name"] for site in service.sites.all()}
     rewired = composition(A, job_body("B", "edge-b"), job_body("R", "edge-a"))
-    done = service.compositions.apply(rewired, ApplyRequest(wait_s=LIMIT_S, drop_queues=True)).body
-    assert done["state"] == "done", service.changes.get(done["change"])
+    done = service.compositions.apply(rewired, ApplyRequest(wait_s=LIMIT_S, drop_queues=True))
+    assert done.state == "done", service.changes.get(done.change)
     assert [len(engine(site).running()) for site in ("edge-a", "edge-b")] == [2, 1]
-    assert service.compositions.delete("c", LIMIT_S).status == 204
+    assert service.compositions.delete("c", LIMIT_S).done
 
 
 def test_unknown_names_are_not_found(service: Service) -> None:

@@ -27,19 +27,19 @@ def test_removing_more_than_half_of_the_jobs_needs_force(service: Service) -> No
         "cannot apply composition 'c': it removes more than half of the deployed jobs (B, C);"
         " to remove them, apply with --force (?force=true)"
     )
-    assert service.compositions.revision("c") == 1
+    assert service.composition_views.revision("c") == 1
     preview = service.compositions.apply(composition(A), ApplyRequest(dry_run=True))
-    assert preview.body["warnings"][-1] == (
+    assert preview.warnings[-1] == (
         "it removes more than half of the deployed jobs (B, C): this needs --force (?force=true)"
     )
-    assert service.compositions.apply(composition(A), FORCED).body["state"] == "done"
+    assert service.compositions.apply(composition(A), FORCED).state == "done"
 
 
 def test_removing_half_of_the_jobs_or_a_single_one_needs_none(service: Service) -> None:
     service.compositions.apply(composition(A, B, C, D), DONE)
-    assert service.compositions.apply(composition(A, B), DONE).body["state"] == "done"
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
-    assert service.compositions.apply(composition(D), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(A, B), DONE).state == "done"
+    assert service.compositions.apply(composition(A), DONE).state == "done"
+    assert service.compositions.apply(composition(D), DONE).state == "done"
 
 
 def test_a_rollback_is_guarded_too_and_a_removal_is_explicit(service: Service) -> None:
@@ -47,10 +47,10 @@ def test_a_rollback_is_guarded_too_and_a_removal_is_explicit(service: Service) -
     service.compositions.apply(composition(A, B, C), DONE)
     with pytest.raises(ConflictError, match="B, C"):
         service.compositions.rollback("c", 1, DONE)
-    assert service.compositions.rollback("c", 1, FORCED).body["state"] == "done"
+    assert service.compositions.rollback("c", 1, FORCED).state == "done"
     change = service.changes.all()[0]
-    assert (change["cause"], change["revision"]) == ("rollback", 3)
-    assert service.compositions.delete("c", 20).status == 204
+    assert (change.cause, change.revision) == ("rollback", 3)
+    assert service.compositions.delete("c", 20).done
 
 
 def test_an_apply_need_not_drain(service: Service) -> None:
@@ -60,8 +60,8 @@ def test_an_apply_need_not_drain(service: Service) -> None:
     kinds = {}
     for drop_queues in (True, False):
         request = ApplyRequest(dry_run=True, drop_queues=drop_queues, drain_limit_s=0)
-        plan = service.compositions.apply(composition(*moved), request).body["plan"]
-        kinds[drop_queues] = {operation["kind"] for operation in plan["operations"]}
+        plan = service.compositions.apply(composition(*moved), request).plan
+        kinds[drop_queues] = {operation.kind for operation in plan.operations}
     assert "drain" in kinds[False] - kinds[True]
 
 
@@ -76,7 +76,7 @@ def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
             answer = service.compositions.apply(desired, ApplyRequest(if_match=1))
         except (ConflictError, StaleRevisionError) as error:
             return type(error).__name__
-        return f"accepted {number} as {answer.body['revision']}"
+        return f"accepted {number} as {answer.revision}"
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(apply, range(AT_ONCE)))
@@ -85,8 +85,8 @@ def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
     wait_for(lambda: not service.changes.all_under_way())
     (running,) = engine("edge-a").running()
     assert f"--{won[0].split()[1]}" in running.submission.args
-    assert [r["revision"] for r in service.compositions.revisions("c")["revisions"]] == [1, 2]
-    assert service.compositions.plan("c")["operations"] == []
+    assert [r.revision for r in service.composition_views.revisions("c")] == [1, 2]
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_different_compositions_go_on_at_the_same_time(service: Service) -> None:
@@ -98,7 +98,7 @@ def test_different_compositions_go_on_at_the_same_time(service: Service) -> None
     assert len(service.changes.all_under_way()) == len(names)
     engine("edge-a").let_go()
     wait_for(lambda: not service.changes.all_under_way())
-    assert {head["state"] for head in service.changes.all()} == {"done"}
+    assert {head.state for head in service.changes.all()} == {"done"}
 
 
 def test_rollback_over_a_half_done_rewiring(service: Service) -> None:
@@ -107,14 +107,14 @@ def test_rollback_over_a_half_done_rewiring(service: Service) -> None:
     before = len(engine("edge-a").jobs)
     engine("edge-a").hold_starts = True
     rewired = [body("P", sink_topic="z"), body("Q", source_topic="z")]
-    change = service.compositions.apply(composition(*rewired), ApplyRequest()).body["change"]
+    change = service.compositions.apply(composition(*rewired), ApplyRequest()).change
     wait_for(lambda: len(engine("edge-a").jobs) > before)
     engine("edge-a").unreachable = True
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    assert service.compositions.rollback("c", 1, DONE).state == "done"
     topics = {
         i.submission.job_name: i.wiring.source_topic
         for i in engine("edge-a").running()
@@ -127,12 +127,12 @@ def test_rollback_over_a_blocked_change(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
     desired = composition({**A, "args": ["--2"]}, B)
-    change = service.compositions.apply(desired, ApplyRequest()).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    back = service.compositions.rollback("c", 1, ApplyRequest()).body["change"]
+    change = service.compositions.apply(desired, ApplyRequest()).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
+    back = service.compositions.rollback("c", 1, ApplyRequest()).change
     superseded = service.changes.get(change)
-    assert (superseded["state"], superseded["superseded_by"]) == ("cancelled", back)
+    assert (superseded.state, superseded.superseded_by) == ("cancelled", back)
     engine("edge-a").unreachable = False
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.changes.get(back)["state"] == "done"
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.changes.get(back).state == "done"
+    assert service.composition_views.plan("c").operations == ()

@@ -41,10 +41,10 @@ def submit_late(service: Service, attempt: int = 1) -> None:
 
 def test_the_start_fails_with_the_reason_and_its_id_is_used_up(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
-    change = service.compositions.apply(composition(A), DONE).body
-    assert change["state"] == "failed"
-    starts = [o for o in service.changes.get(change["change"])["operations"] if o["error"]]
-    assert ["did not return within 60 s" in o["error"] for o in starts] == [True]
+    change = service.compositions.apply(composition(A), DONE)
+    assert change.state == "failed"
+    starts = [o for o in service.changes.get(change.change).operations if o.error]
+    assert ["did not return within 60 s" in o.error for o in starts] == [True]
     with pytest.raises(DuplicateJobError):
         submit_late(service)
     assert engine("edge-a").running() == []
@@ -64,7 +64,7 @@ def test_a_job_posted_alone_leaves_nothing_behind(service: Service) -> None:
 def test_it_is_removed_without_running_main_again(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
     service.compositions.apply(composition(A), DONE)
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
     assert engine("edge-a").count("submit") == 1
     with pytest.raises(DuplicateJobError):
         submit_late(service)
@@ -73,7 +73,7 @@ def test_it_is_removed_without_running_main_again(service: Service) -> None:
 def test_it_may_be_applied_again_under_another_id(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
     service.compositions.apply(composition(A), DONE)
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(A), DONE).state == "done"
     assert service.jobs.get("A")["attempt"] == 2
     with pytest.raises(DuplicateJobError):
         submit_late(service)
@@ -81,7 +81,7 @@ def test_it_may_be_applied_again_under_another_id(service: Service) -> None:
 
 def test_a_start_that_has_arrived_meanwhile_is_adopted(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG, after=True)
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(A), DONE).state == "done"
     assert len(engine("edge-a").running()) == 1
 
 
@@ -89,7 +89,7 @@ def test_an_id_that_cannot_be_fenced_now_is_fenced_by_the_removal(service: Servi
     engine("edge-a").refuse("submit", 1, HUNG)
     engine("edge-a").refuse("fence", 1, UnreachableError("cannot fence: no thread is free"))
     service.compositions.apply(composition(A), DONE)
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
     assert engine("edge-a").count("submit") == 1
     with pytest.raises(DuplicateJobError):
         submit_late(service)
@@ -100,7 +100,7 @@ def test_the_former_incarnation_comes_back_from_an_update_that_hangs(service: Se
     World.current().pump()
     engine("edge-a").refuse("submit", 1, HUNG)
     update = composition(job_body("A", args=["--x"]))
-    assert service.compositions.apply(update, DONE).body["state"] == "failed"
+    assert service.compositions.apply(update, DONE).state == "failed"
     (back,) = engine("edge-a").running()
     assert back.submission.args.count("--x") == 0
 
@@ -110,7 +110,7 @@ def test_an_update_whose_trial_hangs_stops_nothing(service: Service) -> None:
     running = engine("edge-a").running()
     engine("edge-a").refuse("try_main", 1, HUNG)
     update = composition(job_body("A", args=["--x"]))
-    assert service.compositions.apply(update, DONE).body["state"] == "failed"
+    assert service.compositions.apply(update, DONE).state == "failed"
     assert engine("edge-a").running() == running
 
 
@@ -123,7 +123,7 @@ def test_a_repair_runs_a_main_that_hangs_only_once(service: Service) -> None:
     def has_failed() -> bool:
         look_anew(service)
         service.watch.poll()
-        return service.changes.all("c")[0]["state"] == "failed"
+        return service.changes.all("c")[0].state == "failed"
 
     wait_for(has_failed, "the repair to fail")
     for _ in range(5):
@@ -140,7 +140,7 @@ def test_after_a_restart_of_the_service_it_is_still_fenced(service: Service) -> 
     service.compositions.apply(composition(A), DONE)
     again = reopened(service)
     try:
-        assert again.compositions.delete("c", LIMIT_S, drop_queues=True).status == 204
+        assert again.compositions.delete("c", LIMIT_S, drop_queues=True).done
     finally:
         again.close()
     with pytest.raises(SpeckError):

@@ -41,7 +41,7 @@ def report(watched: Watched, **what: Any) -> None:
 
 def announce(watched: Watched, **what: Any) -> None:
     """What the sink of A announces at its broker."""
-    deployed = watched.service.records.incarnation("c", "A")
+    deployed = watched.service.records.incarnations.get("c", "A")
     assert deployed is not None
     job, installation = deployed.job, watched.service.records.installation
     client_id = sink_client_id(installation, "A", job.source, job.sink)
@@ -151,13 +151,13 @@ def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-
 
 
 def begin(watched: Watched, *jobs: JsonObject) -> str:
-    body = watched.service.compositions.apply(composition(*jobs), ApplyRequest()).body
-    return str(body["change"])
+    body = watched.service.compositions.apply(composition(*jobs), ApplyRequest())
+    return str(body.change)
 
 
 def await_failure(watched: Watched, change: str) -> str:
-    wait_for(lambda: watched.service.changes.get(change)["state"] == "failed")
-    return str(watched.service.changes.get(change)["error"])
+    wait_for(lambda: watched.service.changes.get(change).state == "failed")
+    return str(watched.service.changes.get(change).error)
 
 
 def test_a_start_whose_source_is_not_connected_says_why(

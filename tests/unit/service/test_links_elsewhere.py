@@ -44,7 +44,7 @@ def test_a_cycle_through_another_composition_is_refused(service: Service) -> Non
         )
     ]
     assert engine("edge-a").count("submit") == submits
-    assert [head["name"] for head in service.compositions.all()] == ["one", "two"]
+    assert [head.name for head in service.composition_views.all()] == ["one", "two"]
 
 
 def test_a_cycle_names_no_jobs_that_the_user_does_not_see(service: Service) -> None:
@@ -90,7 +90,7 @@ def test_a_cycle_that_several_own_jobs_share_is_refused(service: Service) -> Non
 def test_the_same_topic_at_another_site_closes_nothing(service: Service) -> None:
     service.compositions.apply(flow("one", "t1", "t2"), DONE)
     other = flow("two", "t2", "t1", source_site="edge-b", sink_site="edge-b")
-    assert service.compositions.apply(other, DONE).body["state"] == "done"
+    assert service.compositions.apply(other, DONE).state == "done"
 
 
 def test_addresses_are_compared_normalised(service: Service) -> None:
@@ -110,27 +110,27 @@ def test_stopped_jobs_count(service: Service) -> None:
 def test_a_composition_that_is_being_removed_counts_until_it_is_gone(service: Service) -> None:
     service.compositions.apply(flow("one", "t1", "t2"), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.delete("one", 0).body["change"]
+    change = service.compositions.delete("one", 0).change
     elsewhere = {"site": "edge-b", "source_site": "edge-a", "sink_site": "edge-a"}
     back = flow("two", "t2", "t1", **elsewhere)
     assert refusal(service, back)
     engine("edge-a").unreachable = False
     wait_for(lambda: service.changes.under_way("one") is None, "the removal")
-    assert service.changes.get(change)["state"] == "done"
-    assert service.compositions.apply(back, DONE).body["state"] == "done"
+    assert service.changes.get(change).state == "done"
+    assert service.compositions.apply(back, DONE).state == "done"
 
 
 def test_an_update_frees_its_former_links_only_when_it_is_done(service: Service) -> None:
     service.compositions.apply(flow("one", "t1", "t2"), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(flow("one", "t1", "t9"), ApplyRequest()).body["change"]
+    change = service.compositions.apply(flow("one", "t1", "t9"), ApplyRequest()).change
     elsewhere = {"site": "edge-b", "source_site": "edge-a", "sink_site": "edge-a"}
     back = flow("two", "t2", "t1", **elsewhere)
     assert refusal(service, back)
     engine("edge-a").unreachable = False
     wait_for(lambda: service.changes.under_way("one") is None, "the update")
-    assert service.changes.get(change)["state"] == "done"
-    assert service.compositions.apply(back, DONE).body["state"] == "done"
+    assert service.changes.get(change).state == "done"
+    assert service.compositions.apply(back, DONE).state == "done"
     assert refusal(service, flow("one", "t1", "t2"))
     with pytest.raises(InvalidError):
         service.compositions.rollback("one", 1, DONE)
@@ -140,15 +140,15 @@ def test_a_job_that_is_taken_in_is_no_other(service: Service) -> None:
     service.jobs.post(job("A", source_topic="t1", sink_topic="t2"), LIMIT_S)
     own = composition(job_body("A", source_topic="t2", sink_topic="t1"), name="c")
     adopting = ApplyRequest(wait_s=LIMIT_S, adopt=True)
-    assert service.compositions.apply(own, adopting).body["state"] == "done"
-    assert service.compositions.apply(flow("two", "t3", "t2"), DONE).body["state"] == "done"
+    assert service.compositions.apply(own, adopting).state == "done"
+    assert service.compositions.apply(flow("two", "t3", "t2"), DONE).state == "done"
     assert refusal(service, flow("three", "t1", "t3"))
 
 
 def test_what_is_forgotten_does_not_count(service: Service) -> None:
     service.compositions.apply(flow("one", "t1", "t2"), DONE)
     service.forgetting.composition("one", force=True)
-    assert service.compositions.apply(flow("two", "t2", "t1"), DONE).body["state"] == "done"
+    assert service.compositions.apply(flow("two", "t2", "t1"), DONE).state == "done"
 
 
 def test_others_are_known_after_a_restart(service: Service) -> None:
@@ -173,7 +173,7 @@ def test_of_two_requests_at_once_one_closes_the_cycle(service: Service) -> None:
 
     def apply(description: CompositionDescription) -> None:
         try:
-            outcomes.append(service.compositions.apply(description, DONE).body["state"])
+            outcomes.append(service.compositions.apply(description, DONE).state)
         except InvalidError:
             outcomes.append("refused")
 
@@ -189,7 +189,7 @@ def test_of_two_requests_at_once_one_closes_the_cycle(service: Service) -> None:
 
 def test_warnings_know_the_readers_and_writers_of_others(service: Service) -> None:
     one, two = flow("one", "t1", "t2"), flow("two", "t2", "t3")
-    assert service.compositions.apply(two, DRY).body["warnings"] == [
+    assert list(service.compositions.apply(two, DRY).warnings) == [
         "no job writes topic 't2' on edge-a (read by two-job); list it under inputs if it is fed"
         " from outside",
         "no job reads topic 't3' on edge-a (written by two-job); list it under outputs if it is"
@@ -197,7 +197,7 @@ def test_warnings_know_the_readers_and_writers_of_others(service: Service) -> No
     ]
     service.compositions.apply(one, DONE)
     service.jobs.post(job("A", source_topic="t3", sink_topic="t4"), LIMIT_S)
-    assert service.compositions.apply(two, DRY).body["warnings"] == []
+    assert service.compositions.apply(two, DRY).warnings == ()
     declared = composition(job_body("B"), name="three", inputs=[{"site": "edge-a", "topic": "t1"}])
-    warnings = service.compositions.apply(declared, DRY).body["warnings"]
+    warnings = service.compositions.apply(declared, DRY).warnings
     assert not [each for each in warnings if "'t1'" in each]

@@ -46,15 +46,15 @@ PRINTED = {"A": "unchanged", "B": "remove", "C": "update", "C2": "add", "D": "mo
 def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
     service: Service, tmp_path: Path, second: str, expected: dict[str, str]
 ) -> None:
-    assert service.compositions.apply(listing("1.1", tmp_path), DONE).body["state"] == "done"
+    assert service.compositions.apply(listing("1.1", tmp_path), DONE).state == "done"
     before = {job["job_name"]: job for job in service.jobs.all()}
 
-    answer = service.compositions.apply(listing(second, tmp_path), DONE).body
+    answer = service.compositions.apply(listing(second, tmp_path), DONE)
 
-    assert answer["state"] == "done"
-    assert {job["job_name"]: job["action"] for job in answer["plan"]["jobs"]} == expected
+    assert answer.state == "done"
+    assert {job.job_name: job.action for job in answer.plan.jobs} == expected
     unchanged = {name for name, action in expected.items() if action == "unchanged"}
-    started = {it["job_name"] for it in answer["plan"]["operations"] if it["kind"] == "start"}
+    started = {it.job_name for it in answer.plan.operations if it.kind == "start"}
     assert not started & unchanged
     after = {job["job_name"]: job for job in service.jobs.all()}
     assert sorted(after) == ["A", "C", "C2", "D"]
@@ -69,7 +69,7 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
 
 def test_addresses_with_a_slash_belong_to_their_sites(service: Service, tmp_path: Path) -> None:
     answer = service.compositions.apply(listing("1.1", tmp_path), DONE)
-    assert not [w for w in answer.body["warnings"] if "slots" in w]
+    assert not [w for w in answer.warnings if "slots" in w]
     assert {job["site"] for job in service.jobs.all()} == {"edge-1", "edge-2", "fog-1", "cloud-1"}
 
 
@@ -77,5 +77,5 @@ def test_applying_listing_1_2_again_plans_nothing(service: Service, tmp_path: Pa
     service.compositions.apply(listing("1.1", tmp_path), DONE)
     service.compositions.apply(listing("1.2", tmp_path), DONE)
     again = service.compositions.apply(listing("1.2", tmp_path), DONE)
-    assert again.body["plan"]["operations"] == []
-    assert again.body["revision"] == 2
+    assert again.plan.operations == ()
+    assert again.revision == 2

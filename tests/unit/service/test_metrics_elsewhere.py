@@ -38,7 +38,7 @@ def test_rows_are_in_s3_and_only_what_passes_through_is_in_the_home(config: Conf
         again = service.dataset.import_chunks([content], "rows", "jsonl", "tasks")
 
         assert export.rows == 2
-        assert (again["rows"], again["new"]) == (2, 0)
+        assert (again.rows, again.new) == (2, 0)
         assert read(service.storage, TASKS).num_rows == 2
         assert [path.name for path in config.metrics.iterdir()] == [".lock"]
 

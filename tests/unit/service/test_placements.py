@@ -14,7 +14,15 @@ from speck.placement.names import list_policies
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import load_composition
-from tests.analyses import Given, analysis, describe_measured, describe_unmeasured, site_told
+from tests.analyses import (
+    Given,
+    analysis,
+    describe_measured,
+    describe_unmeasured,
+    show_placement,
+    site_told,
+)
+from tests.calibrating import put_calibration
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
@@ -40,10 +48,9 @@ def placed(service: Service) -> Service:
 
 
 def make_placement(service: Service, policy: str = "milp", **more: Any) -> JsonObject:
-    answer = service.placements.make("c", policy, **more)
-    assert answer.status == 201
-    assert service.placements.get(answer.body["id"]) == answer.body
-    return answer.body
+    placement = service.placements.make("c", policy, **more)
+    assert service.placements.get(placement.id) == placement
+    return show_placement(placement)
 
 
 def test_a_filter_is_proposed_for_where_its_data_comes_from(placed: Service) -> None:
@@ -133,14 +140,13 @@ def scale_rates(factor: float) -> JsonObject:
 def test_silences_are_those_of_past_moves(placed: Service) -> None:
     assert make_placement(placed)["silences"]["stateless"] == {"seconds": 2.0, "moves": 0}
     placed.placements.apply(make_placement(placed)["id"], DONE)
-    (change, *_) = reversed(list(placed.records.changes()))
-    starts = [o for o in placed.records.operations(change["id"]) if o["kind"] == "start"]
-    stops = [o for o in placed.records.operations(change["id"]) if o["kind"] == "stop"]
+    (change, *_) = reversed(list(placed.records.changes.heads()))
+    starts = [o for o in placed.records.changes.operations(change.id) if o.kind == "start"]
+    stops = [o for o in placed.records.changes.operations(change.id) if o.kind == "stop"]
     begun, ended = "2026-01-31T12:00:00.000Z", "2026-01-31T12:00:07.500Z"
-    records = placed.records.operation_records
     for operation, times in ((stops[0], {"started": begun}), (starts[0], {"ended": ended})):
-        records_batch = records.put({**operation, **times}, change["id"], operation["id"])
-        placed.records.write(records_batch)
+        key = f"op/{change.id}/{operation['id']:06d}"
+        placed.records.write({key: {**operation, **times}})
     silences = make_placement(placed)["silences"]
     assert silences == {
         "stateless": {"seconds": 7.5, "moves": 1},
@@ -151,8 +157,8 @@ def test_silences_are_those_of_past_moves(placed: Service) -> None:
 def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> None:
     placement = make_placement(placed)
     answer = placed.placements.apply(placement["id"], DONE)
-    assert answer.body["state"] == "done"
-    assert [job["action"] for job in answer.body["plan"]["jobs"]] == ["move", "unchanged"]
+    assert answer.state == "done"
+    assert [job.action for job in answer.plan.jobs] == ["move", "unchanged"]
     assert {j["job_name"]: j["site"] for j in placed.jobs.all()} == {
         "clean": "edge-a",
         "merge": "cloud",
@@ -179,10 +185,10 @@ def test_jobs_that_were_never_measured_move_to_the_cloud_when_asked(placed: Serv
     at_edge = {**CLEAN, "site": "edge-a", "sink_site": "cloud"}
     placed.compositions.apply(composition(at_edge, MERGE, **ENDS), DONE)
     placed.placements.analyses = Given()
-    placement = placed.placements.make("c", "all-cloud", move_unmeasured=True).body
+    placement = show_placement(placed.placements.make("c", "all-cloud", move_unmeasured=True))
     assert placement["analysis"] is None
     assert placement["proposed"]["sites"] == {"clean": "cloud", "merge": "cloud"}
-    assert placed.placements.apply(placement["id"], DONE).body["state"] == "done"
+    assert placed.placements.apply(placement["id"], DONE).state == "done"
     (clean, _) = load_composition(placement["yaml"].encode(), None).jobs
     assert (clean.site, clean.source_site) == ("cloud", "edge-a")
     assert {job["site"] for job in placed.jobs.all()} == {"cloud"}
@@ -250,7 +256,7 @@ def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
-    placed.records.write({"calibration/edge-a": {"cores": 0.25, "core_speed": 0.5}})
+    placed.records.write(put_calibration(placed, "edge-a", 0.25, 0.5))
     placement = make_placement(placed)  # 0.1 core-seconds a second of 0.125: over the limit of 70 %
     assert placement["proposed"]["moves"] == []
     assert make_placement(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
@@ -283,14 +289,14 @@ def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:
     needs = {"requirements": {"min_rate": 1000.0}}
     service.compositions.apply(composition(CLEAN, MERGE, **ENDS, **needs), DONE)
-    service.records.write({"calibration/edge-a": {"cores": 0.5, "core_speed": 1.0}})
+    service.records.write(put_calibration(service, "edge-a", 0.5, 1.0))
     service.placements.analyses = Given(FILTERS)
     assert make_placement(service)["proposed"]["moves"] == []
 
 
 def test_only_the_newest_are_kept(placed: Service) -> None:
     ids = [make_placement(placed, "all-cloud")["id"] for _ in range(103)]
-    assert [head["id"] for head in placed.placements.all("c")] == ids[:2:-1]
+    assert [head.id for head in placed.placements.all("c")] == ids[:2:-1]
     assert placed.placements.all("other") == []
 
 
@@ -298,7 +304,7 @@ def test_a_job_that_is_lost_holds_no_slot(placed: Service) -> None:
     """Else its site seems to have more slots than it has."""
     engine("cloud").forget_jobs()
     look_anew(placed)
-    sites = placed.records.sites()
+    sites = placed.records.sites.all()
     assert placed.placements._conditions("c", sites)["cloud"].held == 0
 
 
@@ -358,7 +364,7 @@ def test_a_job_gets_as_many_subtasks_as_its_records_need(placed: Service) -> Non
     assert (merge["from"], merge["to"]) == (1, 1)
     assert placement["proposed"]["moves"] == []
     answer = placed.placements.apply(placement["id"], DONE)
-    assert [job["action"] for job in answer.body["plan"]["jobs"]] == ["update", "unchanged"]
+    assert [job.action for job in answer.plan.jobs] == ["update", "unchanged"]
     assert engine("cloud").total - engine("cloud").free == 6
 
 

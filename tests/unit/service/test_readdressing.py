@@ -84,7 +84,7 @@ def numbers(last: int) -> list[bytes]:
 def test_jobs_follow_a_broker_with_the_same_sessions_and_their_state(service: Service) -> None:
     apply(service, *CHAIN)
     feed("edge-a", 0, 5)
-    before = {s.client_id for _, s in service.records.all_sessions()}
+    before = {s.client_id for _, s in service.records.sessions.all()}
     readdress(("cloud", "cloud-2"))
     feed("edge-a", 5, 9)  # nobody finds the broker
 
@@ -93,14 +93,14 @@ def test_jobs_follow_a_broker_with_the_same_sessions_and_their_state(service: Se
     feed("edge-a", 9, 12)
 
     assert collect("cloud-2") == numbers(12)
-    assert {s.client_id for _, s in service.records.all_sessions()} == before
+    assert {s.client_id for _, s in service.records.sessions.all()} == before
     plan = service.changes.all("c")[0]
-    operations = service.changes.get(plan["id"])["operations"]
-    reasons = {o["job_name"]: o["reason"] for o in operations if o["kind"] == "start"}
+    operations = service.changes.get(plan.id).operations
+    reasons = {o.job_name: o.reason for o in operations if o.kind == "start"}
     moved = "the broker of cloud has a new address"
     assert reasons == {"A": moved, "B": moved}
     restart_moved(service)
-    assert service.changes.all("c")[0]["id"] == plan["id"], "nothing is left to do"
+    assert service.changes.all("c")[0].id == plan.id, "nothing is left to do"
 
 
 def test_two_sites_exchange_their_addresses_in_one_request_only(service: Service) -> None:
@@ -194,7 +194,7 @@ def test_stored_documents_follow_the_addresses(service: Service) -> None:
         "tcp://cloud-2.test:1883",
         "running",
     )
-    assert service.compositions.drift("c") == {"drift": []}
+    assert service.composition_views.drift("c") == []
 
 
 def test_a_change_that_waits_for_a_lost_address_goes_on_at_the_new_one(service: Service) -> None:
@@ -203,10 +203,10 @@ def test_a_change_that_waits_for_a_lost_address_goes_on_at_the_new_one(service: 
     readdress(("edge-a", "edge-2"))
     body = service.compositions.apply(
         composition({**CHAIN[0], "args": ["--x"]}, CHAIN[1]), ApplyRequest(wait_s=0.05)
-    ).body
-    wait_for(lambda: service.changes.get(body["change"])["state"] == "blocked")
+    )
+    wait_for(lambda: service.changes.get(body.change).state == "blocked")
     service.sites.put(at("edge-a", "edge-2"))
-    wait_for(lambda: service.changes.get(body["change"])["state"] == "done")
+    wait_for(lambda: service.changes.get(body.change).state == "done")
     feed("edge-2", 5, 9)
     assert collect("cloud") == numbers(9)
 
@@ -217,20 +217,19 @@ def test_a_change_that_waits_for_a_lost_address_goes_on_at_the_new_one(service: 
 def poll_brokers(service: Service) -> None:
     """Let the watch see the brokers anew, and wait for what it does about them."""
     look_anew(service)
-    for site in service.records.sites():
+    for site in service.records.sites.all():
         service.polls.forget(site)
     service.watch.poll()
     wait_for(lambda: service.watch.identities.idle and service.watch.sessions.idle)
 
 
 def recorded(service: Service, site: str) -> str | None:
-    record = service.records.broker_identities.get(site)
-    return str(record["id"]) if record else None
+    return service.records.sites.broker_identity(site)
 
 
 def said(service: Service, *words: str) -> list[str]:
     """The events about sites that hold these words."""
-    messages = [event["message"] for event in service.records.events()]
+    messages = [event.message for event in service.records.events.after()]
     return [message for message in messages if all(word in message for word in words)]
 
 
@@ -318,12 +317,12 @@ def test_a_change_waits_for_a_sites_own_broker_and_touches_no_other_one(
     jobs, more = CHANGES_AT_CLOUD[kind]
     if jobs:
         request = ApplyRequest(wait_s=0.05, force=True)
-        body = service.compositions.apply(composition(*jobs, **more), request).body
+        body = service.compositions.apply(composition(*jobs, **more), request)
     else:
-        body = service.compositions.delete("c", 0.05).body
-    wait_for(lambda: service.changes.get(body["change"])["state"] == "blocked")
-    change = service.changes.get(body["change"])
-    reasons = [o["error"] for o in change["operations"] if o["state"] == "blocked"]
+        body = service.compositions.delete("c", 0.05)
+    wait_for(lambda: service.changes.get(body.change).state == "blocked")
+    change = service.changes.get(body.change)
+    reasons = [o.error for o in change.operations if o.state == "blocked"]
     assert all("cannot use the broker of site cloud: another one answers" in w for w in reasons)
     because = (
         "it is that of site edge-b, or a bridge carries" if whose else "not the one that it had"
@@ -333,7 +332,7 @@ def test_a_change_waits_for_a_sites_own_broker_and_touches_no_other_one(
     assert (set(own.sessions), set(own.sent), set(own.taken)) == before
 
     own.identity = kept
-    wait_for(lambda: service.changes.get(body["change"])["state"] == "done")
+    wait_for(lambda: service.changes.get(body.change).state == "done")
     feed("edge-a", 5, 9)
     if kind != "a removal" and "sink" not in kind and "leaves" not in kind:
         assert collect("cloud") == numbers(9)
@@ -367,10 +366,10 @@ def test_a_broker_that_has_lost_its_store_gets_another_identity(service: Service
 
 def test_of_sites_that_are_changed_together_all_change_or_none(service: Service) -> None:
     apply(service, *CHAIN)
-    before = service.records.sites()
+    before = service.records.sites.all()
     readdress(("edge-a", "edge-2"))
     wrong = at("cloud", "fresh")
     with pytest.raises(ConflictError, match="is not the one that cloud had"):
         service.sites.put_all([at("edge-a", "edge-2"), wrong])
-    assert service.records.sites() == before
+    assert service.records.sites.all() == before
     assert not said(service, "edge-2")

@@ -22,7 +22,7 @@ SOON = ApplyRequest()
 
 def repair_composition(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
     """The repair once it is over; None when there was none."""
-    running = service.compositions.repair("c", leave)
+    running = service.repairs.repair("c", leave)
     if running is None:
         return None
     assert running.wait_for_end(20)
@@ -46,9 +46,9 @@ def test_what_failed_comes_back(service: Service) -> None:
     lost(service)
     repair = repair_composition(service)
     assert repair is not None
-    assert (repair["cause"], repair["state"], repair["revision"]) == ("repair", "done", 1)
+    assert (repair.cause, repair.state, repair.revision) == ("repair", "done", 1)
     assert running_jobs("edge-a") == ["A"] and running_jobs("cloud") == ["B"]
-    messages = [e["message"] for e in service.records.events() if e.get("change") == repair["id"]]
+    messages = [e.message for e in service.records.events.after() if e.change == repair.id]
     assert messages[0] == "repair of c accepted"
     assert repair_composition(service) is None, "nothing is to be done any more"
 
@@ -56,7 +56,7 @@ def test_what_failed_comes_back(service: Service) -> None:
 def test_a_job_that_is_left_alone_stays_as_it_is(service: Service) -> None:
     lost(service)
     repair = repair_composition(service, frozenset({"A"}))
-    assert repair is not None and repair["leave"] == ["A"]
+    assert repair is not None and repair.leave == ("A",)
     assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     assert repair_composition(service, frozenset({"A"})) is None
     assert repair_composition(service) is not None
@@ -67,31 +67,31 @@ def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancell
     service: Service,
 ) -> None:
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(A), SOON).body["change"]
-    assert service.compositions.repair("c") is None
+    change = service.compositions.apply(composition(A), SOON).change
+    assert service.repairs.repair("c") is None
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     service.runner.cancel(change)
     engine("edge-a").let_go()
     wait_for(lambda: not service.changes.all_under_way())
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.apply(composition(A, B, body("C")), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition(A, B, body("C")), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
-    assert service.compositions.repair("c") is None
+    assert service.repairs.repair("c") is None
 
 
 def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
-    change = service.compositions.delete("c", 0).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.delete("c", 0).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
-    assert service.compositions.repair("c") is None
+    assert service.repairs.repair("c") is None
     service.compositions.apply(composition(A, B), DONE)
     assert running_jobs("cloud") == ["B"], "another apply takes the removal back"
 
@@ -100,15 +100,15 @@ def test_a_newer_wish_ends_a_repair(service: Service) -> None:
     lost(service)
     engine("edge-a").hold_starts = True
     submitted = engine("edge-a").count("submit")
-    repair = service.compositions.repair("c")
+    repair = service.repairs.repair("c")
     assert repair is not None
     wait_for(lambda: engine("edge-a").count("submit") > submitted)
     engine("edge-a").let_go()
     answer = service.compositions.apply(composition(A, B, body("C")), DONE)
-    assert answer.body["state"] == "done"
+    assert answer.state == "done"
     assert repair.over.is_set()
     head = service.changes.get(repair.change.id)
-    assert head["state"] == "done" or head["superseded_by"] == answer.body["change"]
+    assert head.state == "done" or head.superseded_by == answer.change
     assert sorted(running_jobs("edge-a")) == ["A", "C"]
 
 
@@ -116,20 +116,20 @@ def test_a_removal_ends_a_repair_that_is_blocked(service: Service) -> None:
     lost(service)
     silent = UnreachableError("cannot reach edge-a")
     engine("edge-a").refuse("submit", 100_000, silent)
-    repair = service.compositions.repair("c")
+    repair = service.repairs.repair("c")
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
-    removal = service.compositions.delete("c", 0, drop_queues=True).body["change"]
-    assert service.changes.get(repair.change.id)["superseded_by"] == removal
+    removal = service.compositions.delete("c", 0, drop_queues=True).change
+    assert service.changes.get(repair.change.id).superseded_by == removal
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.changes.get(removal)["state"] == "done"
+    assert service.changes.get(removal).state == "done"
 
 
 def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) -> None:
     lost(service)
     silent = UnreachableError("cannot reach cloud")
     engine("cloud").refuse("submit", 100_000, silent)
-    repair = service.compositions.repair("c", frozenset({"A"}))
+    repair = service.repairs.repair("c", frozenset({"A"}))
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
     again = reopened(service)
@@ -137,7 +137,7 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
         engine("cloud")._refusals.clear()
         wait_for(lambda: not again.changes.all_under_way())
         outcome = again.changes.get(repair.change.id)
-        assert (outcome["state"], outcome["leave"]) == ("done", ["A"])
+        assert (outcome.state, outcome.leave) == ("done", ["A"])
         assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     finally:
         again.close()
@@ -149,8 +149,8 @@ def blocked_by_edge_a(service: Service) -> str:
     World.current().pump()
     engine("edge-a").unreachable = True
     changed = composition(body("A", args=["x"]), B)
-    change: str = service.compositions.apply(changed, SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change: str = service.compositions.apply(changed, SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     [running] = engine("cloud").running()
     engine("cloud").fail(running.id, "no memory")
     return change
@@ -159,28 +159,28 @@ def blocked_by_edge_a(service: Service) -> str:
 def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -> None:
     change = blocked_by_edge_a(service)
 
-    assert service.compositions.repair("c", frozenset({"A"})) is None
+    assert service.repairs.repair("c", frozenset({"A"})) is None
     wait_for(lambda: running_jobs("cloud") == ["B"])
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     engine("edge-a").unreachable = False
 
     outcome = service.changes.await_end(change, 20)
-    assert outcome is not None and outcome["state"] == "done"
+    assert outcome is not None and outcome.state == "done"
     assert running_jobs("edge-a") == ["A"]
-    assert service.compositions.get("c")["deployed"]["revision"] == 2
-    stored = service.records.change(change)
+    assert service.composition_views.get("c")["deployed"]["revision"] == 2
+    stored = service.records.changes.get(change)
     assert stored == outcome
-    assert {o["state"] for o in outcome["operations"]} <= {"done", "cancelled", "skipped"}
+    assert {o.state for o in outcome.operations} <= {"done", "cancelled", "skipped"}
 
 
 def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
     change = blocked_by_edge_a(service)
-    service.compositions.repair("c", frozenset({"A"}))
+    service.repairs.repair("c", frozenset({"A"}))
 
     service.runner.cancel(change)
 
     outcome = service.changes.await_end(change, 20)
-    assert outcome is not None and outcome["state"] == "cancelled"
+    assert outcome is not None and outcome.state == "cancelled"
     assert not service.changes.all_under_way()
 
 
@@ -195,9 +195,9 @@ def test_what_cannot_be_planned_leaves_the_blocked_change_as_it_is(
     monkeypatch.setattr(service.compositions._deployer, "prepare", refuse)
 
     with pytest.raises(TransientError):
-        service.compositions.repair("c", frozenset({"A"}))
+        service.repairs.repair("c", frozenset({"A"}))
 
-    assert service.changes.get(change)["state"] == "blocked"
+    assert service.changes.get(change).state == "blocked"
     service.runner.cancel(change)
 
 
@@ -207,13 +207,13 @@ def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     [running] = engine("edge-a").running()
     engine("edge-a").fail(running.id, "no memory")
     engine("edge-a").refuse("submit", 100_000, UnreachableError("cannot reach edge-a"))
-    repair = service.compositions.repair("c", frozenset({"B"}))
+    repair = service.repairs.repair("c", frozenset({"B"}))
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
     [running] = engine("cloud").running()
     engine("cloud").fail(running.id, "no memory")
 
-    service.compositions.repair("c", frozenset({"A"}))
+    service.repairs.repair("c", frozenset({"A"}))
 
     wait_for(lambda: running_jobs("cloud") == ["B"])
     engine("edge-a")._refusals.clear()
@@ -223,12 +223,12 @@ def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
 
 def test_a_job_posted_alone_comes_back(service: Service) -> None:
     service.jobs.post(job("A"), 20)
-    assert service.compositions.repair(composition_of_one("A")) is None
+    assert service.repairs.repair(composition_of_one("A")) is None
     engine("edge-a").fail(next(iter(engine("edge-a").jobs)), "no memory")
-    repair = service.compositions.repair(composition_of_one("A"))
+    repair = service.repairs.repair(composition_of_one("A"))
     assert repair is not None and repair.wait_for_end(20)
     assert running_jobs("edge-a") == ["A"]
-    assert service.compositions.repair(composition_of_one("B")) is None
+    assert service.repairs.repair(composition_of_one("B")) is None
 
 
 def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation(
@@ -246,12 +246,10 @@ def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation
 
     here.before = back
     repair = repair_composition(service)
-    assert repair is not None and repair["state"] == "failed"
-    assert repair["error"] == (
-        "cannot start A: its attempt 1 is running at edge-a again; apply again"
-    )
+    assert repair is not None and repair.state == "failed"
+    assert repair.error == ("cannot start A: its attempt 1 is running at edge-a again; apply again")
     assert running_jobs("edge-a") == ["A"]
-    assert service.compositions.repair("c") is None
+    assert service.repairs.repair("c") is None
 
 
 ADOPT = ApplyRequest(wait_s=20, adopt=True)
@@ -274,7 +272,7 @@ def test_a_repair_of_a_job_that_is_adopted_meanwhile_is_off(service: Service) ->
     World.current().pump()
     engine("edge-a").fail(engine("edge-a").running()[0].id, "no memory")
     _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
-    assert service.compositions.repair(composition_of_one("A")) is None
+    assert service.repairs.repair(composition_of_one("A")) is None
     assert running_jobs("edge-a") == ["A"]
     assert service.jobs.get("A")["composition"] == "c"
 
@@ -311,7 +309,7 @@ def test_what_came_back_is_brought_back_again_when_the_newest_revision_still_fai
         else:
             here.fail(here.running()[0].id, "its broker was away")
             repair = repair_composition(service)
-            assert repair is not None and repair["state"] == "failed"
+            assert repair is not None and repair.state == "failed"
         (back,) = here.running()
         assert "--bad" not in back.submission.args
         assert back.ledger.messages == 1

@@ -53,11 +53,11 @@ class Watched:
             self.requirements.poll()
 
     def events(self) -> list[str]:
-        events = self.service.records.events()
-        return [event["message"] for event in events if event["kind"] == "requirement"]
+        events = self.service.records.events.after()
+        return [event.message for event in events if event.kind == "requirement"]
 
     def shown(self) -> list[JsonObject]:
-        body: list[JsonObject] = self.service.compositions.get("c")["requirements"]
+        body: list[JsonObject] = self.service.composition_views.get("c")["requirements"]
         return body
 
 

@@ -15,8 +15,8 @@ from speck.config import Config
 from speck.errors import ConflictError
 from speck.model.ids import EngineJobId
 from speck.service import Service
-from speck.service.audit_log import read_entries
 from speck.service.compositions import ApplyRequest
+from speck.store.audit_log import read_entries
 from speck.store.backup import read_backup, restore_backup, write_backup
 from speck.store.location import StoreLocation
 from tests.memory_fog import FAST, HASTY
@@ -102,7 +102,7 @@ def test_a_job_that_has_finished_since_is_asked_about_once(lives: Lives) -> None
     apply(lives.service, job_body("A", "edge-a"))
     backup = lives.backup()
     service = lives.restore(backup)
-    incarnation = service.records.incarnation("c", "A")
+    incarnation = service.records.incarnations.get("c", "A")
     assert incarnation is not None
     pool = engine("edge-a")
     pool.finish(incarnation.engine_job_id)
@@ -111,7 +111,7 @@ def test_a_job_that_has_finished_since_is_asked_about_once(lives: Lives) -> None
         look_anew(service)
         service.watch.poll()
     assert pool.count("has_finished") == asked + 1
-    assert [e["message"] for e in service.records.events() if e["kind"] == "drift"] == []
+    assert [e.message for e in service.records.events.after() if e.kind == "drift"] == []
 
 
 def test_what_runs_and_what_does_not_is_shown(lives: Lives) -> None:
@@ -119,19 +119,15 @@ def test_what_runs_and_what_does_not_is_shown(lives: Lives) -> None:
     backup = lives.backup()
     apply(lives.service, job_body("A", "edge-b"), job_body("B", "edge-a"), job_body("C", "cloud"))
     report = lives.restore(backup).restored.report()
-    assert report["state"] == "restored"
-    assert [(each["job_name"], each["site"]) for each in report["unknown_jobs"]] == [
+    assert report.state == "restored"
+    assert [(each.job_name, each.site) for each in report.unknown_jobs] == [
         ("A", "edge-b"),
         ("C", "cloud"),
     ]
-    assert [(each["job_name"], each["site"]) for each in report["missing_jobs"]] == [
-        ("A", "edge-a")
-    ]
-    readers = [
-        (each["site"], each["client_id"].split("-")[2]) for each in report["unknown_sessions"]
-    ]
+    assert [(each.job_name, each.site) for each in report.missing_jobs] == [("A", "edge-a")]
+    readers = [(each.site, each.client_id.split("-")[2]) for each in report.unknown_sessions]
     assert readers == [("cloud", "C"), ("edge-b", "A")]
-    assert report["silent_sites"] == []
+    assert report.silent_sites == ()
 
 
 def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
@@ -139,11 +135,11 @@ def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
     backup = lives.backup()
     apply(lives.service, job_body("A", "edge-b"))
     service = lives.restore(backup)
-    (adopted,) = service.restored.adopt()["adopted"]
-    assert (adopted["job_name"], adopted["site"]) == ("A", "edge-b")
+    (adopted,) = service.restored.adopt().adopted
+    assert (adopted.job_name, adopted.site) == ("A", "edge-b")
     incarnation = service.records.inventory("c").jobs["A"]
     assert incarnation.job.site == "edge-b"
-    assert service.restored.report()["unknown_jobs"] == []
+    assert service.restored.report().unknown_jobs == ()
     apply(service, job_body("A", "cloud"))
     assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
 
@@ -170,7 +166,7 @@ def test_a_job_that_was_removed_since_does_not_come_back_by_itself(lives: Lives)
     lives.service.compositions.delete("c", 60.0)
     service = lives.restore(backup)
     result = service.restored.adopt()
-    assert [each["job_name"] for each in result["uncertain"]] == ["A", "B"]
+    assert [each.job_name for each in result.uncertain] == ["A", "B"]
 
 
 def test_ids_of_two_restores_of_one_backup_differ(lives: Lives) -> None:
@@ -210,10 +206,10 @@ def test_a_change_that_ran_at_the_backup_is_not_continued(lives: Lives) -> None:
     engine("edge-a").unreachable = False
     service = lives.restore(backup)
     (change,) = service.changes.all()
-    assert change["state"] == "cancelled"
-    assert "restored from a backup" in change["error"]
+    assert change.state == "cancelled"
+    assert "restored from a backup" in change.error
     (under_way,) = read_backup(backup).under_way
-    assert (under_way["id"], under_way["composition"]) == (change["id"], "c")
+    assert (under_way["id"], under_way["composition"]) == (change.id, "c")
     assert under_way["state"] in ("running", "blocked")
 
 
@@ -229,10 +225,10 @@ def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -
     ):
         apply(service, job_body("A", "edge-b"))
     report = service.restored.report()
-    assert (report["state"], report["unknown_jobs"], report["missing_jobs"]) == ("restored", [], [])
-    assert "copy" in report["reason"]
+    assert (report.state, report.unknown_jobs, report.missing_jobs) == ("restored", [], [])
+    assert "copy" in report.reason
     *_, entry = read_entries(service.config.audit)
-    assert (entry["verb"], entry["outcome"]) == ("speck serve", report["reason"])
+    assert (entry["verb"], entry["outcome"]) == ("speck serve", report.reason)
     service.restored.adopt()
     apply(service, job_body("A", "edge-b"))
     assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
@@ -253,8 +249,8 @@ def test_a_change_that_ran_in_the_original_is_not_continued_by_a_copy(lives: Liv
     service = lives.start_copy()
     engine("edge-a").unreachable = False
     (change,) = service.changes.all()
-    assert change["state"] == "cancelled"
-    assert "a copy" in change["error"]
+    assert change.state == "cancelled"
+    assert "a copy" in change.error
 
 
 def test_a_home_that_was_moved_or_started_again_is_no_copy(lives: Lives) -> None:
@@ -281,7 +277,7 @@ def test_a_reboot_is_no_copy_and_another_machine_is_one(lives: Lives) -> None:
     assert lives.start(config, after_reboot).records.restored is None
     restored = lives.start(config, elsewhere).records.restored
     assert restored is not None
-    assert restored["reason"] == "its folder was copied from another machine"
+    assert restored.reason == "its folder was copied from another machine"
     assert lives.start(config, elsewhere).records.restored == restored
 
 
@@ -301,7 +297,7 @@ def leave_messages(lives: Lives) -> tuple[Service, str]:
     lives.service.watch.poll()
     (reader,) = (
         session.client_id
-        for _, session in lives.service.records.all_sessions()
+        for _, session in lives.service.records.sessions.all()
         if session.job_name == "C"
     )
     (incarnation,) = (it for it in engine("edge-a").running() if it.submission.job_name == "C")
@@ -312,12 +308,12 @@ def leave_messages(lives: Lives) -> tuple[Service, str]:
 
 def test_messages_that_wait_for_an_unknown_job_are_named_and_kept_for_it(lives: Lives) -> None:
     service, reader = leave_messages(lives)
-    (session,) = service.restored.report()["unknown_sessions"]
-    assert (session["job_name"], session["topic"]) == ("C", "C-in")
-    assert session["messages"] >= 3
+    (session,) = service.restored.report().unknown_sessions
+    assert (session.job_name, session.topic) == ("C", "C-in")
+    assert session.messages >= 3
     result = service.restored.adopt(cancel=True)
-    assert [each["client_id"] for each in result["kept_sessions"]] == [reader]
-    assert result["released_sessions"] == []
+    assert [each.client_id for each in result.kept_sessions] == [reader]
+    assert result.released_sessions == ()
     waiting = {message.payload for message in broker("edge-a").sessions[reader].waiting}
     assert waiting >= {b"3", b"4", b"5"}
     apply(service, job_body("A", sink_topic="C-in"), job_body("C"))
@@ -325,17 +321,17 @@ def test_messages_that_wait_for_an_unknown_job_are_named_and_kept_for_it(lives: 
     sent = {message.payload for message in broker("edge-a").published["C-out"]}
     assert sent >= {b"1", b"2", b"3", b"4", b"5"}
     assert broker("edge-a").abandoned == {}
-    assert list(service.records.kept_sessions.items()) == []
+    assert service.records.sessions.kept() == []
 
 
 def test_messages_that_wait_for_an_unknown_job_are_discarded_on_request(lives: Lives) -> None:
     service, reader = leave_messages(lives)
     result = service.restored.adopt(cancel=True, discard_messages=True)
-    assert [each["client_id"] for each in result["released_sessions"]] == [reader]
-    assert result["kept_sessions"] == []
+    assert [each.client_id for each in result.released_sessions] == [reader]
+    assert result.kept_sessions == ()
     assert reader not in broker("edge-a").sessions
-    assert list(service.records.kept_sessions.items()) == []
-    assert service.restored.report()["unknown_sessions"] == []
+    assert service.records.sessions.kept() == []
+    assert service.restored.report().unknown_sessions == ()
 
 
 def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: Lives) -> None:
@@ -343,7 +339,7 @@ def test_the_session_of_a_job_that_is_taken_over_is_not_one_that_is_kept(lives: 
     backup = lives.backup()
     apply(lives.service, job_body("A", "edge-b"))
     result = lives.restore(backup).restored.adopt(discard_messages=True)
-    assert result["released_sessions"] == []
+    assert result.released_sessions == ()
     assert broker("edge-b").thrown_out == []
 
 
@@ -361,7 +357,7 @@ def test_a_home_that_was_rolled_back_is_restored(lives: Lives) -> None:
     config.home.with_name("snapshot").rename(config.home)
     service = lives.start(config, lambda store: location)
     assert service.records.restored is not None
-    assert "edge-b knows an incarnation of A" in service.records.restored["reason"]
+    assert "edge-b knows an incarnation of A" in service.records.restored.reason
     service.watch.poll()
     assert running("edge-a", "edge-b") == {"edge-a": [], "edge-b": ["A"]}
     service.restored.adopt()

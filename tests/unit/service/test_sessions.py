@@ -140,7 +140,7 @@ def test_a_session_is_reserved_again_while_a_change_of_another_job_is_under_way(
         look(watched, AT_ONCE)
     assert set(broker("edge-a").sessions) == before
     engine("cloud").let_go()
-    assert watched.service.changes.await_end(change.body["change"], 20)
+    assert watched.service.changes.await_end(change.change, 20)
 
 
 def test_a_session_that_is_released_meanwhile_stays_released(watched: Watched) -> None:
@@ -149,12 +149,12 @@ def test_a_session_that_is_released_meanwhile_stays_released(watched: Watched) -
     look(watched)
     broker("edge-a").restart()
     records = watched.service.records
-    [(scope, session)] = records.all_sessions()
+    [(scope, session)] = records.sessions.all()
 
     def release(kind: str, _: str) -> None:
         if kind == "reserve":
             broker("edge-a").before = None
-            records.write(records.drop_session(scope, session.client_id, session.site))
+            records.write(records.sessions.drop(scope, session.client_id, session.site))
 
     broker("edge-a").before = release
     look(watched)

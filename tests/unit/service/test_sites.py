@@ -231,7 +231,7 @@ def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Se
     assert outcome == [
         "cannot start a change: site 'edge-a' was removed or changed meanwhile; try again"
     ]
-    assert service.compositions.all() == []
+    assert service.composition_views.all() == []
 
 
 def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Service) -> None:

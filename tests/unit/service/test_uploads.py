@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from binders.memory import World
 from speck.service import Service
-from speck.service.uploads import Uploads
+from speck.service.uploads import CollectedUploads, Uploads
 from speck.store.artifacts import Artifacts
+from speck.store.installation import RestoredState
 from tests.memory_fog import jar_bytes
 from tests.service_helpers import DONE, LIMIT_S, composition, job_body
 from tests.unit.service.test_artifacts import put
@@ -31,18 +32,18 @@ def test_an_engine_keeps_what_a_revision_names(service: Service) -> None:
     for sha256 in names:
         jobs = composition(job_body("A", job_path=f"artifact:{sha256}"))
         service.compositions.apply(jobs, DONE)
-    site = service.records.all_incarnations()["c", "A"].job.site
+    site = service.records.incarnations.all()["c", "A"].job.site
     uploads = collector(service, 1e-9)
     assert set(names) <= set(engine_of(service, site))
     assert uploads.collect() == []
 
     service.compositions.delete("c", LIMIT_S)
-    expected = [{"site": site, "sha256s": names, "error": None}]
+    expected = [CollectedUploads(site, tuple(names), None)]
     assert uploads.collect(dry_run=True) == expected
     assert set(names) <= set(engine_of(service, site))
     assert uploads.collect(by="alice") == expected
     assert set(names).isdisjoint(engine_of(service, site))
-    assert list(service.records.events())[-1]["by"] == "alice"
+    assert list(service.records.events.after())[-1].by == "alice"
     assert uploads.collect() == []
 
 
@@ -70,6 +71,6 @@ def test_a_site_that_does_not_answer_is_left_for_the_next_time(service: Service)
 
 def test_a_restored_service_deletes_nothing(service: Service) -> None:
     engine_of(service, "edge-a")[OLD] = 0
-    service.records.restored = {"at": "2026-01-01T00:00:00Z", "reason": "a backup"}
+    service.records.restored = RestoredState("2026-01-01T00:00:00Z", "a backup")
     assert collector(service, 1.0).collect() == []
     assert OLD in engine_of(service, "edge-a")

@@ -9,6 +9,7 @@ import pytest
 from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
 from speck.monitor.judge import Finding
 from speck.service import Service
+from speck.service.composition_views import DriftEntry
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import (
     DONE,
@@ -42,8 +43,8 @@ def test_reading_asks_no_site(service: Service) -> None:
     before = calls()
     assert states(service) == {"A": "running", "B": "running"}
     assert service.jobs.count_states() == {"running": 2}
-    assert service.jobs.get("A") == service.compositions.get("c")["jobs"][0]
-    assert service.compositions.drift("c") == {"drift": []}
+    assert service.jobs.get("A") == service.composition_views.get("c")["jobs"][0]
+    assert service.composition_views.drift("c") == []
     assert [site["name"] for site in service.sites.all(state="up")] == list(SITES)
     assert service.sites.get("cloud")["state"] == "up"
     assert calls() == before
@@ -90,7 +91,7 @@ def test_what_a_change_has_started_runs_before_its_site_was_polled(service: Serv
 
 def test_a_poll_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
     service.sites.refresh()
-    assert service.jobs.post(job("B", "cloud"), LIMIT_S).status == 201
+    assert service.jobs.post(job("B", "cloud"), LIMIT_S).created
     assert states(service) == {"B": "running"}
 
 
@@ -105,7 +106,7 @@ def test_what_a_failed_change_left_is_known_when_its_end_is(service: Service) ->
     engine("cloud").before = fail
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
 
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "failed"
+    assert service.compositions.apply(composition(A), DONE).state == "failed"
 
     assert states(service) == {"A": "running", "B": "failed"}
 
@@ -113,7 +114,7 @@ def test_what_a_failed_change_left_is_known_when_its_end_is(service: Service) ->
 def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> None:
     service.sites.refresh()
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(B), ApplyRequest()).body["change"]
+    change = service.compositions.apply(composition(B), ApplyRequest()).change
     wait_for(lambda: engine("cloud").jobs)
     assert states(service) == {"B": "deploying"}
     service.runner.cancel(change)
@@ -129,7 +130,7 @@ def test_a_stalled_job_stays_so_while_a_change_is_at_work_on_another(service: Se
     service.board.publish({("c", "A"): finding}, {}, {})
     engine("cloud").hold_starts = True
     changed = composition(A, job_body("B", "cloud", args=["x"]))
-    change = service.compositions.apply(changed, ApplyRequest()).body["change"]
+    change = service.compositions.apply(changed, ApplyRequest()).change
     wait_for(lambda: states(service)["B"] == "updating")
     assert states(service) == {"A": "stalled", "B": "updating"}
     engine("cloud").let_go()
@@ -146,7 +147,7 @@ def test_after_a_restart_states_are_unknown_until_the_first_poll(service: Servic
     try:
         assert states(again) == {"A": "unknown", "B": "unknown", "C": "stopped"}
         assert {site["state"] for site in again.sites.all()} == {"unknown"}
-        assert again.compositions.drift("c") == {"drift": []}
+        assert again.composition_views.drift("c") == []
         again.watch.poll()
         assert states(again) == {"A": "running", "B": "running", "C": "stopped"}
         assert {site["state"] for site in again.sites.all()} == {"up"}
@@ -227,23 +228,16 @@ def test_a_job_whose_removal_failed_is_shown_and_drifts(service: Service) -> Non
     service.compositions.apply(composition(A, B), DONE)
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
     failed = service.compositions.apply(composition(A), DONE)
-    assert failed.body["state"] == "failed"
+    assert failed.state == "failed"
     job = service.jobs.get("B")
     assert (job["state"], job["error"]) == ("running", "cannot cancel B: not now")
     assert job["job_path"].startswith("artifact:")
-    assert [j["job_name"] for j in service.compositions.get("c")["jobs"]] == ["A", "B"]
-    assert service.compositions.drift("c") == {
-        "drift": [
-            {
-                "job_name": "B",
-                "kind": "leftover",
-                "expected": "removed",
-                "observed": "cannot cancel B: not now",
-            }
-        ]
-    }
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
-    assert service.compositions.drift("c") == {"drift": []}
+    assert [j["job_name"] for j in service.composition_views.get("c")["jobs"]] == ["A", "B"]
+    assert service.composition_views.drift("c") == [
+        DriftEntry("B", "leftover", expected="removed", observed="cannot cancel B: not now")
+    ]
+    assert service.compositions.apply(composition(A), DONE).state == "done"
+    assert service.composition_views.drift("c") == []
 
 
 def test_a_single_job_whose_removal_failed_tells_why(service: Service) -> None:
@@ -259,7 +253,7 @@ def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Se
     service.compositions.apply(composition(A, B), DONE)
     engine("cloud").unreachable = True
     service.compositions.delete("c", 0)
-    wait_for(lambda: service.records.incarnation("c", "A") is None)
+    wait_for(lambda: service.records.incarnations.get("c", "A") is None)
     assert [j["job_name"] for j in service.jobs.all()] == ["B"]
     engine("cloud").unreachable = False
     wait_for(lambda: service.changes.under_way("c") is None)

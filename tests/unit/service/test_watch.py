@@ -89,7 +89,7 @@ class Watched:
         wait_for(lambda: not self.watch.repairs.scopes)
 
     def events(self, kind: str) -> list[str]:
-        return [e["message"] for e in self.service.records.events() if e["kind"] == kind]
+        return [e.message for e in self.service.records.events.after() if e.kind == kind]
 
     def job(self, name: str) -> JsonObject:
         self.service.jobs.refresh()
@@ -112,7 +112,7 @@ def deploy(watched: Watched, *jobs: JsonObject, **more: str) -> None:
 
 
 def incarnation(watched: Watched, name: str, scope: str = "c") -> str:
-    deployed = watched.service.records.incarnation(scope, name)
+    deployed = watched.service.records.incarnations.get(scope, name)
     assert deployed is not None
     return deployed.engine_job_id
 
@@ -306,7 +306,7 @@ def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
         " composition says drift: report"
     ]
     look_anew(watched.service)
-    assert [it["job_name"] for it in watched.service.compositions.drift("c")["drift"]] == ["A"]
+    assert [it.job_name for it in watched.service.composition_views.drift("c")] == ["A"]
 
 
 def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watched) -> None:
@@ -314,8 +314,8 @@ def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watche
     changes = watched.service.changes
     engine("edge-a").unreachable = True
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
-    change = watched.service.compositions.apply(changed, ApplyRequest()).body["change"]
-    wait_for(lambda: changes.get(change)["state"] == "blocked")
+    change = watched.service.compositions.apply(changed, ApplyRequest()).change
+    wait_for(lambda: changes.get(change).state == "blocked")
     watched.service.runner.cancel(change)
     assert changes.await_end(change, 20)
     watched.look()
@@ -515,12 +515,12 @@ def test_a_job_that_is_repaired_again_and_again_is_in_a_crash_loop(
     deploy(watched, job_body("A"))
     records, pool = watched.service.records, engine("edge-a")
     for attempt in (2, 3, 4):
-        old = records.incarnation("c", "A")
+        old = records.incarnations.get("c", "A")
         assert old is not None
         pool.fail(old.engine_job_id, "no such sensor")
         watched.look(after=20)
         again = replace(old, attempt=attempt, engine_job_id=f"{attempt}" * 32)
-        records.write(records.put_incarnation("c", again))
+        records.write(records.incarnations.put("c", again))
         pool.jobs[again.engine_job_id] = MemoryJob(
             pool,
             replace(pool.jobs[old.engine_job_id].submission, engine_job_id=again.engine_job_id),
@@ -558,7 +558,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
     answer = watched.service.compositions.apply(changed, ApplyRequest())
     changes = watched.service.changes
-    wait_for(lambda: changes.get(answer.body["change"])["state"] == "blocked")
+    wait_for(lambda: changes.get(answer.change).state == "blocked")
     watched.look()
     engine("cloud").fail(incarnation(watched, "B"), "bad")
 
@@ -566,7 +566,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
 
     assert watched.repairs == [("c", frozenset({"A"}))]
     assert watched.events("job") == ["B has failed at cloud: bad; it is started again"]
-    watched.service.runner.cancel(answer.body["change"])
+    watched.service.runner.cancel(answer.change)
 
 
 def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
@@ -579,7 +579,7 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     assert watched.repairs == []
 
     engine("edge-a").let_go()
-    assert watched.service.changes.await_end(answer.body["change"], 20)
+    assert watched.service.changes.await_end(answer.change, 20)
     for _ in range(3):
         watched.look()
     assert watched.repairs == []
@@ -590,10 +590,10 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
 ) -> None:
     deploy(watched, job_body("A"))
     records = watched.service.records
-    old = records.incarnation("c", "A")
+    old = records.incarnations.get("c", "A")
     assert old is not None
     new = replace(old, attempt=2, engine_job_id="2" * 32, start=StartState.REQUESTED, base=old)
-    records.write(records.put_incarnation("c", new))
+    records.write(records.incarnations.put("c", new))
     for _ in range(3):
         watched.look()
     assert watched.repairs == []
@@ -615,7 +615,7 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(
 ) -> None:
     monkeypatch.setattr(DesiredJobs, "is_last_change_repair", lambda *_: True)
     deploy(watched, job_body("A"))
-    old = watched.service.records.incarnation("c", "A")
+    old = watched.service.records.incarnations.get("c", "A")
     assert old is not None
     engine("edge-a").fail(old.engine_job_id, "bad")
     for number in range(5):
@@ -623,7 +623,7 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(
     assert len(watched.repairs) == 5
     records = watched.service.records
     again = replace(old, attempt=2, engine_job_id="2" * 32)  # which the engine does not know
-    records.write(records.put_incarnation("c", again))
+    records.write(records.incarnations.put("c", again))
 
     watched.look(0)
     watched.look(1)

@@ -25,8 +25,20 @@ from speck.store.tables import INSTALLATION, RESTORED
 from tests.memory_fog import site_body
 
 NOW = SystemClock().now()
-OWN: JsonObject = {"uuid": "u", "generation": 7}
-CHANGE: JsonObject = {"id": "1", "composition": "c", "job_name": None, "cause": "apply"}
+OWN: JsonObject = {"uuid": "u", "generation": 7, "at": "2026-01-01T00:00:00Z"}
+CHANGE: JsonObject = {
+    "id": "1",
+    "composition": "c",
+    "job_name": None,
+    "revision": 1,
+    "cause": "apply",
+    "by": None,
+    "drop_queues": False,
+    "drain_limit_s": None,
+    "leave": [],
+    "left_stopped": [],
+    "started": "2026-01-01T00:00:00Z",
+}
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from speck.clock import SystemClock
 from speck.store import location as location_module
 from speck.store.location import HOST_ID, StoreLocation
 from speck.store.records import Records
+from speck.store.tables import LOCATION
 
 HERE = StoreLocation(host="h", boot="b", folder=1, lock=2, file_system=3)
 HOLDER = """
@@ -46,7 +47,7 @@ sys.stdin.read()
     ],
 )
 def test_what_is_a_copy(now: StoreLocation, copied: str | None) -> None:
-    reason = now.find_copy(HERE.to_record())
+    reason = now.find_copy(HERE)
     assert reason is None if copied is None else copied in str(reason)
 
 
@@ -88,10 +89,10 @@ def test_a_process_that_was_killed_leaves_no_copy(tmp_path: Path) -> None:
 def test_a_program_that_only_reads_the_store_takes_no_place(tmp_path: Path) -> None:
     path = tmp_path / "store"
     records = Records.open(path, SystemClock(), location=StoreLocation.of)
-    served = records.meta.get("location")
+    served = records.store.get(LOCATION)
     records.store.close()
     subprocess.run(["cp", "-a", path, tmp_path / "copy"], check=True)
     copy = Records.open(tmp_path / "copy", SystemClock())
     assert copy.restored is None
-    assert copy.meta.get("location") == served
+    assert copy.store.get(LOCATION) == served
     copy.store.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import runpy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from speck.store.codec import to_json
 from speck.store.leveldb import Store
-from speck.store.tables import KeptTable, Table
+from speck.store.tables import Batch, KeptTable, Table, Tables
 
 ROOT = Path(__file__).parents[3]
 HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
@@ -23,29 +25,40 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    n: int
+
+
+def write(store: Store, batch: Batch) -> None:
+    store.write({key: None if each is None else to_json(each) for key, each in batch.items()})
+
+
 def test_a_table_reads_and_writes_the_records_of_its_noun(store: Store) -> None:
-    revisions, others = Table(store, "rev", digits=8), Table(store, "revision")
+    tables = Tables(store)
+    revisions, others = tables.table("rev", Number, digits=8), tables.table("revision", Number)
     for number in (10, 9, 2):
-        store.write(revisions.put({"n": number}, "a", number))
-    store.write({**revisions.put({"n": 1}, "b", 1), **others.put({"n": 0}, "a")})
-    assert revisions.get("a", 9) == {"n": 9}
+        write(store, revisions.put(Number(number), "a", number))
+    write(store, {**revisions.put(Number(1), "b", 1), **others.put(Number(0), "a")})
+    assert revisions.get("a", 9) == Number(9)
     assert not revisions.has("a", 1)
-    assert [record["n"] for record in revisions.values("a")] == [2, 9, 10]
+    assert [record.n for record in revisions.values("a")] == [2, 9, 10]
     assert [number for number, _ in revisions.items("a", after=2)] == ["00000009", "00000010"]
     assert [name for name, _ in revisions.items(starting="b")] == ["b/00000001"]
+    assert list(revisions.scan("b")) == [("00000001", {"n": 1})]
     assert revisions.last_id() == "b/00000001"
-    store.write(revisions.drop("b", 1))
+    write(store, revisions.drop("b", 1))
     assert revisions.last_id() == "a/00000010"
     assert revisions.id_of(revisions.key("a", 2)) == "a/00000002"
     assert revisions.id_of(others.key("a")) is None
-    assert Table(store, "nothing").last_id() is None
+    assert tables.table("nothing", Number).last_id() is None
 
 
 def test_a_kept_table_answers_as_the_store_does(store: Store) -> None:
     store.write({f"att/{key}": {"n": n} for n, key in enumerate(("b/y", "a/x", "a/z", "aa/x"))})
-    kept, table = KeptTable(store, "att"), Table(store, "att")
+    kept, table = KeptTable(store, "att", Number), Table(store, "att", Number)
     for each in (kept, table):
-        assert each.get("a", "x") == {"n": 1}
+        assert each.get("a", "x") == Number(1)
         assert (each.has("a", "z"), each.has("a", "y")) == (True, False)
         assert [name for name, _ in each.items("a")] == ["x", "z"]
         assert [name for name, _ in each.items("a", after="x")] == ["z"]
@@ -54,19 +67,22 @@ def test_a_kept_table_answers_as_the_store_does(store: Store) -> None:
 
 
 def test_a_kept_table_notes_what_was_written(store: Store) -> None:
-    kept = KeptTable(store, "head")
-    record = {"revision": 1}
-    kept.note("b", record)
-    kept.note("a", {"revision": 2})
+    tables = Tables(store)
+    kept = tables.kept("head", Number)
+    tables.note({**kept.put(Number(1), "b"), **kept.put(Number(2), "a"), "other/b": Number(3)})
     assert [name for name, _ in kept.items()] == ["a", "b"]
-    newest = kept.get("b")
-    assert newest is not None
-    newest["revision"] = 9
-    assert kept.get("b") == {"revision": 1}
-    kept.note("b", None)
-    kept.note("c", None)
+    assert kept.get("b") == Number(1)
+    tables.note({**kept.drop("b"), **kept.drop("c")})
     assert [name for name, _ in kept.items()] == ["a"]
     assert kept.get("b") is None
+
+
+def test_who_keeps_records_in_memory_learns_of_all(store: Store) -> None:
+    store.write({"n/a": {"n": 1}})
+    tables, seen = Tables(store), list[tuple[str, Number | None]]()
+    table = tables.table("n", Number, note=lambda identity, record: seen.append((identity, record)))
+    tables.note({**table.put(Number(2), "b"), **table.drop("a")})
+    assert seen == [("a", Number(1)), ("b", Number(2)), ("a", None)]
 
 
 @pytest.mark.parametrize(

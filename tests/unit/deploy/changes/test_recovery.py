@@ -65,7 +65,7 @@ def test_what_was_asked_to_end_stays_ended(records: Records) -> None:
     ChangeLedger(records, CLOCK).record_wish_to_end(change)
     recovered, changes = recovery(records)
     assert recovered.take_up() == []
-    assert changes.get(change.id)["state"] == "cancelled"
+    assert changes.get(change.id).state == "cancelled"
     assert ChangeLedger(records, CLOCK).find_wishes_to_end() == set()
 
 

@@ -19,7 +19,7 @@ from speck.clock import SystemClock
 from speck.deploy.execution import Bounds, Execution, executor
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
-from speck.model.change import Change, ChangeState, OperationState
+from speck.model.change import Change, ChangeState
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
@@ -38,6 +38,7 @@ from speck.model.plan import (
     Stop,
     Upload,
 )
+from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
@@ -86,8 +87,8 @@ class Bench:
     connections: Connections = field(init=False)
 
     def __post_init__(self) -> None:
-        self.records.write(*(self.records.put_site(site_from_data(site_body(s))) for s in SITES))
-        self.connections = Connections(self.records.sites, self.folder)
+        self.records.write(*(self.records.sites.put(site_from_data(site_body(s))) for s in SITES))
+        self.connections = Connections(self.records.sites.all, self.folder)
         (self.folder / "a.jar").touch()
 
     def resends(self) -> Resends:
@@ -96,7 +97,7 @@ class Bench:
             self.records,
             self.clock,
             lambda sha256: Artifact(sha256, self.folder / "a.jar"),
-            Agents(self.records, self.records.sites, self.clock),
+            Agents(self.records, self.records.sites.all, self.clock),
         )
         return Resends(self.connections, self.records, self.clock, run)
 
@@ -118,7 +119,7 @@ class Bench:
             "c",
             lambda sha256: Artifact(sha256, self.folder / "a.jar"),
             patience,
-            Agents(self.records, self.records.sites, self.clock),
+            Agents(self.records, self.records.sites.all, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
             self.resends(),
             Identities(self.records, self.connections, self.clock),
@@ -186,6 +187,11 @@ def job(name: str, site: str = "edge-a") -> Job:
 def start(name: str, site: str = "edge-a", attempt: int = 1, *, keeps_state: bool = False) -> Start:
     engine_id = engine_job_id("i", "c", name, 1, attempt)
     return Start(job(name, site), attempt, engine_id, False, keeps_state)
+
+
+def has_state(bench: Bench, state: str) -> bool:
+    stored = bench.records.changes.head("1")
+    return stored is not None and stored.state == state
 
 
 def states(change: Change) -> list[OperationState]:
@@ -358,13 +364,13 @@ def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench)
 
     def look(kind: str, subject: str) -> None:
         if kind == "submit":
-            incarnations.append(bench.records.incarnation("c", "A"))
+            incarnations.append(bench.records.incarnations.get("c", "A"))
 
     engine("edge-a").before = look
     bench.run((start("A"), ()))
     operation = start("A")
     assert incarnations == [Incarnation(operation.job, 1, operation.engine_job_id)]
-    confirmed = bench.records.incarnation("c", "A")
+    confirmed = bench.records.incarnations.get("c", "A")
     assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, StartState.CONFIRMED)
 
 
@@ -475,7 +481,7 @@ def test_a_site_that_does_not_answer_blocks_its_steps_until_it_does(bench: Bench
     assert change.operations[0].error == (
         "cannot reach http://edge-a.test:8081: made unreachable by a test"
     )
-    wait_for(lambda: (bench.records.change("1") or {}).get("state") == "blocked")
+    wait_for(lambda: has_state(bench, "blocked"))
     engine("edge-a").unreachable = False
     join(thread)
     assert states(change) == [DONE, DONE, DONE]
@@ -546,7 +552,7 @@ def test_a_start_goes_on_from_the_newest_state_also_at_its_second_try(bench: Ben
     bench.run((first, ()))
     stop = Stop("edge-a", "A", 1, first.engine_job_id)
     bench.run((stop, ()))
-    incarnation = bench.records.incarnation("c", "A")
+    incarnation = bench.records.incarnations.get("c", "A")
     assert incarnation is not None and incarnation.ended and incarnation.savepoint is not None
     engine("edge-a").refuse("submit", 1, UnreachableError("cannot reach edge-a"))
     again = start("A", attempt=2, keeps_state=True)
@@ -560,12 +566,12 @@ def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:
     first = start("A")
     bench.run((first, ()))
     bench.run((Stop("edge-a", "A", 1, first.engine_job_id), ()))
-    base = bench.records.incarnation("c", "A")
+    base = bench.records.incarnations.get("c", "A")
     refusal = EngineRefusedError("cannot start A: no")
     for attempt in range(2, 6):
         engine("edge-a").refuse("submit", 1, refusal)
         bench.run((start("A", attempt=attempt, keeps_state=True), ()))
-        incarnation = bench.records.incarnation("c", "A")
+        incarnation = bench.records.incarnations.get("c", "A")
         assert incarnation is not None and incarnation.attempt == attempt
         assert incarnation.base == base
 
@@ -724,7 +730,7 @@ def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> 
 
 def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:
     bench.run((replace(start("A"), former_sinks=("x-out", "y-out")), ()))
-    deployed = bench.records.incarnation("c", "A")
+    deployed = bench.records.incarnations.get("c", "A")
     assert deployed is not None
     assert deployed.confirmed
     assert deployed.former_sinks == ("x-out", "y-out")
@@ -765,7 +771,7 @@ def test_sessions_that_are_released_together_share_a_sync(
     readers = ("r1", "r2", "r3", "r4")
     link = job("A").source
     sessions = [Session(reader, link, "edge-a", reader) for reader in readers]
-    bench.records.write(*(bench.records.put_session("c", session) for session in sessions))
+    bench.records.write(*(bench.records.sessions.put("c", session) for session in sessions))
     write, first = bench.records.store.write, threading.Lock()
 
     def sync(batch: Mapping[str, JsonObject | None]) -> None:
@@ -798,7 +804,7 @@ def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = job("A").sink
-    bench.records.write(bench.records.put_session("c", Session("r", link, "edge-a", "R")))
+    bench.records.write(bench.records.sessions.put("c", Session("r", link, "edge-a", "R")))
     queues = broker("edge-a")
     queues.sent = {"x-out": Sent("i-X", 1, 7), "y-out": Sent("i-Y", 1, 9)}
     read, both = bench.records.session, threading.Barrier(2)

@@ -30,7 +30,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def apply(service: Service, *jobs: JsonObject) -> JsonObject:
-    return dict(service.compositions.apply(composition(*jobs), DONE).body)
+    return dict(service.compositions.apply(composition(*jobs), DONE))
 
 
 def states() -> list[RunState]:
@@ -57,7 +57,7 @@ def test_the_former_version_comes_back(service: Service) -> None:
     engine("edge-a").crashing["--2"] = GONE
     change = apply(service, job("A", args=["--2"]))["change"]
 
-    errors = [str(o["error"]) for o in service.changes.get(change)["operations"] if o["error"]]
+    errors = [str(o.error) for o in service.changes.get(change).operations if o.error]
     assert any(GONE in error for error in errors)
     look_anew(service)
     assert service.jobs.get("A")["state"] == "running"
@@ -66,9 +66,7 @@ def test_the_former_version_comes_back(service: Service) -> None:
 
 def test_the_cause_is_shown_while_the_start_waits(service: Service) -> None:
     engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(job("A")), ApplyRequest(wait_s=0.05)).body[
-        "change"
-    ]
+    change = service.compositions.apply(composition(job("A")), ApplyRequest(wait_s=0.05)).change
     wait_for(lambda: bool(engine("edge-a").jobs))
     (starting,) = engine("edge-a").jobs.values()
     engine("edge-a").crash(starting.id, GONE)
@@ -76,7 +74,7 @@ def test_the_cause_is_shown_while_the_start_waits(service: Service) -> None:
     wait_for(lambda: service.jobs.get("A")["error"] == f"it failed: {GONE}")
     starting.state = RunState.STARTING
     engine("edge-a").let_go()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     look_anew(service)
     assert service.jobs.get("A")["error"] is None
 

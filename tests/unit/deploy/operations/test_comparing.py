@@ -29,11 +29,11 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def apply(service: Service, *jobs: JsonObject) -> JsonObject:
-    return dict(service.compositions.apply(composition(*jobs), DONE).body)
+    return dict(service.compositions.apply(composition(*jobs), DONE))
 
 
 def list_messages(service: Service) -> list[str]:
-    return [e["message"] for e in service.records.events() if e["kind"] == "job"]
+    return [e.message for e in service.records.events.after() if e.kind == "job"]
 
 
 def test_an_update_that_would_never_get_its_slots_is_refused_before_anything_stops(
@@ -43,8 +43,8 @@ def test_an_update_that_would_never_get_its_slots_is_refused_before_anything_sto
     change = apply(service, job("A", args=["--parallelism", "40"]))
     assert change["state"] == "failed"
     total = engine("edge-a").total
-    operations = service.changes.get(change["change"])["operations"]
-    errors = [o["error"] for o in operations if o["state"] == "failed"]
+    operations = service.changes.get(change["change"]).operations
+    errors = [o.error for o in operations if o.state == "failed"]
     assert errors == [
         f"cannot start A: {WIDE}, and edge-a has {total} slots; leave the parallelism to the"
         " description"

@@ -21,12 +21,13 @@ from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Done, Waiting
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
-from speck.model.change import ChangeState, OperationState
+from speck.model.change import ChangeReport, ChangeState
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
 from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
 from speck.model.plan import Clear, Drain, HandOver, Reserve
+from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.agents import Agents
@@ -71,11 +72,11 @@ def session(client_id: str, name: str, **more: object) -> Session:
 
 
 def put(bench: Bench, *sessions: Session) -> None:
-    bench.records.write(*(bench.records.put_session("c", each) for each in sessions))
+    bench.records.write(*(bench.records.sessions.put("c", each) for each in sessions))
 
 
 def stored(bench: Bench) -> dict[str, Session]:
-    return {each.client_id: each for each in bench.records.sessions("c")}
+    return {each.client_id: each for each in bench.records.sessions.of_scope("c")}
 
 
 # -- the handover -------------------------------------------------------------------------
@@ -263,7 +264,7 @@ def test_a_reader_does_not_start_in_a_session_that_the_broker_has_lost(bench: Be
         " apply again: Old then takes what came meanwhile"
     )
     assert engine("edge-a").count("submit") == 0
-    assert bench.records.incarnation("c", "A") is None
+    assert bench.records.incarnations.get("c", "A") is None
     skip = (TakenEpoch("i-P", 1, 2, ((4, 4),)),)
     assert stored(bench) == {
         OLD: session(OLD, "Old"),
@@ -301,7 +302,7 @@ def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
 ) -> None:
     """That would throw it out."""
     handed_over(bench)
-    bench.records.write(bench.records.put_incarnation("c", before_it(job("A"), **more)))
+    bench.records.write(bench.records.incarnations.put("c", before_it(job("A"), **more)))
     bench.run((start("A", attempt=2), ()))
     assert broker("edge-a").count("reserve") == 0
 
@@ -310,7 +311,7 @@ def test_an_incarnation_before_one_that_never_ran_may_hold_the_session_too(bench
     handed_over(bench)
     base = before_it(job("A"), start=StartState.CONFIRMED)
     void = Incarnation(job("A"), 2, "2" * 32, start=StartState.VOID, base=base)
-    bench.records.write(bench.records.put_incarnation("c", void))
+    bench.records.write(bench.records.incarnations.put("c", void))
     bench.run((start("A", attempt=3), ()))
     assert broker("edge-a").count("reserve") == 0
 
@@ -324,7 +325,7 @@ def test_an_incarnation_that_does_not_hold_the_session_does_not_vouch_for_it(
     elsewhere = replace(job("A"), source=job("B").source)
     old = before_it(elsewhere, end=EndState.ENDED) if before == "of another link" else None
     bench.records.write(
-        bench.records.put_incarnation(
+        bench.records.incarnations.put(
             "c", old or before_it(job("A"), start=StartState.VOID, end=EndState.ENDED)
         )
     )
@@ -385,7 +386,7 @@ class Reader:
             "c",
             lambda sha256: Artifact(sha256, self.bench.folder / "a.jar"),
             self.patience,
-            Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
+            Agents(self.bench.records, self.bench.records.sites.all, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),
             self.bench.resends(),
             SharedViews(self.view),
@@ -482,7 +483,7 @@ def test_a_follower_that_was_there_before_a_drain_has_all_that_its_reader_has_no
     sent(7, at_ms=1)
     outcome = drain.poll()
     assert isinstance(outcome, Done)
-    bench.records.write(bench.records.drop_session("c", leaving, "edge-a"), outcome.store)
+    bench.records.write(bench.records.sessions.drop("c", leaving, "edge-a"), outcome.store)
     followers = {name: each.whole for name, each in stored(bench).items() if each.follows == OLD}
     assert followers == {there: True, late: False}
 
@@ -794,9 +795,9 @@ def out() -> list[int]:
     return [int(payload) for payload in broker("edge-a").take("out")]
 
 
-def apply(service: Service, *jobs: JsonObject, request: ApplyRequest = FORCED) -> JsonObject:
-    body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request).body
-    return service.changes.get(body["change"])
+def apply(service: Service, *jobs: JsonObject, request: ApplyRequest = FORCED) -> ChangeReport:
+    body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request)
+    return service.changes.get(body.change)
 
 
 @pytest.mark.parametrize("new", [(P, R), (P, BETWEEN, Q2)], ids=["replaced", "inserted"])
@@ -808,13 +809,13 @@ def test_what_comes_while_a_link_changes_hands_comes_out_once(
     feed = Feed(("try_main", "stop", "submit", "save_progress"))
     feed.send(5)
     engine("edge-a").before = feed
-    assert apply(service, *new)["state"] == "done"
+    assert apply(service, *new).state == "done"
     engine("edge-a").before = None
     feed.send(5)
     assert feed.sent > 10
     assert out() == list(range(feed.sent))
     assert not any(broker("edge-a").abandoned[c] for c in broker("edge-a").sessions)
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 @pytest.mark.parametrize("new", [(R,), (BETWEEN, Q2)], ids=["replaced", "inserted"])
@@ -829,7 +830,7 @@ def test_a_link_that_another_composition_feeds_and_a_third_reads_changes_hands(
     feed = Feed(("try_main", "stop", "submit", "save_progress"))
     feed.send(5)
     engine("edge-a").before = feed
-    assert apply(service, *new)["state"] == "done"
+    assert apply(service, *new).state == "done"
     engine("edge-a").before = None
     feed.send(5)
     assert feed.sent > 10
@@ -846,8 +847,8 @@ def test_the_producer_of_a_link_that_another_composition_reads_is_replaced(
     feed.send(5)
     engine("edge-a").before = feed
     other = job_body("P2", source_topic="in", sink_topic="x")
-    change = service.compositions.apply(composition(other, name="feeds"), WAIT).body["change"]
-    assert service.changes.get(change)["state"] == "done"
+    change = service.compositions.apply(composition(other, name="feeds"), WAIT).change
+    assert service.changes.get(change).state == "done"
     engine("edge-a").before = None
     feed.send(5)
     assert out() == list(range(feed.sent))
@@ -875,8 +876,8 @@ def test_a_reader_that_goes_upstream_or_down_as_a_job_is_inserted_gets_everythin
 
     def change(*jobs: JsonObject) -> None:
         description = composition(*jobs, outputs=outputs)
-        body = service.compositions.apply(description, WAIT).body
-        assert service.changes.get(body["change"])["state"] == "done"
+        body = service.compositions.apply(description, WAIT)
+        assert service.changes.get(body.change).state == "done"
 
     change(*old)
     feed = Feed(("try_main", "stop", "submit", "save_progress", "status"))
@@ -895,7 +896,7 @@ def test_a_link_can_be_handed_back_and_forth(service: Service) -> None:
     feed = Feed(("stop", "submit"))
     engine("edge-a").before = feed
     for reader in (R, Q, R):
-        assert apply(service, P, reader)["state"] == "done"
+        assert apply(service, P, reader).state == "done"
     engine("edge-a").before = None
     feed.send(1)
     assert out() == list(range(feed.sent))
@@ -927,11 +928,11 @@ def test_nothing_is_lost_when_the_broker_loses_the_session_of_a_follower(
 
     engine("edge-a").before = kill
     first = apply(service, P, R)
-    assert first["state"] == "failed"
-    assert "has lost its session on x since it was reserved; apply again: Q then" in first["error"]
+    assert first.state == "failed"
+    assert "has lost its session on x since it was reserved; apply again: Q then" in first.error
     engine("edge-a").before = feed
     feed.send(3)
-    assert apply(service, P, R)["state"] == "done"
+    assert apply(service, P, R).state == "done"
     engine("edge-a").before = None
     feed.send(3)
     assert out() == list(range(feed.sent))
@@ -965,7 +966,7 @@ def test_a_broker_that_is_killed_before_a_handover_forgets_nothing_that_was_take
     new = {**P, "job_name": "P2"}, R
     engine("edge-a").before = kill
     failed = apply(service, *new)
-    assert "has lost its session on x since it was reserved" in failed["error"]
+    assert "has lost its session on x since it was reserved" in failed.error
 
     def send_again(kind: str, subject: str) -> None:
         if kind == "submit":
@@ -973,7 +974,7 @@ def test_a_broker_that_is_killed_before_a_handover_forgets_nothing_that_was_take
                 queues.deliver("x", message)
 
     engine("edge-a").before = send_again
-    assert apply(service, *new)["state"] == "done"
+    assert apply(service, *new).state == "done"
     engine("edge-a").before = None
     feed.send(3)
     assert out() == list(range(feed.sent))
@@ -1002,11 +1003,11 @@ def test_a_lost_job_that_leaves_its_link_takes_what_its_producer_had_read(
     engine("edge-a").forget_jobs()
     feed.send(5)
     engine("cloud").before = feed
-    assert apply(service, *new)["state"] == "done"
+    assert apply(service, *new).state == "done"
     engine("cloud").before = None
     feed.send(5)
     assert out() == list(range(feed.sent))
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 @pytest.mark.parametrize("tail", [Q2, {**Q2, "job_name": "Q3"}], ids=["moved", "removed"])
@@ -1030,15 +1031,15 @@ def test_nothing_is_lost_when_readers_downstream_have_left_before_a_follower_fai
     lost: list[str] = []
     engine("edge-a").before = kill
     failed = apply(service, head, tail)
-    assert failed["state"] == "failed"
-    assert "has lost its session on in since it was reserved" in failed["error"]
+    assert failed.state == "failed"
+    assert "has lost its session on in since it was reserved" in failed.error
     engine("edge-a").before = feed
     feed.send(3)
-    assert apply(service, head, tail)["state"] == "done"
+    assert apply(service, head, tail).state == "done"
     engine("edge-a").before = None
     feed.send(3)
     assert out() == list(range(feed.sent))
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_a_session_that_is_reserved_anew_holds_nothing_from_before(service: Service) -> None:
@@ -1051,7 +1052,7 @@ def test_a_session_that_is_reserved_anew_holds_nothing_from_before(service: Serv
     assert released not in queues.sessions
     queues.subscribe(released, "x")
     feed.send(3)
-    assert apply(service, P, R, Q)["state"] == "done"
+    assert apply(service, P, R, Q).state == "done"
     feed.send(3)
     assert sorted(out()) == [0, 1, 2, 3, 3, 4, 4, 5, 5]  # two readers from then on
 
@@ -1062,13 +1063,13 @@ def test_going_back_after_a_start_that_failed_loses_and_repeats_nothing(service:
     feed.send(3)
     engine("edge-a").before = feed
     engine("edge-a").refuse("submit", 1, PermanentError("cannot start R: no"))
-    assert apply(service, P, R)["state"] == "failed"
+    assert apply(service, P, R).state == "failed"
     feed.send(3)
-    assert apply(service, P, Q)["state"] == "done"
+    assert apply(service, P, Q).state == "done"
     engine("edge-a").before = None
     feed.send(3)
     assert out() == list(range(feed.sent))
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_drained(
@@ -1084,18 +1085,18 @@ def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_d
     world.feed("tcp://edge-a.test:1883", "in", [b"0", b"1", b"2"], "sensor")
 
     def has(change: str, kind: str, state: str) -> bool:
-        operations = service.changes.get(change)["operations"]
-        return any((o["kind"], o["state"]) == (kind, state) for o in operations)
+        operations = service.changes.get(change).operations
+        return any((o.kind, o.state) == (kind, state) for o in operations)
 
-    change = service.compositions.apply(then, ApplyRequest()).body["change"]
+    change = service.compositions.apply(then, ApplyRequest()).change
     wait_for(lambda: has(change, "drain", "running"))
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
-    again = service.compositions.apply(then, ApplyRequest()).body["change"]
+    again = service.compositions.apply(then, ApplyRequest()).change
     wait_for(lambda: has(again, "drain", "running") or has(again, "stop", "done"))
     world.auto_pump = True
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.changes.get(again)["state"] == "done"
+    assert service.changes.get(again).state == "done"
     assert out() == [0, 1, 2]
 
 
@@ -1108,11 +1109,11 @@ def test_what_a_sink_said_is_cleared_by_the_next_plan_if_the_change_ended_before
     """The start is stored with what is left to clear, and the clearing takes it off the list."""
     gone, own = StaleSink("edge-b", job("B").sink, "speck-i-A-0-out"), start("A")
     bench.run((replace(own, stale=(gone,)), ()))
-    deployed = bench.records.incarnation("c", "A")
+    deployed = bench.records.incarnations.get("c", "A")
     assert deployed is not None and deployed.stale == (gone,)
     broker("edge-b").sent[gone.client_id] = Sent("i-A", 1, 7)
     assert states(bench.run((Clear("edge-b", "A", gone.link, (gone.client_id,)), ()))) == [DONE]
-    deployed = bench.records.incarnation("c", "A")
+    deployed = bench.records.incarnations.get("c", "A")
     assert deployed is not None and deployed.stale == ()
     assert broker("edge-b").sent == {}
 

@@ -30,8 +30,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def apply(service: Service, *jobs: JsonObject) -> None:
-    body = service.compositions.apply(composition(*jobs), DONE).body
-    assert service.changes.get(body["change"])["state"] == "done"
+    body = service.compositions.apply(composition(*jobs), DONE)
+    assert service.changes.get(body.change).state == "done"
 
 
 def list_checkpoint_requests() -> list[str]:

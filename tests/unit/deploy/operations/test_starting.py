@@ -40,12 +40,12 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
     """One of them leaves the link, another one releases a session there."""
     link = job("A").sink
     kept, released = (Session(name, link, "edge-a", None) for name in ("q-kept", "q-released"))
-    records.write(*(records.put_session("c", each) for each in (kept, released)))
+    records.write(*(records.sessions.put("c", each) for each in (kept, released)))
 
     def view(site: str, client_ids: Collection[str] | None) -> BrokerView:
         records.write(
-            records.put_session("c", replace(kept, owed=OWED)),
-            records.drop_session("c", released.client_id, site),
+            records.sessions.put("c", replace(kept, owed=OWED)),
+            records.sessions.drop("c", released.client_id, site),
         )
         raise UnreachableError(f"cannot reach the broker of {site}")
 
@@ -57,11 +57,11 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         "c",
         lambda sha256: Artifact(sha256, tmp_path / "a.jar"),
         HASTY,
-        Agents(records, records.sites, bench.clock),
+        Agents(records, records.sites.all, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),
         bench.resends(),
         SharedViews(view),
         Gathering(lambda site, sinks: None),
     )
     _record_last_epoch(context, Incarnation(job("A"), 1, "x" * 32))
-    assert records.sessions("c") == [replace(kept, owed=OWED, fed_outside=True)]
+    assert records.sessions.of_scope("c") == [replace(kept, owed=OWED, fed_outside=True)]

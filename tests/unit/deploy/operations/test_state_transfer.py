@@ -15,6 +15,7 @@ from binders.memory import MemoryEngine, World
 from speck.binding import EngineCapability
 from speck.deploy.operations import connecting
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
+from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
@@ -43,10 +44,10 @@ def at(site: str, **more: Any) -> JsonObject:
     return job("A", site, source_site="edge-a", sink_site="edge-a", **more)
 
 
-def apply(service: Service, *jobs: JsonObject, state: str = "done") -> JsonObject:
-    body: JsonObject = service.compositions.apply(composition(*jobs), DONE).body
-    change = service.changes.get(body["change"])
-    assert change["state"] == state, change
+def apply(service: Service, *jobs: JsonObject, state: str = "done") -> ChangeReport:
+    body: JsonObject = service.compositions.apply(composition(*jobs), DONE)
+    change = service.changes.get(body.change)
+    assert change.state == state, change
     return change
 
 
@@ -70,13 +71,13 @@ def test_state_is_carried_between_the_stop_and_the_start(service: Service) -> No
     apply(service, at("edge-a"))
     feed(b"1", b"2")
     change = apply(service, at("cloud"))
-    kinds = [operation["kind"] for operation in change["operations"]]
+    kinds = [operation.kind for operation in change.operations]
     assert kinds == ["upload", "try", "stop", "carry", "start", "return"]
-    assert [operation["state"] for operation in change["operations"]] == ["done"] * 5 + ["skipped"]
+    assert [operation.state for operation in change.operations] == ["done"] * 5 + ["skipped"]
     incarnation = running()["cloud"]
     assert incarnation.submission.state.startswith("memory:/cloud/carried/")
     assert incarnation.ledger.messages == 2
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_a_savepoint_lies_in_the_folder_of_its_site_job_and_incarnation(service: Service) -> None:
@@ -90,26 +91,26 @@ def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: Memor
     apply(service, at("edge-a"))
     feed(b"1")
     keeper.looks = 1_000_000
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
     keeper.looks = 1
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert "progress" not in operation(service, change, "carry")
 
 
 def operation(service: Service, change: str, kind: str) -> JsonObject:
-    (outcome,) = (o for o in service.changes.get(change)["operations"] if o["kind"] == kind)
+    (outcome,) = (o for o in service.changes.get(change).operations if o.kind == kind)
     return dict(outcome)
 
 
 def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper) -> None:
     apply(service, at("edge-a"))
     keeper.silent = {"cloud"}
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     assert operation(service, change, "carry")["state"] == "blocked"
     keeper.silent = set()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert list(running()) == ["cloud"]
 
 
@@ -194,7 +195,7 @@ def test_a_job_whose_state_is_gone_is_never_started_without(service: Service) ->
     engine("edge-a").forget_jobs()
     World.current().saved.clear()
     change = apply(service, at("edge-a"), state="failed")
-    assert "its state is gone, unless its main sets a checkpoint folder" in change["error"]
+    assert "its state is gone, unless its main sets a checkpoint folder" in change.error
     assert not engine("edge-a").running()
 
 
@@ -244,7 +245,7 @@ def test_state_that_is_gone_from_a_folder_of_the_job_s_own_is_named(service: Ser
     for path in [path for path in saved if path.startswith("memory:/own")]:
         del saved[path]
     change = apply(service, at("cloud", args=OWN), state="failed")
-    assert f"its main has set memory:/own/{job_id} for its checkpoints, and none" in change["error"]
+    assert f"its main has set memory:/own/{job_id} for its checkpoints, and none" in change.error
     assert not engine("cloud").running()
 
 
@@ -261,10 +262,10 @@ def test_a_silent_agent_blocks_a_start(service: Service, keeper: MemoryKeeper) -
     feed(b"1")
     engine("edge-a").forget_jobs()
     keeper.silent = {"edge-a"}
-    change = service.compositions.apply(composition(at("edge-a")), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change = service.compositions.apply(composition(at("edge-a")), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     keeper.silent = set()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert running()["edge-a"].ledger.messages == 1
 
 
@@ -276,12 +277,12 @@ def test_what_ran_before_comes_back_when_the_start_is_refused(service: Service) 
     feed(b"1")
     engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     change = apply(service, at("cloud"), state="failed")
-    assert change["error"] == ("cannot start A: no memory; A came back as attempt 3 on edge-a")
-    assert operation(service, change["id"], "return")["state"] == "done"
+    assert change.error == ("cannot start A: no memory; A came back as attempt 3 on edge-a")
+    assert operation(service, change.id, "return")["state"] == "done"
     feed(b"2")
     assert running()["edge-a"].ledger.messages == 2
-    events = [e for e in service.records.events() if e["kind"] == "job"]
-    assert [e["message"] for e in events] == ["A came back as attempt 3 on edge-a"]
+    events = [e for e in service.records.events.after() if e.kind == "job"]
+    assert [e.message for e in events] == ["A came back as attempt 3 on edge-a"]
 
 
 def test_what_ran_before_comes_back_when_its_state_cannot_be_carried(
@@ -295,7 +296,7 @@ def test_what_ran_before_comes_back_when_its_state_cannot_be_carried(
 
     monkeypatch.setattr(keeper, "carry", fails)
     change = apply(service, at("cloud"), state="failed")
-    assert change["error"] == "cannot carry: no room; A came back as attempt 3 on edge-a"
+    assert change.error == "cannot carry: no room; A came back as attempt 3 on edge-a"
     assert running()["edge-a"].ledger.messages == 1
 
 
@@ -304,7 +305,7 @@ def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Servic
     apply(service, at("edge-a"))
     feed(b"1")
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").jobs) == 1)
     (incarnation,) = engine("cloud").jobs.values()
     with World.current().lock:
@@ -313,7 +314,7 @@ def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Servic
         incarnation.work()
         incarnation.checkpoint()
         engine("cloud").fail(incarnation.id, "no memory")
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change).state == "failed")
     assert running()["edge-a"].ledger.messages == 2
 
 
@@ -359,8 +360,8 @@ def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
     feed(b"1")
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=0.05)
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    wait_for(lambda: service.changes.get(change).state == "failed")
     assert list(running()) == ["edge-a"]
     assert all(job.state.terminal for job in engine("cloud").jobs.values())
 
@@ -368,14 +369,14 @@ def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
 def test_nothing_comes_back_while_the_target_does_not_answer(service: Service) -> None:
     apply(service, at("edge-a"))
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").unreachable = True
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     assert not engine("edge-a").running()
     engine("cloud").unreachable = False
     engine("cloud").let_go()
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
     assert list(running()) == ["cloud"]
 
 
@@ -386,11 +387,11 @@ def test_a_start_that_its_engine_has_forgotten_fails_long_before_its_limit(
     feed(b"1")
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").forget_jobs()
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
-    assert "cloud does not know it any more" in service.changes.get(change)["error"]
+    wait_for(lambda: service.changes.get(change).state == "failed")
+    assert "cloud does not know it any more" in service.changes.get(change).error
     assert running()["edge-a"].ledger.messages == 1
 
 
@@ -402,7 +403,7 @@ def test_an_apply_after_a_way_back_goes_on_to_what_is_wanted(service: Service) -
     feed(b"2")
     apply(service, at("cloud"))
     assert running()["cloud"].ledger.messages == 2
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
 
 
 def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service) -> None:
@@ -411,7 +412,7 @@ def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service)
 
     apply(service, *chain("x"))
     desired = composition(*chain("y"))
-    plan = service.compositions.apply(desired, ApplyRequest(dry_run=True)).body["plan"]["text"]
+    plan = service.compositions.apply(desired, ApplyRequest(dry_run=True)).plan.text
     assert "return B" in plan
     assert "return A" not in plan
 
@@ -472,7 +473,7 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
     apply(service, at("edge-a"))
     feed(b"1")
     look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1000.0)
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     feed(b"2")
     calls = count(1)
@@ -483,7 +484,7 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
 
     engine("cloud").before = forgets
     look_on.set()
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change).state == "failed")
     World.current().pump()
     assert running()["edge-a"].ledger.messages == 2
 
@@ -499,8 +500,8 @@ def leave_unanswered(service: Service) -> str:
 
     engine("edge-a").before = fall_silent
     desired = composition(at("edge-a", args=["--2"]))
-    change: str = service.compositions.apply(desired, SOON).body["change"]
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    change: str = service.compositions.apply(desired, SOON).change
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     engine("edge-a").before = None
     return change
 
@@ -521,7 +522,7 @@ def test_a_start_without_an_answer_that_ran_and_was_forgotten_is_not_sent_again(
     wait_for(lambda: not service.changes.all_under_way())
     restart_engine()
     change_after = apply(service, at("edge-a", args=args), state="failed")
-    assert "it ran, and edge-a does not know it any more; apply again" in change_after["error"]
+    assert "it ran, and edge-a does not know it any more; apply again" in change_after.error
     apply(service, at("edge-a", args=args))
     assert running()["edge-a"].ledger.messages == 2
     assert running()["edge-a"].submission.args[-1] == args[0]
@@ -530,7 +531,7 @@ def test_a_start_without_an_answer_that_ran_and_was_forgotten_is_not_sent_again(
 def test_the_way_back_goes_on_from_what_one_without_an_answer_has_taken(service: Service) -> None:
     change = leave_unanswered(service)
     restart_engine()
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change).state == "failed")
     assert running()["edge-a"].ledger.messages == 2
     assert "--2" not in running()["edge-a"].submission.args
 
@@ -557,7 +558,7 @@ def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Serv
     apply(service, at("edge-a"))
     feed(b"1")
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").jobs) == 1)
     (incarnation,) = engine("cloud").jobs.values()
 
@@ -573,7 +574,7 @@ def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Serv
         incarnation.checkpoint()
         engine("cloud").before = forgets
         engine("cloud").fail(incarnation.id, "no memory")
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change).state == "failed")
     assert running()["edge-a"].ledger.messages == 2
 
 
@@ -584,13 +585,13 @@ def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
     apply(service, at("edge-a"))
     feed(b"1")
     look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1.0)
-    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
-    assert service.compositions.plan("c")["operations"] == []
+    assert service.composition_views.plan("c").operations == ()
     look_on.set()
-    wait_for(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change).state == "failed")
     assert running()["edge-a"].ledger.messages == 1
-    assert service.changes.get(change)["error"] == (
+    assert service.changes.get(change).error == (
         "cannot start A: all its tasks run at cloud, but its source is not connected to"
         " tcp://edge-a.test:1883; A came back as attempt 3 on edge-a"
     )

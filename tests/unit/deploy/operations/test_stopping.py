@@ -14,6 +14,7 @@ from speck.binding import JobException, SaveProgress
 from speck.deploy.operations import stopping
 from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, UnreachableError
+from speck.model.change import ChangeReport
 from speck.model.observation import EngineView, RunState
 from speck.model.plan import Stop
 from speck.model.values import JsonObject
@@ -46,11 +47,11 @@ def begin_change(service: Service, *jobs: JsonObject) -> str:
     """A deployed, with a message taken, and a change to `jobs` under way."""
     apply(service, A)
     feed(b"1")
-    return str(service.compositions.apply(composition(*jobs), SOON).body["change"])
+    return str(service.compositions.apply(composition(*jobs), SOON).change)
 
 
 def apply(service: Service, *jobs: JsonObject) -> None:
-    assert service.compositions.apply(composition(*jobs), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(*jobs), DONE).state == "done"
 
 
 def feed(*payloads: bytes) -> None:
@@ -58,13 +59,13 @@ def feed(*payloads: bytes) -> None:
     World.current().pump()
 
 
-def over(service: Service, change: str) -> JsonObject:
+def over(service: Service, change: str) -> ChangeReport:
     wait_for(lambda: not service.changes.all_under_way())
     return service.changes.get(change)
 
 
 def list_messages(service: Service) -> list[str]:
-    return [e["message"] for e in service.records.events() if e["kind"] == "job"]
+    return [e.message for e in service.records.events.after() if e.kind == "job"]
 
 
 def held() -> MemoryJob:
@@ -79,7 +80,7 @@ def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: S
     with World.current().lock:
         old.savepoints[old.stopping or ""] = SaveProgress(True, failure="declined")
         engine("edge-a").hold_savepoints = False
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert old.state is RunState.CANCELED
     assert running().ledger.messages == 1
     assert list_messages(service) == [
@@ -129,7 +130,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     ):
         monkeypatch.setattr(MemoryEngine, name, replaced)
     engine("edge-a").let_go()
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert running().ledger.messages == 1
     (location,) = noted
     assert (location is None) is (failure is not None)
@@ -139,7 +140,7 @@ def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=0.02)
     engine("edge-a").hold_savepoints = True
     change = begin_change(service, A2)
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert running().ledger.messages == 1
     assert "it made no progress" in list_messages(service)[0]
 
@@ -160,13 +161,13 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
     change = begin_change(service, A2)
 
     def shown() -> str:
-        stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
-        return str(stop.get("progress"))
+        stop = next(o for o in service.changes.get(change).operations if o.kind == "stop")
+        return str(stop.progress)
 
     wait_for(lambda: "of 10000 subtasks" in shown())
     old = held()
     engine("edge-a").let_go()
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert old.state is RunState.FINISHED
     assert list_messages(service) == []
 
@@ -177,18 +178,18 @@ def test_a_job_whose_tasks_are_starting_is_stopped_once_they_run(service: Servic
     apply(service, A)
     old = running()
     old.state = RunState.STARTING
-    change = str(service.compositions.apply(composition(A2), SOON).body["change"])
+    change = str(service.compositions.apply(composition(A2), SOON).change)
 
     def shown() -> str:
-        stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
-        return str(stop.get("progress"))
+        stop = next(o for o in service.changes.get(change).operations if o.kind == "stop")
+        return str(stop.progress)
 
     wait_for(lambda: "until all its tasks run" in shown())
     assert engine("edge-a").count("stop") == 0
     World.current().feed("tcp://edge-a.test:1883", "A-in", (b"1",), "sensor")
     old.state = RunState.RUNNING
     World.current().pump(checkpoint=False)
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert old.state is RunState.FINISHED
     assert len(broker("edge-a").published["A-out"]) == 1
     assert list_messages(service) == []
@@ -209,7 +210,7 @@ def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service:
     change = begin_change(service, {**A2, "upgrade": "savepoint"})
     held()
     broker("edge-a").unreachable = True
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     broker("edge-a").unreachable = False
     assert "the broker of its sink does not answer" in list_messages(service)[0]
 
@@ -219,10 +220,10 @@ def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> 
     change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
     assert old.state is RunState.FINISHED
 
 
@@ -231,7 +232,7 @@ def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service:
     change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
-    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change).state == "blocked")
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     with World.current().lock:  # the stop failed, its engine brought the job back and forgot it
@@ -301,11 +302,11 @@ def test_a_start_that_took_long_is_done_once_its_source_is_connected(
     # what the sink tells is no word about the source: a committer connects when it has to send
     connected = {"Source__mqtt-source.connected": 0.0, "mqtt-sink__Committer.connected": 0.0}
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
-    change = service.compositions.apply(composition(A), SOON).body["change"]
+    change = service.compositions.apply(composition(A), SOON).change
     wait_for(lambda: len(engine("edge-a").running()) == 1)
-    assert service.changes.get(change)["state"] == "running"
+    assert service.changes.get(change).state == "running"
     connected["Source__mqtt-source.connected"] = 1.0
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
 
 
 def test_a_source_whose_broker_is_away_does_not_fail_its_start(
@@ -313,24 +314,24 @@ def test_a_source_whose_broker_is_away_does_not_fail_its_start(
 ) -> None:
     service.executions.patience = replace(HASTY, connect_s=0.0)
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: {"source.connected": 0.0})
-    change = service.compositions.apply(composition(A), SOON).body["change"]
+    change = service.compositions.apply(composition(A), SOON).change
     wait_for(lambda: len(engine("edge-a").running()) == 1)
     broker("edge-a").unreachable = True
-    assert over(service, change)["state"] == "done"
+    assert over(service, change).state == "done"
 
 
 def cancel_in_vain(service: Service, monkeypatch: pytest.MonkeyPatch, limit_s: float) -> str:
     """The change that cancels A at an engine that goes on listing it: an operator hangs."""
-    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
+    assert service.compositions.apply(composition(A), DONE).state == "done"
     monkeypatch.setattr(MemoryEngine, "cancel", lambda self, job_id: None)
     service.executions.patience = replace(HASTY, cancel_s=limit_s)
     stateless = composition(A2 | {"upgrade": "stateless"})
-    return str(service.compositions.apply(stateless, SOON).body["change"])
+    return str(service.compositions.apply(stateless, SOON).change)
 
 
 def cancel_of(service: Service, change: str) -> JsonObject:
-    steps = service.changes.get(change)["operations"]
-    return next(dict(step) for step in steps if step["kind"] == "cancel")
+    steps = service.changes.get(change).operations
+    return next(dict(step) for step in steps if step.kind == "cancel")
 
 
 def test_a_cancellation_says_what_it_waits_for(
@@ -341,7 +342,7 @@ def test_a_cancellation_says_what_it_waits_for(
     said = "cancelling: waits until all its tasks have ended"
     wait_for(lambda: cancel_of(service, change).get("progress") == said, said)
     incarnation.end(RunState.CANCELED)
-    wait_for(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change).state == "done")
 
 
 def test_a_cancellation_that_does_not_end_says_how_to_end_it(

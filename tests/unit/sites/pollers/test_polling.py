@@ -18,7 +18,7 @@ from tests.third_party_kinds import third_party
 
 
 def polling_of(service: Service, from_sites: int) -> Polling:
-    return Polling(service.connections, lambda: len(service.records.sites()), 1, from_sites)
+    return Polling(service.connections, lambda: len(service.records.sites.all()), 1, from_sites)
 
 
 @pytest.mark.parametrize("from_sites", [1, 2])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from speck.service.audit_log import Seal
+from speck.store.audit_log import Seal
+from speck.store.codec import from_json
 from speck.store.records import Records
-
-_RECORD = "audit"
+from speck.store.tables import AUDIT
 
 
 class StoredSeal:
@@ -18,10 +16,10 @@ class StoredSeal:
 
     def load(self) -> Seal | None:
         """The seal, once there is one."""
-        record = self._records.meta.get(_RECORD)
-        return None if record is None else Seal(**record)
+        stored = self._records.store.get(AUDIT)
+        return None if stored is None else from_json(stored, Seal)
 
     def save(self, seal: Seal) -> None:
         """Store it. Raises StoreError, StoreFullError."""
         self._records.store.check_writable()
-        self._records.write(self._records.meta.put(asdict(seal), _RECORD))
+        self._records.write({AUDIT: seal})

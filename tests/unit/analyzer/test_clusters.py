@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from speck.analyzer.clusters import SparkClusters
 from speck.config import Config
 from speck.errors import InvalidError
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.storage import Storage
-from speck.service.spark_clusters import SparkClusters
 from tests.storages import open_renaming
 
 FAR = {"spark_driver_host": "10.0.0.2"}

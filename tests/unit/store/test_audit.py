@@ -14,10 +14,10 @@ import pytest
 
 from speck.clock import SystemClock
 from speck.errors import InvalidError
-from speck.service import audit, audit_log
-from speck.service.audit import Audit, Entry
-from speck.service.audit_intents import Intents
-from speck.service.audit_log import Seal, hash_line, list_files, read_entries, read_newest, verify
+from speck.store import audit, audit_log
+from speck.store.audit import Audit, Entry
+from speck.store.audit_intents import Intents
+from speck.store.audit_log import Seal, hash_line, list_files, read_entries, read_newest, verify
 from tests.waiting import wait_for
 
 

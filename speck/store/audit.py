@@ -1,12 +1,12 @@
 """The audit log: who asked for what, from where, and how it ended.
 
-An append-only log of JSON lines in files beside the store; `speck.service.audit_log` says what a
+An append-only log of JSON lines in files beside the store; `speck.store.audit_log` says what a
 line holds, reads and verifies them.
 
 A line is given to the system before its request is answered, and so outlives the process; it is
 synced within `SYNC_S`, and so a power failure loses the lines of that time at most. The store then
 learns of it (`Seal`). What a process that was killed had begun, and has no line, is recorded at the
-next start (`speck.service.audit_intents`).
+next start (`speck.store.audit_intents`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Protocol
 from speck.clock import Clock, rfc3339
 from speck.errors import SpeckError
 from speck.model.values import JsonObject
-from speck.service.audit_intents import Intents
-from speck.service.audit_log import (
+from speck.store.audit_intents import Intents
+from speck.store.audit_log import (
     FILES,
     FIRST,
     SPOILT,
@@ -154,7 +154,7 @@ class Audit:
         return is_done
 
     def verify(self, known_hash: str | None = None) -> Verdict:
-        """See `speck.service.audit_log.verify`; lines may be added meanwhile. Raises InvalidError
+        """See `speck.store.audit_log.verify`; lines may be added meanwhile. Raises InvalidError
         when there is no log."""
         seal = self._keeper.load() if self._keeper is not None else None
         return verify(self._folder, known_hash, seal)

@@ -1,0 +1,115 @@
+"""Sessions in the store: those of the jobs' readers, those reserved for readers outside, and those
+that wait for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from speck.model.incarnation import Session
+from speck.model.link import Link
+from speck.store.scoped_index import ScopedIndex
+from speck.store.tables import Batch, Tables
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """A session that an adoption left at the broker of a site, for the next job of its name that
+    reads its link (None: no known topic fits its id). `messages` is how many wait in it at least,
+    by the numbers that sinks report; None if none reports any: then it may hold some, too."""
+
+    site: str
+    client_id: str
+    job_name: str
+    link: Link | None
+    messages: int | None
+
+
+class SessionRecords:
+    """All sessions. `ses/<scope>/<client id>/<site>`, `kept/<client id>/<site>`; the site is that
+    of the broker."""
+
+    def __init__(self, tables: Tables):
+        self._index = ScopedIndex[Session]()
+        self._sessions = tables.table("ses", Session, note=self._note)
+        self._kept = tables.kept("kept", KeptSession)
+
+    def get(self, scope: str, client_id: str, site: str) -> Session | None:
+        return self._index.get(scope, f"{client_id}/{site}")
+
+    def of_scope(self, scope: str) -> list[Session]:
+        """The sessions of one scope, in order of their keys."""
+        return list(self._index.of_scope(scope).values())
+
+    def on_link(self, scope: str, link: Link) -> list[Session]:
+        """The sessions of one scope on a link."""
+        return [session for (at, _), session in self._index.marked(link) if at == scope]
+
+    def of_client(self, client_id: str) -> list[tuple[str, Session]]:
+        """(scope, session) of every session of a client id, one for each broker and scope."""
+        return [(scope, session) for (scope, _), session in self._index.marked(client_id)]
+
+    def all(self) -> list[tuple[str, Session]]:
+        """(scope, session), over all scopes."""
+        return [(scope, session) for (scope, _), session in self._index.all().items()]
+
+    def at(self, site: str) -> list[tuple[str, Session]]:
+        """(scope, session), of those at the broker of one site."""
+        return [(scope, s) for (scope, _), s in sorted(self._index.at_site(site).items())]
+
+    @property
+    def writes(self) -> int:
+        """A number that changes whenever a session does."""
+        return self._index.writes
+
+    def has_reserved(self, link: Link) -> bool:
+        """Whether any scope has a session on a link, as far as is known."""
+        return any(session.reserved for _, session in self._index.marked(link))
+
+    def links_read_outside(self, links: Iterable[Link], scopes: Collection[str]) -> frozenset[Link]:
+        """Those of the links on which a scope other than `scopes` has a session."""
+        return frozenset(
+            link
+            for link in links
+            if any(scope not in scopes for (scope, _), _ in self._index.marked(link))
+        )
+
+    def uses_jar(self, sha256: str) -> bool:
+        """Whether the reader of a session is to be started from a jar."""
+        return self._index.has_mark(sha256)
+
+    def put(self, scope: str, session: Session) -> Batch:
+        return self._sessions.put(session, scope, session.client_id, session.site)
+
+    def drop(self, scope: str, client_id: str, site: str) -> Batch:
+        return self._sessions.drop(scope, client_id, site)
+
+    # -- without a reader -----------------------------------------------------------------
+
+    def kept(self) -> list[KeptSession]:
+        """Those that wait for the next job of their names."""
+        return list(self._kept.values())
+
+    def is_kept(self, client_id: str, site: str) -> bool:
+        """Whether a session waits for the next job of its name."""
+        return self._kept.has(client_id, site)
+
+    def put_kept(self, sessions: Iterable[KeptSession]) -> Batch:
+        """Keep these sessions, instead of those that were kept so far."""
+        batch: Batch = {self._kept.key(identity): None for identity, _ in self._kept.items()}
+        for each in sessions:
+            batch |= self._kept.put(each, each.client_id, each.site)
+        return batch
+
+    def drop_kept(self, client_id: str, site: str) -> Batch:
+        """A session has its reader again."""
+        return self._kept.drop(client_id, site) if self.is_kept(client_id, site) else {}
+
+    def _note(self, identity: str, session: Session | None) -> None:
+        scope, _, rest = identity.partition("/")
+        if session is None:
+            self._index.drop((scope, rest))
+        else:
+            jars: Sequence[str] = (session.job.jar,) if session.job is not None else ()
+            marks = session.link, session.client_id, *jars
+            self._index.put((scope, rest), session, session.site, *marks)
