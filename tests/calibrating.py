@@ -35,7 +35,7 @@ def count_units(service: Service, unit_ms: dict[str, float]) -> None:
     """Let the job at each site count as if a unit took so many ms of CPU time there."""
 
     def metrics(name: str) -> dict[str, Any]:
-        tasks = service.jobs.get(name)["parallelism"]
+        tasks = service.jobs.get(name).description.parallelism
         counted = {
             **DONE,
             "calibrate.lightCpuNanos": unit_ms[name.removeprefix(PREFIX)] * 100e6,

@@ -8,6 +8,7 @@ from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.model.composition import CompositionDescription, Head, visible_name
+from speck.model.finding import PartFinding
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -48,10 +49,10 @@ def composition(*jobs: JsonObject, name: str = "c", **more: Any) -> CompositionD
     return composition_from_data({"name": name, "jobs": list(jobs), **more})
 
 
-def findings_but_of_tls(service: Service, site: str) -> list[JsonObject]:
+def findings_but_of_tls(service: Service, site: str) -> list[PartFinding]:
     """The findings of a check; sites in memory are plain, and that is not what is tested."""
-    findings: list[JsonObject] = service.sites.check(site)["findings"]
-    return [finding for finding in findings if finding["setting"] != "TLS"]
+    findings = service.sites.check(site)
+    return [finding for finding in findings if finding.setting != "TLS"]
 
 
 def reopened(service: Service) -> Service:

@@ -43,7 +43,7 @@ def open_commands(name: str, query: Query) -> Response:
     # too many requests wait already: the agent polls again, later the more agents do so
     pause_s = max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
     again = 0.0 if seconds or commands else pause_s
-    return jsonify({"commands": commands, "again": again})
+    return jsonify({"commands": [each.to_json() for each in commands], "again": again})
 
 
 @routes.post(

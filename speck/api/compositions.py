@@ -27,12 +27,13 @@ from speck.api.requests import (
 from speck.api.routes import JSON, Routes, answer, answer_accepted, listing, no_content
 from speck.errors import InvalidError, Problem
 from speck.model.composition import Head
+from speck.model.job_state import JobState
 from speck.model.token import Role
 from speck.service.compositions import ApplyRequest
 from speck.spec import drawing
 from speck.spec.documents import YAML_TYPES, limits_for
 from speck.spec.resolve import LineOf
-from speck.spec.schema import CompositionSchema, composition_from_data, dump_composition
+from speck.spec.schema import CompositionSchema, composition_from_data
 from speck.spec.yaml_writer import to_yaml
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
@@ -53,7 +54,7 @@ _ADOPT = flag("adopt", "take over jobs of the same names that were posted alone"
     "/compositions",
     query=[
         text("site", "only compositions with a job at this site"),
-        text("state", "only compositions with a job in this state", shapes.JOB_STATES),
+        text("state", "only compositions with a job in this state", tuple(map(str, JobState))),
         *paging("name"),
     ],
     answers={200: shapes.COMPOSITIONS},
@@ -68,7 +69,7 @@ def _filter(site: str | None, state: str | None) -> Iterable[Head]:
     heads = [head for head in service().composition_views.all() if has_composition(head.name)]
     if site is None and state is None:
         return heads
-    names = {job["composition"] for job in service().jobs.all(site=site, state=state)}
+    names = {job.composition for job in service().jobs.all(site=site, state=state)}
     return [head for head in heads if head.name in names]
 
 
@@ -111,9 +112,9 @@ def get_composition(name: str, query: Query) -> Response:
         response = jsonify(show_composition(composition))
     else:
         newest = service().composition_views.description(name)
-        description = show_description(dump_composition(newest))
+        description = show_description(newest)
         response = Response(to_yaml(description), content_type=f"{media}; charset=utf-8")
-    response.set_etag(str(composition["desired"]["revision"]))
+    response.set_etag(str(composition.head.revision))
     return response
 
 

@@ -1,43 +1,66 @@
-"""What viewers are not shown: the arguments of jobs, which may hold keys."""
+"""Jobs, compositions, placements and analyses as users see them.
+
+Viewers are not shown the arguments of jobs, which may hold keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from speck.api.access import caller, reach
 from speck.model.analysis import Analysis
+from speck.model.composition import CompositionDescription
+from speck.model.job import JobDescription
 from speck.model.shown import render
 from speck.model.token import Role
 from speck.model.values import JsonObject
 from speck.placement.record import PlacementRecord
-from speck.spec.schema import dump_composition
+from speck.service.composition_views import CompositionView
+from speck.service.status import JobView, SiteView
+from speck.spec.schema import dump_composition, dump_job
+from speck.spec.site_schema import dump_site
 
 HIDDEN = "(hidden)"
 
 
-def show_job(job: JsonObject) -> JsonObject:
-    """A job, with `args: ["(hidden)"]` for a viewer if it has any."""
-    return {**job, "args": [HIDDEN]} if job.get("args") and _hides() else job
+def show_job(job: JobView) -> JsonObject:
+    """A job as users see it."""
+    return {**show_description_of(job.description), **render(job)}
 
 
-def show_jobs(jobs: Iterable[JsonObject]) -> Iterator[JsonObject]:
-    """Jobs as `show_job` shows them."""
-    return map(show_job, jobs)
+def show_description_of(job: JobDescription) -> JsonObject:
+    """A job as it was described, with `args: ["(hidden)"]` for a viewer if it has any."""
+    described = dump_job(job)
+    return {**described, "args": [HIDDEN]} if job.args and _hides() else described
 
 
-def show_composition(composition: JsonObject) -> JsonObject:
-    """A composition as GET /compositions/<name> returns it, its jobs as `show_job` shows them."""
-    desired = composition["desired"]
+def show_composition(composition: CompositionView) -> JsonObject:
+    """A composition as users see it."""
+    head, desired = composition.head, show_description(composition.desired)
     return {
-        **composition,
-        "desired": {**desired, "jobs": list(show_jobs(desired["jobs"]))},
-        "jobs": list(show_jobs(composition["jobs"])),
+        "name": head.name,
+        "desired": {
+            "revision": head.revision,
+            "jobs": desired["jobs"],
+            "inputs": desired.get("inputs", []),
+            "outputs": desired.get("outputs", []),
+        },
+        "deployed": {
+            "revision": head.deployed_revision,
+            "jobs": render(composition.deployed),
+        },
+        "jobs": list(map(show_job, composition.jobs)),
+        "requirements": render(composition.requirements),
     }
 
 
-def show_description(description: JsonObject) -> JsonObject:
-    """A composition as it was applied, its jobs as `show_job` shows them."""
-    return {**description, "jobs": list(show_jobs(description["jobs"]))}
+def show_description(description: CompositionDescription) -> JsonObject:
+    """A composition as it was applied."""
+    jobs = list(map(show_description_of, description.jobs))
+    return {**dump_composition(description), "jobs": jobs}
+
+
+def show_site(site: SiteView) -> JsonObject:
+    """A site as users see it."""
+    return {**dump_site(site.site), **render(site)}
 
 
 def show_placement(placement: PlacementRecord) -> JsonObject:
@@ -48,7 +71,7 @@ def show_placement(placement: PlacementRecord) -> JsonObject:
         **render(placement.manner),
         **render(placement.comparison),
         "scales": render(placement.scales),
-        "description": show_description(dump_composition(placement.description)),
+        "description": show_description(placement.description),
         "yaml": HIDDEN if hides else placement.yaml,
     }
 

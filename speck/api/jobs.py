@@ -7,7 +7,7 @@ from flask import Response, jsonify
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach
 from speck.api.context import acting, is_over, looking, service
-from speck.api.hidden import show_job, show_jobs
+from speck.api.hidden import show_job
 from speck.api.requests import (
     Query,
     document,
@@ -22,6 +22,7 @@ from speck.api.requests import (
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.model.composition import CompositionDescription, composition_of_one
 from speck.model.job import JobDescription
+from speck.model.job_state import JobState
 from speck.model.shown import render
 from speck.service.job_list import AT_ONCE
 from speck.service.jobs import JobOutcome
@@ -44,7 +45,11 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
     "/jobs",
     query=[
         text("site", "only jobs of this site"),
-        text("state", "only jobs in this state; `failed` includes `restarting`", shapes.JOB_STATES),
+        text(
+            "state",
+            "only jobs in this state; `failed` includes `restarting`",
+            tuple(map(str, JobState)),
+        ),
         fresh(),
         *paging("job_name"),
     ],
@@ -58,7 +63,8 @@ def list_jobs(query: Query) -> Response:
             service().jobs.refresh(has_job)
     at_once = min(AT_ONCE, max(_LEAST_AT_ONCE, (query["limit"] or AT_ONCE) + 1))
     jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"], at_once)
-    return listing("jobs", show_jobs(j for j in jobs if has_job(j["job_name"])), "job_name", query)
+    seen = (job for job in jobs if has_job(job.job_name))
+    return listing("jobs", map(show_job, seen), "job_name", query)
 
 
 @routes.post("/jobs", query=[wait(WAIT_S), *dropping()], body=JobSchema, answers=_STARTING)
@@ -150,7 +156,7 @@ def delete_job(job_name: str, query: Query) -> Response:
 def list_exceptions(job_name: str) -> Response:
     """The job's exceptions as its engine reports them, newest first."""
     with looking(f"read the exceptions of {job_name}"):
-        return jsonify({"exceptions": service().jobs.exceptions(job_name)})
+        return answer({"exceptions": service().jobs.exceptions(job_name)})
 
 
 @routes.get("/jobs/<job_name>/metrics", answers={200: shapes.JobMetricsShape})
@@ -158,7 +164,8 @@ def get_job_metrics(job_name: str) -> Response:
     """The engine's current counters of the job, by operator-scoped name (none while the engine does
     not list it, e.g. during its start), and its rates between the collector's last two polls."""
     with looking(f"read the metrics of {job_name}"):
-        return jsonify(service().jobs.metrics(job_name))
+        metrics = service().jobs.metrics(job_name)
+    return answer({**render(metrics), **metrics.rates})
 
 
 @routes.post(
@@ -183,5 +190,5 @@ def _answer(outcome: JobOutcome) -> Response:
         return answer(shape, 202, f"/changes/{change.id}")
     if outcome.job is None:
         return no_content()
-    location = f"/jobs/{outcome.job['job_name']}"
-    return answer(outcome.job, 201 if outcome.created else 200, location)
+    shown, location = show_job(outcome.job), f"/jobs/{outcome.job.job_name}"
+    return answer(shown, 201 if outcome.created else 200, location)

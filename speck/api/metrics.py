@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 
 from speck.api.work import SampleText
 from speck.model.change import ChangeHead
-from speck.model.values import JsonObject
 from speck.service import Service
+from speck.service.status import SiteView
 
 LOG = logging.getLogger(__name__)
 
@@ -152,9 +152,9 @@ class _State(Collector):
         )
         free = GaugeMetricFamily("speck_site_slots_free", "Free task slots", labels=["site"])
         for site in sites:
-            up.add_metric([site["name"]], float(site["engine_version"] is not None))
-            if site["slots"]["free"] is not None:
-                free.add_metric([site["name"]], site["slots"]["free"])
+            up.add_metric([site.name], float(site.engine_version is not None))
+            if site.slots.free is not None:
+                free.add_metric([site.name], site.slots.free)
         yield up
         yield free
         jobs: Counter[tuple[str, ...]] = Counter(
@@ -168,8 +168,8 @@ class _State(Collector):
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
 
-    def _collect_watch(self, sites: list[JsonObject]) -> Iterator[Metric]:
-        states: Counter[tuple[str, ...]] = Counter((str(site["state"]),) for site in sites)
+    def _collect_watch(self, sites: list[SiteView]) -> Iterator[Metric]:
+        states: Counter[tuple[str, ...]] = Counter((str(site.state),) for site in sites)
         yield _gauge("speck_sites", "Sites by state", ["state"], states)
         memory = self._service.watch.sessions.memory
         for name, about, by_site in (

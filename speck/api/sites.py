@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Response, jsonify
+from flask import Response
 
 from speck.api import shapes
 from speck.api.access import caller, name_object, reach, refuse_foreign_site
 from speck.api.context import looking, occupying, service
+from speck.api.hidden import show_site
 from speck.api.requests import (
     Query,
     document,
@@ -70,8 +71,8 @@ def list_sites(query: Query) -> Response:
             names = service().records.sites.all()
             service().sites.refresh([n for n in names if name in (None, n) and has_site(n)])
     sites = service().sites.all(state=query["state"])
-    matches = [site for site in sites if name in (None, site["name"]) and has_site(site["name"])]
-    return listing("sites", matches, "name", query)
+    matches = [site for site in sites if name in (None, site.name) and has_site(site.name)]
+    return listing("sites", map(show_site, matches), "name", query)
 
 
 @routes.post("/sites", body=SiteSchema, answers={201: shapes.SiteShape, 200: shapes.SiteShape})
@@ -81,7 +82,7 @@ def add_site() -> Response:
     by_itself, by = caller().role is Role.SITE, caller().actor
     with looking(f"register {site.name}"):  # names are resolved, as slowly as their servers answer
         view, created = service().sites.add(site, by_itself=by_itself, by=by)
-    return answer(view, 201 if created else 200, f"/sites/{site.name}")
+    return answer(show_site(view), 201 if created else 200, f"/sites/{site.name}")
 
 
 @routes.put("/sites", body=SitesSchema, query=[NEW_BROKER, NEW_AGENT], answers={200: shapes.SITES})
@@ -97,7 +98,7 @@ def put_sites(query: Query) -> Response:
             new_broker=query["new_broker"],
             new_agent=query["new_agent"],
         )
-    return jsonify({"sites": views})
+    return answer({"sites": list(map(show_site, views))})
 
 
 @routes.get("/sites/<name>", query=[fresh()], answers={200: shapes.SiteShape})
@@ -106,7 +107,7 @@ def get_site(name: str, query: Query) -> Response:
     if query["fresh"]:
         with looking(f"poll site {name}"):
             service().sites.refresh([name])
-    return jsonify(service().sites.get(name))
+    return answer(show_site(service().sites.get(name)))
 
 
 @routes.put(
@@ -128,7 +129,7 @@ def put_site(name: str, query: Query) -> Response:
             new_broker=query["new_broker"],
             new_agent=query["new_agent"],
         )
-    return answer(view, 201 if created else 200, f"/sites/{name}")
+    return answer(show_site(view), 201 if created else 200, f"/sites/{name}")
 
 
 @routes.delete("/sites/<name>", answers={204: None})
@@ -148,14 +149,17 @@ def record_heartbeat(name: str) -> Response:
     """Record that the site's agent is alive; the body, at most 16 kB, is its report."""
     report = heartbeat_from_data(optional_object("heartbeat", MAX_BYTES))
     by_itself = caller().role is Role.SITE
-    return jsonify(service().sites.heartbeat(name, report, by_itself=by_itself))
+    last_seen = service().sites.heartbeat(name, report, by_itself=by_itself)
+    return answer({"name": name, "last_seen": last_seen})
 
 
 @routes.get("/sites/<name>/check", answers={200: shapes.SiteCheckShape})
 def check_site(name: str) -> Response:
     """Settings of its engine and broker that would lose data or starve jobs."""
     with occupying(f"check {name}"):
-        return jsonify(service().sites.check(name))
+        findings = service().sites.check(name)
+    ok = all(finding.severity != "error" for finding in findings)
+    return answer({"name": name, "ok": ok, "findings": findings})
 
 
 @routes.post(

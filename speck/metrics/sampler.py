@@ -36,7 +36,7 @@ from speck.metrics.rows import (
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.measurement import EngineMeasures, Host, PlanNode
-from speck.model.site import Site
+from speck.model.site import AgentReport, Site
 from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
 from speck.sites.poll_scheduler import PollScheduler, Subject, Turn
@@ -81,7 +81,7 @@ class Sampler:
         writer: Writer,
         every_s: float,
         days: int,
-        beat: Callable[[str], tuple[JsonObject, datetime | None]],
+        beat: Callable[[str], tuple[AgentReport, datetime | None]],
         beginning: Callable[[float], Collection[str]],
         await_calm: Callable[[threading.Event], bool],
     ):

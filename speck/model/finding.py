@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from speck.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,4 +18,16 @@ class Finding:
     setting: str
     value: str
     why: str
-    mend: str
+    mend: Annotated[str, Shown("the setting that fixes it")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFinding(Finding):
+    """A finding about a part of a site: its engine, its broker, its agent or a leg."""
+
+    part: str
+
+    @classmethod
+    def of(cls, part: str, finding: Finding) -> PartFinding:
+        known = {each.name: getattr(finding, each.name) for each in fields(Finding)}
+        return cls(**known, part=part)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from speck.model.shown import Shown
 
 STATE_URI = "state_uri"
 """The label that says where a site keeps savepoints."""
+
+
+AgentReport = Mapping[str, Any]
+"""What a site's agent reports of itself and its machine, as `speck.spec.heartbeat` checks it."""
 
 
 class Tier(StrEnum):
@@ -86,9 +91,9 @@ class CalibrationDetail:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """How fast a site is, as a calibration job measured at `at` (RFC 3339): the `cores` that its
-    engine may use (a CPU quota, and what the engine needs for itself, are off), the `core_speed` of one
-    core against that of the reference, the first cloud site (None until that is calibrated), and
-    `unit_s`, the CPU seconds for the fixed unit of work."""
+    engine may use (a CPU quota, and what the engine needs for itself, are off), the `core_speed`
+    of one core against that of the reference, the first cloud site (None until that is
+    calibrated), and `unit_s`, the CPU seconds for the fixed unit of work."""
 
     cores: Annotated[float, Shown("cores that its engine may use")]
     core_speed: Annotated[

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from speck.binding import SavedState, Transfer, TransferProgress, state_layout
 from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
-from speck.model.site import Site
-from speck.model.values import JsonObject
+from speck.model.finding import PartFinding
+from speck.model.site import AgentReport, Site
 from speck.service import agent_check
 from speck.service.agent_check import is_root
 from speck.sites.agent_channel import SiteChannel
-from speck.sites.agent_commands import SILENT_S, AgentCommands
+from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands
 from speck.sites.state_transfer import Transfers, shorten
 from speck.store.records import Records
 from speck.store.sites import StoredReport
@@ -63,9 +62,9 @@ class Agents:
 
     # --- what agents report ------------------------------------------------------------------
 
-    def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
+    def heartbeat(self, name: str, body: AgentReport) -> str:
         """Take an agent's report. It is stored at once when more than figures has changed, and
-        every 10 s otherwise. Raises NotFoundError."""
+        every 10 s otherwise. Returns when it came (RFC 3339). Raises NotFoundError."""
         self._site(name)
         self.commands.hear(name)
         report = StoredReport(rfc3339(self._clock.now()), body)
@@ -79,7 +78,7 @@ class Agents:
                 self._stored[name] = now
         if due:
             self._records.write(self._records.sites.put_report(name, report))
-        return {"name": name, "last_seen": report.at}
+        return report.at
 
     def open_commands(
         self,
@@ -87,23 +86,23 @@ class Agents:
         known: Collection[str],
         wait_s: float,
         stopping: Callable[[], bool] = lambda: False,
-    ) -> list[JsonObject]:
+    ) -> list[AgentCommand]:
         """The open commands for a site's agent. Raises NotFoundError."""
         self._site(site)
         self.transfers.end_unwanted()
         return self.commands.open(site, known, wait_s, stopping)
 
-    def beat(self, site: str) -> JsonObject:
+    def beat(self, site: str) -> AgentReport:
         """The last report of a site's agent; empty when the site has no agent."""
         report = self._report(site)
-        return dict(report.body) if report is not None else {}
+        return report.body if report is not None else {}
 
     def last_seen(self, site: str) -> str | None:
         """When a site's agent reported last (RFC 3339); None when it never did."""
         report = self._report(site)
         return report.at if report is not None else None
 
-    def last_report(self, site: str) -> tuple[JsonObject, datetime | None]:
+    def last_report(self, site: str) -> tuple[AgentReport, datetime | None]:
         """The last report of a site's agent, and when it came."""
         seen = self.last_seen(site)
         return self.beat(site), datetime.fromisoformat(seen) if seen else None
@@ -178,13 +177,13 @@ class Agents:
 
     # --- one command and its answer -------------------------------------------------------
 
-    def _ask(self, site: str, kind: str, body: JsonObject) -> JsonObject:
+    def _ask(self, site: str, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Give a command and wait for its answer.
 
         Raises UnreachableError, TransientError, PermanentError.
         """
         self._refuse_silent(site)
-        command = self.commands.add(site, kind, body)
+        command = self.commands.add(site, kind, dict(body))
         if not command.over.wait(_ANSWER_S):
             self.commands.withdraw(command)
             raise UnreachableError(f"cannot reach the agent of {site}: no answer to {kind!r}")
@@ -279,7 +278,7 @@ class Agents:
 
     # --- site check ------------------------------------------------------------------------
 
-    def findings(self, name: str, engine_folder: str | None) -> list[JsonObject]:
+    def findings(self, name: str, engine_folder: str | None) -> list[PartFinding]:
         """Problems of a site's agent. `engine_folder` is the engine's own checkpoint folder,
         None when the engine does not report it."""
         site = self._site(name)
@@ -295,7 +294,7 @@ class Agents:
                 engine_folder,
                 self._automatic_root(name),
             )
-        return [{"part": "agent", **asdict(finding)} for finding in findings]
+        return [PartFinding.of("agent", finding) for finding in findings]
 
 
 def _checkpoint(state: Mapping[str, Any]) -> SavedState:

@@ -273,7 +273,7 @@ class Calibrations:
         while self._clock.monotonic() < until and not self._over.is_set():
             self._clock.wait(_POLL_S)
             try:
-                counters = self._jobs.metrics(name)["metrics"]
+                counters = self._jobs.metrics(name).metrics
             except TransientError:
                 continue
             try:
@@ -285,7 +285,7 @@ class Calibrations:
         if self._over.is_set():
             why = "the service stops"
         else:
-            why = f"no result in {_MEASURE_S:.0f} s, job {name} is {self._jobs.get(name)['state']}"
+            why = f"no result in {_MEASURE_S:.0f} s, job {name} is {self._jobs.get(name).state}"
         raise TransientError(f"cannot calibrate {site}: {why}; calibrate it again")
 
     def _own_jobs(self) -> list[str]:

@@ -19,11 +19,11 @@ from speck.model.composition import (
 from speck.model.incarnation import Incarnation
 from speck.model.plan_outline import PlanOutline
 from speck.model.shown import Shown
-from speck.model.values import JsonObject
+from speck.monitor.requirements import Verdict
 from speck.monitor.requirements_watch import Requirements
 from speck.service.job_list import JobList
+from speck.service.status import JobView
 from speck.spec.addresses import with_addresses
-from speck.spec.schema import dump_composition
 from speck.spec.topology import Graph
 from speck.store.records import Records
 
@@ -47,6 +47,42 @@ class RevisionEntry:
     by: Annotated[str | None, Shown("name of the token that requested it")]
 
 
+@dataclass(frozen=True, slots=True)
+class DeployedJob:
+    """The newest incarnation of a job."""
+
+    job_name: str
+    site: str
+    engine_job_id: str
+    attempt: int
+    jar: str
+    ended: bool
+
+    @classmethod
+    def of(cls, incarnation: Incarnation) -> DeployedJob:
+        job = incarnation.job
+        return cls(
+            job.job_name,
+            job.site,
+            incarnation.engine_job_id,
+            incarnation.attempt,
+            job.jar,
+            incarnation.ended,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompositionView:
+    """A composition: its newest revision, what is deployed, its jobs with their states, and what is
+    known of its requirements."""
+
+    head: Head
+    desired: CompositionDescription
+    deployed: tuple[DeployedJob, ...]
+    jobs: tuple[JobView, ...]
+    requirements: tuple[Verdict, ...]
+
+
 class CompositionViews:
     """Reads compositions. All use cases raise NotFoundError for a name that users do not know."""
 
@@ -68,27 +104,18 @@ class CompositionViews:
         """The heads of all compositions, by name."""
         return [head for head in self._records.compositions.heads() if visible_name(head.name)]
 
-    def get(self, name: str) -> JsonObject:
-        """`{name, desired, deployed, jobs, requirements}`."""
+    def get(self, name: str) -> CompositionView:
+        """A composition: what is desired, what is deployed, and how its jobs are."""
         head = self.head(name)
-        newest = self._revision(name, head.revision).description
-        desired = dump_composition(newest)
+        desired = self._revision(name, head.revision).description
         deployed = self._records.incarnations.of_scope(name)
-        return {
-            "name": name,
-            "desired": {
-                "revision": head.revision,
-                "jobs": desired["jobs"],
-                "inputs": desired.get("inputs", []),
-                "outputs": desired.get("outputs", []),
-            },
-            "deployed": {
-                "revision": head.deployed_revision,
-                "jobs": [_describe(job_name, each) for job_name, each in deployed.items()],
-            },
-            "jobs": self._jobs.of_composition(head),
-            "requirements": self._requirements.of(name, newest.requirements),
-        }
+        return CompositionView(
+            head=head,
+            desired=desired,
+            deployed=tuple(DeployedJob.of(each) for each in deployed.values()),
+            jobs=tuple(self._jobs.of_composition(head)),
+            requirements=tuple(self._requirements.of(name, desired.requirements)),
+        )
 
     def head(self, name: str) -> Head:
         """Where a composition stands."""
@@ -127,13 +154,11 @@ class CompositionViews:
         description = self._revision(head.name, head.revision).description
         expected_states = {job.job_name: str(job.state) for job in description.jobs}
         for job in self._jobs.of_composition(head):
-            state, expected = str(job["state"]), expected_states.get(job["job_name"])
+            state, expected = str(job.state), expected_states.get(job.job_name)
             is_known = state not in ("finished", "unknown") or expected != "running"
             if state != expected and is_known:
                 kind = state if expected else "leftover"
-                yield DriftEntry(
-                    job["job_name"], kind, expected or "removed", job["error"] or state
-                )
+                yield DriftEntry(job.job_name, kind, expected or "removed", job.error or state)
 
     def revisions(self, name: str) -> list[RevisionEntry]:
         """Oldest first; also of a removed composition."""
@@ -152,14 +177,3 @@ class CompositionViews:
         if revision is None:
             raise NotFoundError(f"cannot find revision {number} of {title(name)}")
         return revision
-
-
-def _describe(job_name: str, incarnation: Incarnation) -> JsonObject:
-    return {
-        "job_name": job_name,
-        "site": incarnation.job.site,
-        "engine_job_id": incarnation.engine_job_id,
-        "attempt": incarnation.attempt,
-        "jar": incarnation.job.jar,
-        "ended": incarnation.ended,
-    }

@@ -11,8 +11,7 @@ from speck.errors import NotFoundError
 from speck.model.composition import Head
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
-from speck.model.values import JsonObject
-from speck.service.status import StatusViews, is_in_state
+from speck.service.status import JobView, StatusViews
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 
@@ -33,7 +32,7 @@ class JobList:
         self._read: dict[str, tuple[object, Mapping[str, JobDescription]]] = {}
         self._forget_at = _FEW_READ
 
-    def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
+    def all(self, site: str | None = None, state: str | None = None) -> list[JobView]:
         """Every job by name; filtered."""
         return list(self.behind("", site, state, at_once=1_000_000))
 
@@ -43,7 +42,7 @@ class JobList:
         site: str | None = None,
         state: str | None = None,
         at_once: int = AT_ONCE,
-    ) -> Iterator[JsonObject]:
+    ) -> Iterator[JobView]:
         """The jobs whose names follow `after`; filtered. They are judged `at_once` at a time, so
         that a caller who takes a few of many does not wait for the rest."""
         names = self._sorted_names()
@@ -53,8 +52,8 @@ class JobList:
             for name, scope in names[first : first + at_once]:
                 scopes.setdefault(scope, []).append(name)
             jobs = [job for scope, some in scopes.items() for job in self._some(scope, some)]
-            for job in sorted(jobs, key=lambda job: str(job["job_name"])):
-                if site in (None, job["site"]) and is_in_state(job, state):
+            for job in sorted(jobs, key=lambda job: job.job_name):
+                if site in (None, job.site) and job.is_in_state(state):
                     yield job
 
     def count_states(self) -> Counter[JobState]:
@@ -91,8 +90,8 @@ class JobList:
             for name in self._descriptions(head).keys() | incarnations[head.name]:
                 yield name, head.name
 
-    def _some(self, composition: str, names: Collection[str]) -> list[JsonObject]:
-        """The Job shape of some jobs of one composition; of those that are gone by now, none."""
+    def _some(self, composition: str, names: Collection[str]) -> list[JobView]:
+        """Some jobs of one composition; none of those that are gone by now."""
         head = self._records.compositions.head(composition)
         if head is None:
             return []
@@ -102,7 +101,7 @@ class JobList:
         self,
         head: Head,
         only: Collection[str] | None = None,
-    ) -> list[JsonObject]:
+    ) -> list[JobView]:
         """The jobs of a composition's newest revision, or `only` some of them."""
         return self._status.jobs(
             self._descriptions(head),
@@ -144,8 +143,8 @@ class JobList:
             known = self._read[name] = version, {job.job_name: job for job in jobs}
         return known[1]
 
-    def get(self, name: str) -> JsonObject:
-        """The Job shape. Raises NotFoundError."""
+    def get(self, name: str) -> JobView:
+        """A job. Raises NotFoundError."""
         owner = self.owner(name)
         for job in self._some(owner, [name]) if owner is not None else ():
             return job

@@ -7,10 +7,11 @@ planned and carried out like any other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated, Any
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, never, rfc3339
@@ -35,9 +36,10 @@ from speck.model.composition import (
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
-from speck.model.values import JsonObject
+from speck.model.shown import Shown
 from speck.service.compositions import ApplyRequest, Compositions
 from speck.service.job_list import AT_ONCE, JobList
+from speck.service.status import JobView
 from speck.sites.connections import Connections
 from speck.spec.resolve import LineOf
 from speck.store.records import Records
@@ -48,9 +50,32 @@ class JobOutcome:
     """What has become of a request to start, change or remove a job: the `job` as it is now (None
     once it is removed) and whether it was `created`, or the change that is still under way."""
 
-    job: JsonObject | None = None
+    job: JobView | None = None
     created: bool = False
     under_way: ChangeHead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobException:
+    """A failure of a job, at `at` (RFC 3339)."""
+
+    at: Annotated[str, Shown("RFC 3339")]
+    name: str
+    trace: str
+    task: str | None
+    reason: Annotated[str, Shown("the most informative line of the trace")]
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetrics:
+    """The engine's counters of a job by operator-scoped name, and the rates of its last samples by
+    their names in the API."""
+
+    job_name: str
+    composition: str | None
+    site: str
+    rates: Annotated[Mapping[str, Any], Shown(hidden=True)]
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +100,7 @@ class Jobs:
         clock: Clock,
         changes: Changes,
         jar_of: Callable[[str], str],
-        measured: Callable[[Incarnation], JsonObject],
+        measured: Callable[[Incarnation], Mapping[str, Any]],
     ):
         """`jar_of` returns the SHA-256 of what a `job_path` names now (raises InvalidError,
         NotFoundError), `measured` the last sampled rates of an incarnation."""
@@ -91,7 +116,7 @@ class Jobs:
 
     # -- reading --------------------------------------------------------------------------
 
-    def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
+    def all(self, site: str | None = None, state: str | None = None) -> list[JobView]:
         """Every job by name; filtered."""
         return self._list.all(site, state)
 
@@ -105,35 +130,35 @@ class Jobs:
 
     def behind(
         self, after: str, site: str | None = None, state: str | None = None, at_once: int = AT_ONCE
-    ) -> Iterator[JsonObject]:
+    ) -> Iterator[JobView]:
         """See `JobList.behind`."""
         return self._list.behind(after, site, state, at_once)
 
-    def get(self, name: str) -> JsonObject:
-        """The Job shape. Raises NotFoundError."""
+    def get(self, name: str) -> JobView:
+        """A job. Raises NotFoundError."""
         return self._list.get(name)
 
-    def exceptions(self, name: str) -> list[JsonObject]:
+    def exceptions(self, name: str) -> list[JobException]:
         """The failures of a job as its engine reports them, newest first."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
             failures = engine.exceptions(incarnation.engine_job_id)
         return [
-            {
-                "at": rfc3339(datetime.fromtimestamp(failure.at_ms / 1000, UTC)),
-                "name": failure.name,
-                "trace": failure.trace,
-                "task": failure.task,
-                "reason": failure.reason,
-            }
+            JobException(
+                at=rfc3339(datetime.fromtimestamp(failure.at_ms / 1000, UTC)),
+                name=failure.name,
+                trace=failure.trace,
+                task=failure.task,
+                reason=failure.reason,
+            )
             for failure in failures
         ]
 
-    def metrics(self, name: str) -> JsonObject:
-        """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
-        the rates that were last collected (see `Sampler.rate_job`). There are no counters while the
-        engine does not list the job: it is being started, or the engine has lost it."""
+    def metrics(self, name: str) -> JobMetrics:
+        """The engine's counters, and the rates that were last collected (see `Sampler.rate_job`).
+        There are no counters while the engine does not list the job: it is being started, or the
+        engine has lost it."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
@@ -143,8 +168,7 @@ class Jobs:
         rates = self._measured(incarnation)
         owner = self._list.owner(name)
         composition = visible_name(owner) if owner else None
-        about = {"job_name": name, "composition": composition, "site": incarnation.job.site}
-        return {**about, **rates, "metrics": metrics}
+        return JobMetrics(name, composition, incarnation.job.site, rates, metrics)
 
     def savepoint(
         self, name: str, wait_s: float, gives_up: Callable[[], bool] = never

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from speck.binding import is_encrypted
 from speck.clock import Clock
 from speck.config import Config
 from speck.errors import SpeckError
-from speck.model.finding import Finding
-from speck.model.values import JsonObject
+from speck.model.finding import Finding, PartFinding
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
 from speck.tls.contexts import ClientTls
@@ -27,8 +24,8 @@ class Legs:
         self._agents = agents
         self._clock = clock
 
-    def findings(self, name: str) -> list[JsonObject]:
-        """The findings of all legs of a site, each with its part."""
+    def findings(self, name: str) -> list[PartFinding]:
+        """The findings of all legs of a site."""
         site = self._connections.site(name)
         try:
             files = self._connections.credentials(name).tls
@@ -43,4 +40,4 @@ class Legs:
             findings += [(leg.part, finding) for finding in expiring]
         own = file_findings(self._own_files, self._clock.now())
         findings += [("service", finding) for finding in own]
-        return [{"part": part, **asdict(finding)} for part, finding in findings]
+        return [PartFinding.of(part, finding) for part, finding in findings]

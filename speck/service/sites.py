@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 
 from speck.binding import BROKERS, ENGINES, EngineCapability, is_simulated, kinds
 from speck.deploy.changes import Changes
@@ -15,15 +15,14 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
-from speck.model.finding import Finding
-from speck.model.site import Site
-from speck.model.values import JsonObject
+from speck.model.finding import Finding, PartFinding
+from speck.model.site import AgentReport, Site
 from speck.service.agent_identities import AgentIdentities
 from speck.service.agents import Agents
 from speck.service.legs import Legs
 from speck.service.own_site import OwnSite
 from speck.service.readdressing import Readdressing
-from speck.service.status import StatusViews
+from speck.service.status import SiteView, StatusViews
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.sites.site_polls import SitePolls
@@ -64,7 +63,7 @@ class Sites:
 
     def add(
         self, site: Site, *, by_itself: bool = False, by: str | None = None
-    ) -> tuple[JsonObject, bool]:
+    ) -> tuple[SiteView, bool]:
         """Register a site; False when the same site is registered already. `by_itself`: with a
         token of role site, which may say only what `OwnSite` allows; its engine is not polled for
         the answer then, since the answer would tell open ports from closed ones. `by` names who
@@ -93,7 +92,7 @@ class Sites:
         by: str | None = None,
         new_broker: bool = False,
         new_agent: bool = False,
-    ) -> tuple[JsonObject, bool]:
+    ) -> tuple[SiteView, bool]:
         """Register or change; true when it is new. `by_itself` and `by` as with `add`, the rest as
         with `put_all`."""
         self._check(site)
@@ -117,7 +116,7 @@ class Sites:
         by: str | None = None,
         new_broker: bool = False,
         new_agent: bool = False,
-    ) -> list[JsonObject]:
+    ) -> list[SiteView]:
         """Register or change sites together: they may exchange their addresses. Jobs run on; those
         that have a broker's address in their arguments are restarted with their state by the watch.
         `new_broker` accepts a broker that does not have the sessions of the site, `new_agent` an
@@ -136,7 +135,7 @@ class Sites:
         for site in sites if new_agent else ():
             self._agent_identities.forget(site.name)
         self._polls.refresh_all(set(names))
-        return [self._render(site) for site in sites]
+        return [self._view(site) for site in sites]
 
     def _check_own(self, site: Site) -> None:
         """Before anything is asked at addresses that a site gives with its own token."""
@@ -190,9 +189,9 @@ class Sites:
         if known.kinds != site.kinds:
             self._refuse_busy(site.name, "change the kinds of")
 
-    def get(self, name: str) -> JsonObject:
-        """The Site shape. Raises NotFoundError."""
-        return self._render(self._site(name))
+    def get(self, name: str) -> SiteView:
+        """A site. Raises NotFoundError."""
+        return self._view(self._site(name))
 
     def refresh(self, names: Collection[str] | None = None) -> None:
         """Poll the engines and brokers of these sites (None: of all), so that their states are
@@ -200,10 +199,10 @@ class Sites:
         known = self._records.sites.all().keys()
         self._polls.refresh_all(set(known if names is None else known & set(names)))
 
-    def all(self, state: str | None = None) -> list[JsonObject]:
+    def all(self, state: str | None = None) -> list[SiteView]:
         """All sites by name."""
-        rendered = [self._render(site) for site in self._records.sites.all().values()]
-        return [site for site in rendered if state is None or site["state"] == state]
+        rendered = [self._view(site) for site in self._records.sites.all().values()]
+        return [site for site in rendered if state is None or site.state == state]
 
     def delete(self, name: str, by: str | None = None) -> None:
         """Remove the site. Raises NotFoundError; ConflictError while jobs run there."""
@@ -221,9 +220,10 @@ class Sites:
             self._polls.forget(name)
             self._agents.forget(name)
 
-    def heartbeat(self, name: str, body: JsonObject, *, by_itself: bool = False) -> JsonObject:
-        """Take a report of the site's agent. With a token of role site (`by_itself`) other agents
-        are sent to the address that it reports only if `OwnSite` allows that."""
+    def heartbeat(self, name: str, body: AgentReport, *, by_itself: bool = False) -> str:
+        """Take a report of the site's agent; returns when it came (RFC 3339). With a token of role
+        site (`by_itself`) other agents are sent to the address that it reports only if `OwnSite`
+        allows that."""
         self._site(name)
         self._agent_identities.admit(name, body.get("identity"))
         listen = body.get("listen")
@@ -238,45 +238,38 @@ class Sites:
         self._site(name)
         self._agent_identities.admit(name, identity)
 
-    def check(self, name: str) -> JsonObject:
-        """`{name, ok, findings}`: settings that would lose data or starve jobs."""
+    def check(self, name: str) -> list[PartFinding]:
+        """Settings that would lose data or starve jobs."""
         site = self._site(name)
-        findings: list[JsonObject] = []
+        findings: list[PartFinding] = []
         folder = None
         for part in ("engine", "broker"):
             try:
                 binder = getattr(self._connections, part)(name)
-                findings += [{"part": part, **asdict(finding)} for finding in binder.check()]
+                findings += [PartFinding.of(part, finding) for finding in binder.check()]
                 if part == "engine" and EngineCapability.STATE in binder.capabilities:
                     folder = self._connections.engine(name).state_folder()
                 elif part == "broker" and self._identities.finds_stranger(site):
-                    findings.append({"part": part, **asdict(_describe_stranger(site))})
+                    findings.append(PartFinding.of(part, _describe_stranger(site)))
             except SpeckError as error:
-                findings.append({"part": part, **asdict(_explain_failure(part, name, error))})
+                findings.append(PartFinding.of(part, _explain_failure(part, name, error)))
         findings += self._agents.findings(name, folder)
-        findings += self._legs.findings(name)
-        ok = all(finding["severity"] != "error" for finding in findings)
-        return {"name": name, "ok": ok, "findings": findings}
+        return findings + self._legs.findings(name)
 
-    def _show(self, site: Site, by_itself: bool) -> JsonObject:
+    def _show(self, site: Site, by_itself: bool) -> SiteView:
         if not by_itself:
             self._polls.refresh_all({site.name})
-            return self._render(site)
+            return self._view(site)
         return self._add_reports(site, self._status.unpolled_site(site))
 
-    def _render(self, site: Site) -> JsonObject:
-        """The Site shape, with the last report of the agent, which is fresher than the stored
+    def _view(self, site: Site) -> SiteView:
+        """A site with the last report of the agent, which is fresher than the stored
         one."""
         return self._add_reports(site, self._status.site(site))
 
-    def _add_reports(self, site: Site, shape: JsonObject) -> JsonObject:
-        calibration = self._records.sites.calibration(site.name)
-        return {
-            **shape,
-            "last_seen": self._agents.last_seen(site.name),
-            "agent": self._agents.beat(site.name) or None,
-            "calibration": asdict(calibration) if calibration else None,
-        }
+    def _add_reports(self, site: Site, view: SiteView) -> SiteView:
+        agent = self._agents.beat(site.name) or None
+        return replace(view, last_seen=self._agents.last_seen(site.name), agent=agent)
 
     def _site(self, name: str) -> Site:
         return self._connections.site(name)

@@ -1,32 +1,103 @@
-"""Renders jobs and sites as the API shows them, from the store and the board."""
+"""Jobs and sites as users see them, by the store and the board."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
 
 from speck.model.composition import visible_name
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView
-from speck.model.site import Site
-from speck.model.values import JsonObject
+from speck.model.shown import Shown
+from speck.model.site import Calibration, Site
 from speck.monitor.board import Board
 from speck.monitor.job_states import JobStates, JudgedJob
 from speck.sites.poll_cache import Poll
 from speck.sites.site_polls import SitePolls
-from speck.spec.schema import dump_job
-from speck.spec.site_schema import dump_site
 from speck.store.records import Records
 
 
-def is_in_state(job: JsonObject, state: str | None) -> bool:
-    """Whether a rendered job is to be listed for a state (None: any): a job that keeps failing is
-    among the failed ones."""
-    states = ("failed", "restarting") if state == "failed" else (state,)
-    return state is None or job["state"] in states
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job of a revision of a composition (None: posted alone), with its state."""
+
+    description: Annotated[JobDescription, Shown(hidden=True)]
+    composition: Annotated[str | None, Shown("null for a job posted alone")]
+    revision: int | None
+    site: Annotated[str | None, Shown("where it runs or will run")]
+    state: Annotated[JobState, Shown("the observed state")]
+    engine_job_id: str | None
+    attempt: Annotated[int | None, Shown("numbers the incarnations")]
+    error: str | None
+    failures: Annotated[
+        int, Shown("how often it has failed, if it is in a crash loop; otherwise 0")
+    ]
+    records_left_out: Annotated[
+        int,
+        Shown(
+            "how many records it has left out since the service started: no broker would take them"
+        ),
+    ]
+    records_lost: Annotated[
+        int,
+        Shown("how many records it has lost since the service started, as its settings allow"),
+    ]
+    sessions_lost: Annotated[
+        int,
+        Shown(
+            "how many sessions of its source brokers have lost since the service started: messages"
+            " of publishers that do not send them again may be lost"
+        ),
+    ]
+
+    @property
+    def job_name(self) -> str:
+        return self.description.job_name
+
+    def is_in_state(self, state: str | None) -> bool:
+        """Whether it is to be listed for a state (None: any): a job that keeps failing is among
+        the failed ones."""
+        states = ("failed", "restarting") if state == "failed" else (state,)
+        return state is None or self.state in states
+
+
+class SiteState(StrEnum):
+    UP = "up"
+    DEGRADED = "degraded"
+    UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    total: int | None
+    free: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """A site as it was polled last, and as its agent reported it."""
+
+    site: Annotated[Site, Shown(hidden=True)]
+    state: SiteState
+    error: Annotated[str | None, Shown("why its engine or broker does not answer")]
+    slots: SlotCounts
+    engine_version: str | None
+    last_seen: Annotated[str | None, Shown("when the site's agent last reported")]
+    agent: Annotated[
+        Mapping[str, Any] | None,
+        Shown("its last report: state_folder, free_bytes, load, slots, ..."),
+    ]
+    calibration: Calibration | None
+    messages_lost: Annotated[int, Shown("known losses at its broker since the service started")]
+
+    @property
+    def name(self) -> str:
+        return self.site.name
 
 
 class StatusViews:
@@ -46,26 +117,28 @@ class StatusViews:
         *,
         last_change: str | None = None,
         only: Collection[str] | None = None,
-    ) -> list[JsonObject]:
-        """The Job shape of each job of a composition, and of what is still being removed; `only`
-        of some names."""
+    ) -> list[JobView]:
+        """Each job of a composition, and what is still being removed; `only` some names."""
         judged = self._states.of(descriptions, composition, last_change, only)
         return [self._job(each, composition, revision) for each in judged]
 
-    def _job(self, job: JudgedJob, composition: str, revision: int) -> JsonObject:
+    def _job(self, job: JudgedJob, composition: str, revision: int) -> JobView:
         incarnation, status = job.incarnation, job.status
-        return {
-            **dump_job(job.description),
-            "composition": visible_name(composition),
-            "revision": revision,
-            "site": job.site,
-            "state": status.state,
-            "engine_job_id": incarnation.engine_job_id if incarnation else None,
-            "attempt": incarnation.attempt if incarnation else None,
-            "error": status.reason,
-            "failures": status.failures,
-            **asdict(self._board.losses(job.description.job_name)),
-        }
+        losses = self._board.losses(job.description.job_name)
+        return JobView(
+            description=job.description,
+            composition=visible_name(composition),
+            revision=revision,
+            site=job.site,
+            state=status.state,
+            engine_job_id=incarnation.engine_job_id if incarnation else None,
+            attempt=incarnation.attempt if incarnation else None,
+            error=status.reason,
+            failures=status.failures,
+            records_left_out=losses.records_left_out,
+            records_lost=losses.records_lost,
+            sessions_lost=losses.sessions_lost,
+        )
 
     def count_states(
         self,
@@ -77,40 +150,41 @@ class StatusViews:
         judged = self._states.of(descriptions, composition, last_change)
         return Counter(job.status.state for job in judged)
 
-    def site(self, site: Site) -> JsonObject:
-        """The Site shape."""
+    def site(self, site: Site) -> SiteView:
+        """A site by its last polls."""
         engine = self._polls.engines.last(site.name)
         return self._site(site, engine, self._polls.last_of_broker(site.name))
 
-    def unpolled_site(self, site: Site) -> JsonObject:
-        """The Site shape of a site in state unknown."""
+    def unpolled_site(self, site: Site) -> SiteView:
+        """A site in state unknown."""
         return self._site(site, None, None)
 
     def _site(
         self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
-    ) -> JsonObject:
+    ) -> SiteView:
         view = engine.answer if engine else None
         report = self._records.sites.report(site.name)
         slots = view.slots if view else None
-        return {
-            **dump_site(site),
-            "state": _site_state(engine, broker),
-            "error": _site_error(engine, broker),
-            "slots": {
-                "total": slots.total if slots else None,
-                "free": slots.free if slots else None,
-            },
-            "engine_version": view.version if view else None,
-            "last_seen": report.at if report else None,
-            "messages_lost": self._board.messages_lost(site.name),
-        }
+        return SiteView(
+            site=site,
+            state=_site_state(engine, broker),
+            error=_site_error(engine, broker),
+            slots=SlotCounts(slots.total if slots else None, slots.free if slots else None),
+            engine_version=view.version if view else None,
+            last_seen=report.at if report else None,
+            agent=report.body if report and report.body else None,
+            calibration=self._records.sites.calibration(site.name),
+            messages_lost=self._board.messages_lost(site.name),
+        )
 
 
-def _site_state(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> str:
+def _site_state(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> SiteState:
     if engine is None or broker is None:
-        return "unknown"
+        return SiteState.UNKNOWN
     answers = [poll.answer is not None for poll in (engine, broker)]
-    return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
+    if all(answers):
+        return SiteState.UP
+    return SiteState.DEGRADED if any(answers) else SiteState.UNREACHABLE
 
 
 def _site_error(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> str | None:

@@ -87,7 +87,7 @@ class AgentCommands:
         known: Collection[str],
         wait_s: float,
         stopping: Callable[[], bool] = lambda: False,
-    ) -> list[JsonObject]:
+    ) -> list[AgentCommand]:
         """Return all open commands of a site, once they differ from those `known` to the agent or
         `wait_s` seconds have passed."""
         until = time.monotonic() + wait_s
@@ -98,7 +98,7 @@ class AgentCommands:
                 if remaining_s <= 0:
                     break
                 self._change.wait(min(remaining_s, _RECHECK_S))
-            commands = [command.to_json() for command in self._open.get(site, {}).values()]
+            commands = list(self._open.get(site, {}).values())
         self.hear(site)
         return commands
 

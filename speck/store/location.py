@@ -50,7 +50,7 @@ class StoreLocation:
         )
 
     def find_copy(self, last: StoreLocation | None) -> str | None:
-        """Why the store is a copy of the one that was served at the location `last`; None if it is the
+        """Why the store is a copy of the one that was served at `last`; None if it is the
         same, or was never served."""
         if last is None:
             return None

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from speck.model.site import Calibration, Site
-from speck.model.values import JsonObject
+from speck.model.site import AgentReport, Calibration, Site
 from speck.store.tables import Batch, KeptTable, Tables
 
 
@@ -21,7 +20,7 @@ class StoredReport:
     """What a site's agent reported, and when (RFC 3339)."""
 
     at: str
-    body: JsonObject
+    body: AgentReport
 
 
 class SiteRecords:

@@ -242,7 +242,7 @@ def test_what_another_composition_deployed_is_left_alone(
             _apply(service, description)
         service.compositions.delete("c", 20, drop_queues=True)
         assert service.records.inventory("other") == before
-        assert service.jobs.get("other")["state"] == "running"
+        assert service.jobs.get("other").state == "running"
 
 
 @PATIENT

@@ -115,7 +115,7 @@ def test_a_piece_needs_the_token_of_its_own_transfer(sites: Field) -> None:
         sites.service.agents.heartbeat("edge-a", {"state_folder": "/s"})
         sites.service.agents.carry(transfer(Path("/s/savepoints/a/b"), identity))
     for command in sites.service.agents.open_commands("edge-b", (), 0.0):
-        secrets[command["transfer"]] = command["secret"]
+        secrets[command.body["transfer"]] = command.body["secret"]
 
     def put(identity: str, secret: str | None) -> int:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}

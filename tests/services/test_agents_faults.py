@@ -296,9 +296,9 @@ def test_a_silent_agent_is_unreachable(sites: Field) -> None:
         return False
 
     wait_for(unreachable, "that the agent of edge-a is missed")
-    findings = sites.service.sites.check("edge-a")["findings"]
-    (finding,) = [each for each in findings if each["value"].startswith("silent since")]
-    assert finding["part"] == "agent"
+    findings = sites.service.sites.check("edge-a")
+    (finding,) = [each for each in findings if each.value.startswith("silent since")]
+    assert finding.part == "agent"
     sites.service.agents.silent_s = 15.0
     sites.agents["edge-a"].start()
     assert await_transfer(sites.service, move).location

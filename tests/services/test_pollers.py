@@ -212,7 +212,7 @@ def test_the_service_starts_them_once_there_are_many_sites(tmp_path: Path) -> No
 
             def are_up() -> bool:
                 service.watch.poll()
-                return [site["state"] for site in service.sites.all()] == ["up", "up"]
+                return [site.state for site in service.sites.all()] == ["up", "up"]
 
             wait_for(are_up, "both sites")  # the process takes a moment to start
         finally:

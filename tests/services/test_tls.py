@@ -135,11 +135,11 @@ def test_a_job_runs_through_both(secured: Secured, tmp_path: Path) -> None:
             publish(secured, "in", *(b'{"n": %d}' % number for number in range(20)))
             wait_for(lambda: len(reader.records()) >= 20, "all records")
             assert [record["n"] for record in reader.records()] == list(range(20))
-        assert service.jobs.get("pass")["state"] == "running"
-        findings = service.sites.check("edge-a")["findings"]
-        plain = [each["part"] for each in findings if each["setting"] == "TLS"]
+        assert service.jobs.get("pass").state == "running"
+        findings = service.sites.check("edge-a")
+        plain = [each.part for each in findings if each.setting == "TLS"]
         assert plain == ["service"]  # which listens on loopback
-        assert not [each for each in findings if each["setting"] == "allow_anonymous"]
+        assert not [each for each in findings if each.setting == "allow_anonymous"]
         service.jobs.delete("pass", wait_s=120)
     finally:
         service.close()

@@ -24,7 +24,6 @@ from speck.api.shapes.compositions import (
 from speck.api.shapes.forgetting import ForgottenShape
 from speck.api.shapes.jobs import (
     EXCEPTIONS,
-    JOB_STATES,
     JOBS,
     JobAcceptedShape,
     JobShape,
@@ -78,7 +77,6 @@ __all__ = [
     "EVENTS",
     "EXCEPTIONS",
     "JOBS",
-    "JOB_STATES",
     "PLACEMENTS",
     "REVISIONS",
     "SITES",

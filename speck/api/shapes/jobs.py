@@ -16,11 +16,11 @@ from speck.api.shapes.base import (
     text,
 )
 from speck.api.shapes.changes import CHANGE_STATES
+from speck.api.shapes.records import record_shape
 from speck.model.job import JobOptions
-from speck.model.job_state import JobState
+from speck.service.jobs import JobException
+from speck.service.status import JobView
 from speck.spec.options import derive_fields
-
-JOB_STATES = tuple(str(state) for state in JobState)
 
 
 def _response_field(field: fields.Field[Any]) -> fields.Field[Any]:
@@ -30,14 +30,15 @@ def _response_field(field: fields.Field[Any]) -> fields.Field[Any]:
     return field
 
 
-class JobShape(Shape):
+class DescribedJobShape(Shape):
+    """The description of a job as responses hold it."""
+
     job_name = text()
     source_topic = text()
     sink_topic = text()
     entry_class = text()
     job_path = text()
     spe_address = optional_text("as in the request")
-    site = nullable_text("where it runs or will run")
     source_broker = optional_text("as in the request")
     source_site = optional_text("as in the request")
     sink_broker = optional_text("as in the request")
@@ -45,23 +46,10 @@ class JobShape(Shape):
     vars().update(
         {name: _response_field(field) for name, field in derive_fields(JobOptions).items()}
     )
-    state = one_of(JOB_STATES, "the observed state")
-    composition = nullable_text("null for a job posted alone")
-    revision = integer(allow_none=True)
-    engine_job_id = nullable_text()
-    attempt = integer("numbers the incarnations", allow_none=True)
-    error = nullable_text()
-    failures = integer("how often it has failed, if it is in a crash loop; otherwise 0")
-    records_left_out = integer(
-        "how many records it has left out since the service started: no broker would take them"
-    )
-    records_lost = integer(
-        "how many records it has lost since the service started, as its settings allow"
-    )
-    sessions_lost = integer(
-        "how many sessions of its source brokers have lost since the service started: messages of"
-        " publishers that do not send them again may be lost"
-    )
+
+
+class JobShape(DescribedJobShape, record_shape(JobView, "JobViewShape")):  # type: ignore[misc]
+    """A job and what is known of it."""
 
 
 class JobAcceptedShape(Shape):
@@ -70,12 +58,7 @@ class JobAcceptedShape(Shape):
     state = one_of(CHANGE_STATES)
 
 
-class JobExceptionShape(Shape):
-    at = text("RFC 3339")
-    name = text()
-    trace = text()
-    task = nullable_text()
-    reason = text("the most informative line of the trace")
+JobExceptionShape = record_shape(JobException, "JobExceptionShape")
 
 
 class SavepointShape(Shape):

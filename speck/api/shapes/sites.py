@@ -10,17 +10,18 @@ from speck.api.shapes.base import (
     integer,
     list_of,
     list_shape,
-    nullable_text,
     one_of,
     optional_text,
     text,
 )
 from speck.api.shapes.records import record_shape
+from speck.model.finding import PartFinding
 from speck.model.site import Calibration, Tier
+from speck.service.status import SiteState, SiteView
 from speck.spec.fields import Choice
 from speck.tls.legs import PARTS
 
-SITE_STATES = ("up", "degraded", "unreachable", "unknown")
+SITE_STATES = tuple(map(str, SiteState))
 
 
 class EngineShape(Shape):
@@ -45,33 +46,19 @@ class BrokerShape(Shape):
     )
 
 
-class SlotsShape(Shape):
-    total = integer(allow_none=True)
-    free = integer(allow_none=True)
-
-
 CalibrationShape = record_shape(Calibration, "CalibrationShape")
 
 
-class SiteShape(Shape):
+class RegisteredShape(Shape):
     name = text()
     tier = Choice(Tier, required=True)
     spe = fields.Nested(SpeShape, required=True)
     broker = fields.Nested(BrokerShape, required=True)
     uplink_mbps = fields.Float(metadata={"description": "absent when it is not known"})
     labels = fields.Dict(required=True, keys=fields.String(), values=fields.String())
-    state = one_of(SITE_STATES)
-    error = nullable_text("why its engine or broker does not answer")
-    slots = fields.Nested(SlotsShape, required=True)
-    engine_version = nullable_text()
-    last_seen = nullable_text("when the site's agent last reported")
-    agent = fields.Dict(
-        required=True,
-        allow_none=True,
-        metadata={"description": "its last report: state_folder, free_bytes, load, slots, ..."},
-    )
-    calibration = fields.Nested(CalibrationShape, required=True, allow_none=True)
-    messages_lost = integer("known losses at its broker since the service started")
+
+
+SiteShape = type("SiteShape", (RegisteredShape, record_shape(SiteView, "SiteViewShape")), {})
 
 
 class HeartbeatShape(Shape):
@@ -93,13 +80,12 @@ class PieceShape(Shape):
     )
 
 
-class FindingShape(Shape):
-    part = one_of(PARTS)
-    severity = one_of(("error", "warning", "note"))
-    setting = text()
-    value = text()
-    why = text()
-    mend = text("the setting that fixes it")
+FindingShape = record_shape(
+    PartFinding,
+    "FindingShape",
+    part=one_of(PARTS),
+    severity=one_of(("error", "warning", "note")),
+)
 
 
 class SiteCheckShape(Shape):

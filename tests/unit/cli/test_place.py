@@ -91,7 +91,7 @@ def test_applied_it_is_planned_and_followed_like_any_change(placed: Run, server:
     assert "→ move    clean  cloud → edge-a" in result.stdout
     assert "chain revision 2 is deployed" in result.stdout
     assert list(Path().glob("*.yaml")) == []
-    assert {j["job_name"]: j["site"] for j in server.service.jobs.all()}["clean"] == "edge-a"
+    assert {j.job_name: j.site for j in server.service.jobs.all()}["clean"] == "edge-a"
     result = placed("place", "chain", "--apply", "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)["proposed"]["moves"]) == (0, [])
 
@@ -157,7 +157,7 @@ def test_advice_is_carried_out_and_saved(placed: Run, server: Server) -> None:
     options = ("advise", "chain", "--analysis", "a1", "--save", "new.yaml", "--apply", "--yes")
     result = placed(*options)
     assert result.exit_code == 0, result.stderr
-    assert {j["job_name"]: j["site"] for j in server.service.jobs.all()}["clean"] == "edge-a"
+    assert {j.job_name: j.site for j in server.service.jobs.all()}["clean"] == "edge-a"
     assert load_composition(Path("new.yaml").read_bytes(), None).jobs[0].site == "edge-a"
     again = placed("advise", "chain", "--analysis", "a1")
     assert "nothing would change" in again.stderr
@@ -244,8 +244,8 @@ def test_scale_proposes_subtasks_and_applies_them(placed: Run, server: Server) -
     assert clean.split()[:7] == ["clean", "cloud", "1", "→", "2", "100", "70"]
     assert "parallelism: 2" in Path("wide.yaml").read_text()
     assert placed("scale", "chain", "--apply", "--yes").exit_code == 0
-    (job,) = [j for j in server.service.jobs.all() if j["job_name"] == "clean"]
-    assert job["parallelism"] == 2
+    (job,) = [j for j in server.service.jobs.all() if j.job_name == "clean"]
+    assert job.description.parallelism == 2
 
 
 def test_offload_measures_in_the_cloud_places_and_compares(
@@ -255,7 +255,7 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     polls = iter(range(100))
 
     def analyse(client: Client, composition: str | None = None, **_: object) -> JsonObject:
-        site = {job["job_name"]: job["site"] for job in server.service.jobs.all()}["clean"]
+        site = {job.job_name: job.site for job in server.service.jobs.all()}["clean"]
         jobs = [
             describe_measured("clean", site, selectivity=0.1, composition="chain"),
             describe_measured("keep", "cloud", 10.0, selectivity=2.0, composition="chain"),
@@ -290,7 +290,7 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     assert "chain is already where the policy all-cloud wants it" in result.stderr
     again = json.loads(placed("offload", "chain", *options, "-o", "json").stdout)
     assert first["id"] != again["analyses"]["before"] != again["analyses"]["after"]
-    sites = {job["job_name"]: job["site"] for job in server.service.jobs.all()}
+    sites = {job.job_name: job.site for job in server.service.jobs.all()}
     assert sites == {"clean": "edge-a", "keep": "cloud"}
 
 

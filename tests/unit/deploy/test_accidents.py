@@ -402,7 +402,7 @@ def test_a_removal_that_is_taken_back_at_its_last_step_keeps_the_state(service: 
     feed("in", b"1", b"2")
     broker("edge-a").refuse("release", 10_000, UnreachableError("silent"))
     left_blocked(service, composition(P), replace(SOON, force=True))
-    assert {each["job_name"] for each in service.jobs.all()} == {"P", "Q"}
+    assert {each.job_name for each in service.jobs.all()} == {"P", "Q"}
     broker("edge-a").forgive()
     apply(service, P, far)
     (running,) = engine("cloud").running()

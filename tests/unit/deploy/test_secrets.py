@@ -50,7 +50,7 @@ def test_a_secret_reaches_the_job_and_nothing_else(
     (running,) = engine("edge-a").running()
     assert running.submission.args[-3:] == ("--key", VALUE, "--text={secret:api-key}")
     assert VALUE not in _stored(service) + str(done) + caplog.text
-    assert service.jobs.get("A")["args"] == ARGS
+    assert service.jobs.get("A").description.args == tuple(ARGS)
     again = service.compositions.apply(composition(job_body("A", args=ARGS)), DONE)
     assert again.plan.operations == ()
 

@@ -50,13 +50,13 @@ def test_another_agent_is_refused_and_gets_no_commands_while_jobs_use_the_site(
 ) -> None:
     beat(service, FIRST)
     use(service)
-    seen = service.sites.get("edge-a")["last_seen"]
+    seen = service.sites.get("edge-a").last_seen
     for _ in range(2):
         with pytest.raises(ConflictError, match=OTHER):
             beat(service, SECOND)
         with pytest.raises(ConflictError, match="speck site update edge-a --new-agent"):
             service.sites.refuse_other_agent("edge-a", SECOND)
-    assert service.sites.get("edge-a")["last_seen"] == seen
+    assert service.sites.get("edge-a").last_seen == seen
     (message,) = messages(service, "an agent of site edge-a is refused")
     assert "A use the site" in message
     beat(service, FIRST)

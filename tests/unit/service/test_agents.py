@@ -13,6 +13,7 @@ from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
 from speck.model.values import JsonObject
 from speck.service import Service
+from speck.sites.agent_commands import AgentCommand
 from speck.sites.relay import OutOfOrderError, Relay
 from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
@@ -38,7 +39,7 @@ def beat(service: Service, *sites: str, **more: Any) -> None:
 
 
 def commands(service: Service, site: str) -> list[JsonObject]:
-    return service.agents.open_commands(site, (), 0.0)
+    return [command.to_json() for command in service.agents.open_commands(site, (), 0.0)]
 
 
 def answer(service: Service, site: str, kind: str, **body: Any) -> None:
@@ -316,7 +317,7 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
         service.agents.newest("edge-a", "x")
     look_anew(service)
     (finding,) = findings_but_of_tls(service, "edge-a")
-    assert (finding["part"], finding["severity"], finding["setting"]) == (
+    assert (finding.part, finding.severity, finding.setting) == (
         "agent",
         "error",
         "state-folder",
@@ -367,7 +368,7 @@ def test_site_check_tells_of_agents(
     if beats is not None:
         beat(service, **beats)
     (finding,) = findings_but_of_tls(service, "edge-a")
-    assert (finding["part"], finding["severity"], finding["value"]) == ("agent", severity, text)
+    assert (finding.part, finding.severity, finding.value) == ("agent", severity, text)
     assert findings_but_of_tls(service, "cloud") == []
 
 
@@ -376,7 +377,7 @@ def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
     first = service.records.store.get("beat/edge-a")
     beat(service, "edge-a", load=9.0)
     assert service.records.store.get("beat/edge-a") == first
-    assert service.sites.get("edge-a")["agent"]["load"] == 9.0
+    assert service.sites.get("edge-a").agent["load"] == 9.0
     beat(service, "edge-a", state_folder="/t")
     stored = service.records.store.get("beat/edge-a")
     assert stored is not None
@@ -394,14 +395,14 @@ def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
 
 def test_a_waiting_agent_is_told_at_once(service: Service) -> None:
     beat(service)
-    answers: list[list[JsonObject]] = []
+    answers: list[list[AgentCommand]] = []
     thread = threading.Thread(
         target=lambda: answers.append(service.agents.open_commands("edge-b", (), 60.0))
     )
     thread.start()
     service.agents.carry(MOVE)
     thread.join(20)
-    assert [command["kind"] for command in answers[0]] == ["receive"]
+    assert [command.kind for command in answers[0]] == ["receive"]
 
 
 def test_a_relay_holds_little_and_keeps_the_order() -> None:

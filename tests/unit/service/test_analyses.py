@@ -174,7 +174,7 @@ def test_progress_is_shown_while_it_runs(service: Service) -> None:
     pid = pid_of(service, analysis_id)
 
     def read_progress() -> Any:
-        return service.analyses.get(analysis_id).get("progress")
+        return service.analyses.get(analysis_id).progress
 
     assert wait_for(read_progress) == {"step": "starting Spark", "done": 0, "of": 5}
     service.analyses.cancel(analysis_id)

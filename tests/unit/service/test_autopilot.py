@@ -115,7 +115,7 @@ class Flight:
     def sites(self) -> dict[str, str]:
         for running in self.service.changes.all_under_way():
             assert running.wait_for_end(20)
-        return {job["job_name"]: job["site"] for job in self.service.jobs.all()}
+        return {job.job_name: job.site for job in self.service.jobs.all()}
 
 
 @pytest.fixture

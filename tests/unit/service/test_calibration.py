@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,14 @@ def test_counters_that_carry_no_figure() -> None:
 def test_paces_are_told_against_the_reference(service: Service) -> None:
     count_units(service, {"cloud": 0.5, "edge-a": 2.0})
     assert service.calibrations.reference() == "cloud"
-    assert service.sites.get("cloud")["calibration"] is None
+    assert service.sites.get("cloud").calibration is None
     cloud = service.calibrations.run("cloud")
     edge = service.calibrations.run("edge-a")
     assert (cloud.core_speed, edge.core_speed) == (1.0, 0.25)
     assert cloud.cores == pytest.approx(4000 * 0.0005 / 8)
     assert edge.unit_s == pytest.approx(0.002)
     assert cloud.detail.contended is False  # a unit took 0.58 ms of wall time
-    assert service.sites.get("edge-a")["calibration"] == asdict(edge)
+    assert service.sites.get("edge-a").calibration == edge
     count_units(service, {"cloud": 1.0})
     service.calibrations.run("cloud")
     assert service.calibrations.of("edge-a") == replace(edge, core_speed=0.5)
@@ -88,7 +88,7 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
     with pytest.raises(ConflictError, match=r"CPU time from at-work, .*\(--busy\)$"):
         service.calibrations.run("cloud")
     assert service.calibrations.run("cloud", busy=True).detail.tasks == 15  # the free ones of 16
-    assert [body["job_name"] for body in service.jobs.all()] == ["at-work"]
+    assert [body.job_name for body in service.jobs.all()] == ["at-work"]
 
 
 def test_no_slot_is_free(service: Service, jar: str) -> None:
@@ -128,7 +128,7 @@ def test_a_job_of_somebody_else_stays_whatever_its_name(service: Service, jar: s
         service.calibrations.run("cloud", job_path=jar)
     service.calibrations.sweep()
     service.calibrations.close()
-    assert [body["state"] for body in service.jobs.all()] == ["running"]
+    assert [body.state for body in service.jobs.all()] == ["running"]
 
 
 def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:

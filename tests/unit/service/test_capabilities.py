@@ -34,7 +34,7 @@ def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service:
     without(service, EngineCapability.STATE)
     service.jobs.post(job("A", upgrade="stateless"), LIMIT_S)
     updated = service.jobs.put("A", job("A", upgrade="stateless", args=["--x"]), LIMIT_S)
-    assert updated.job["attempt"] == 2
+    assert updated.job.attempt == 2
     assert engine("edge-a").count("stop") == 0
     assert engine("edge-a").count("cancel") == 1
     with pytest.raises(ConflictError, match="the engine of site edge-a has no capability `state`"):
@@ -51,7 +51,7 @@ def test_what_an_engine_cannot_try_is_not_tried(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     assert engine("edge-a").count("try_main") == 0
-    assert [j["attempt"] for j in service.jobs.all()] == [2, 1]
+    assert [j.attempt for j in service.jobs.all()] == [2, 1]
 
 
 def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Service) -> None:

@@ -155,7 +155,7 @@ def test_tokens_and_heartbeats_know_no_hour(service: Service, clock: JumpingCloc
         clock.jump(hours)
         assert service.tokens.verify(secret) is not None
         beat = service.agents.heartbeat("edge-a", {"slots": 1})
-        assert beat["last_seen"].startswith(clock.at.strftime("%Y-%m-%dT%H"))
+        assert beat.startswith(clock.at.strftime("%Y-%m-%dT%H"))
 
 
 def test_jobs_alone_too(service: Service, clock: JumpingClock) -> None:

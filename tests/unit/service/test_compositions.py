@@ -43,7 +43,7 @@ A, B = job_body("A"), job_body("B", "cloud")
 
 
 def states(service: Service) -> dict[str, str]:
-    return {job["job_name"]: job["state"] for job in service.jobs.all()}
+    return {job.job_name: job.state for job in service.jobs.all()}
 
 
 def change_is(service: Service, change: str, state: ChangeState) -> bool:
@@ -57,7 +57,7 @@ def test_apply_makes_the_composition_true(service: Service) -> None:
     assert answer.revision == 1
     assert states(service) == {"A": "running", "B": "running"}
     body = service.composition_views.get("c")
-    assert body["desired"]["revision"] == body["deployed"]["revision"] == 1
+    assert body.head.revision == body.head.deployed_revision == 1
 
 
 def test_applying_the_same_again_does_nothing_and_is_no_new_revision(service: Service) -> None:
@@ -126,8 +126,8 @@ def blocked(service: Service) -> Accepted:
 def test_a_blocked_change_goes_on_when_its_site_answers(service: Service) -> None:
     body = blocked(service)
     (job_body,) = service.jobs.all()
-    assert job_body["state"] == "unreachable"
-    assert job_body["error"] == "cannot reach http://edge-a.test:8081: made unreachable by a test"
+    assert job_body.state == "unreachable"
+    assert job_body.error == "cannot reach http://edge-a.test:8081: made unreachable by a test"
     engine("edge-a").unreachable = False
     wait_for(lambda: change_is(service, body.change, ChangeState.DONE))
     assert states(service) == {"A": "running"}
@@ -159,7 +159,7 @@ def test_what_a_superseded_change_had_stopped_comes_back_when_it_cannot_start(
     second = service.compositions.apply(elsewhere, DONE)
     assert service.changes.get(second.change).state == "failed"
     wait_for(lambda: states(service) == {"A": "running"})
-    assert service.jobs.get("A")["engine_job_id"] in engine("edge-a").jobs
+    assert service.jobs.get("A").engine_job_id in engine("edge-a").jobs
 
 
 def test_a_deletion_supersedes_a_blocked_change(service: Service) -> None:
@@ -266,8 +266,8 @@ def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> N
     answer = service.compositions.apply(composition(A), ApplyRequest(wait_s=LIMIT_S, adopt=True))
     assert answer.plan.operations == ()
     adopted = service.jobs.get("A")
-    assert adopted["engine_job_id"] == alone["engine_job_id"]
-    assert adopted["composition"] == "c"
+    assert adopted.engine_job_id == alone.engine_job_id
+    assert adopted.composition == "c"
     service.compositions.delete("c", LIMIT_S)
     assert engine("edge-a").running() == []
     assert broker("edge-a").sessions == {}
@@ -300,7 +300,7 @@ def test_an_adopted_job_never_gets_an_id_that_was_used(service: Service) -> None
     service.compositions.apply(composition(A), adopting)
     answer = service.compositions.apply(composition({**A, "args": ["--z"]}), DONE)
     assert answer.state == "done"
-    assert service.jobs.get("A")["attempt"] == 4
+    assert service.jobs.get("A").attempt == 4
 
 
 def test_a_job_name_belongs_to_one_composition(service: Service) -> None:
@@ -334,19 +334,19 @@ def test_what_fails_stops_its_branch_and_applying_again_finishes(service: Servic
     assert outcomes["start", "B"] == "done"
     assert change.error == "cannot start A: no memory"
     assert states(service) == {"A": "failed", "B": "running"}
-    assert service.composition_views.get("c")["deployed"]["revision"] is None
+    assert service.composition_views.get("c").head.deployed_revision is None
 
     again = service.compositions.apply(composition(A, B), DONE)
     assert again.state == "done"
     assert {o.job_name for o in again.plan.operations} == {None, "A"}
     assert states(service) == {"A": "running", "B": "running"}
-    assert service.composition_views.get("c")["deployed"]["revision"] == 1
+    assert service.composition_views.get("c").head.deployed_revision == 1
 
 
 def test_a_jar_that_cannot_be_sent_fails_the_jobs_that_need_it(service: Service) -> None:
     engine("edge-a").refuse("upload", 1, EngineRefusedError("cannot upload: no space"))
     service.compositions.apply(composition(A, B), DONE)
-    body = {job["job_name"]: (job["state"], job["error"]) for job in service.jobs.all()}
+    body = {job.job_name: (job.state, job.error) for job in service.jobs.all()}
     assert body["A"][0] == "failed"
     assert str(body["A"][1]).endswith("failed: cannot upload: no space")
     assert body["B"] == ("running", None)
@@ -411,7 +411,7 @@ def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> 
     answer = service.compositions.rollback("c", 1, DONE)
     assert answer.revision == 3
     assert states(service) == {"A": "running"}
-    assert service.jobs.get("A")["args"] == []
+    assert service.jobs.get("A").description.args == []
     (incarnation,) = engine("edge-a").running()
     assert incarnation.submission.state is not None
     revisions = service.composition_views.revisions("c")

@@ -106,7 +106,7 @@ def test_a_removal_is_refused_with_the_list_and_nothing_is_half_done(service: Se
     begin(service)
     with pytest.raises(QueuesError, match=r"(?s)cannot remove composition 'c' .* q-db"):
         service.compositions.delete("c", LIMIT_S)
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"
     dry = service.compositions.delete("c", LIMIT_S, dry_run=True)
     assert (dry.under_way, len(dry.plan.queues)) == (False, 1)
     assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
@@ -261,7 +261,7 @@ def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
     """The watch knows it as a job posted alone, as its engine may list it running between two
     failures."""
     alone = service.jobs.post(job("A"), LIMIT_S).job
-    found = replace(finding, engine_job_id=alone["engine_job_id"])
+    found = replace(finding, engine_job_id=alone.engine_job_id)
     service.board.publish({(composition_of_one("A"), "A"): found}, {}, {})
     elsewhere = composition(job_body("A", source_topic="other"))
     with pytest.raises(QueuesError, match="the job takes nothing"):
@@ -336,7 +336,7 @@ def test_a_repair_drops_nothing(service: Service) -> None:
     assert repair is not None
     assert repair.over.wait(LIMIT_S)
     assert repair.change.state == "done", repair.change.error
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"
     assert "q-db" in broker("edge-a").sessions
     messages = [event.message for event in service.records.events.after()]
     assert any("keeps the queue of q-db at edge-a/A-out" in message for message in messages)

@@ -74,8 +74,8 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
             wait_for(lambda: not again.changes.all_under_way())
             answer = again.compositions.apply(SECOND, DONE)
             assert answer.state == "done"
-            assert again.composition_views.get("c")["deployed"]["revision"] == 2
-            assert again.jobs.get("A")["state"] == "running"
+            assert again.composition_views.get("c").head.deployed_revision == 2
+            assert again.jobs.get("A").state == "running"
             assert len(running()) == 1, "one incarnation"
             assert running() <= stored(again.records)
         finally:

@@ -51,7 +51,7 @@ def watch(service: Service) -> None:
 
 def state(service: Service, name: str = "A") -> str:
     look_anew(service)
-    return str(service.jobs.get(name)["state"])
+    return str(service.jobs.get(name).state)
 
 
 def submitted(name: str = "A", site: str = "edge-a") -> list[MemoryJob]:

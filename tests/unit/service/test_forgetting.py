@@ -97,14 +97,14 @@ def test_the_next_job_of_the_name_gets_another_id(service: Service) -> None:
     assert [j.engine_job_id for j in record.left.engine_jobs] == [left]
     look_anew(service)
     answer = service.jobs.post(job("A"), LIMIT_S)
-    assert answer.job["attempt"] == 2
-    assert answer.job["engine_job_id"] != left
+    assert answer.job.attempt == 2
+    assert answer.job.engine_job_id != left
 
 
 def test_a_job_of_a_composition_stays_in_its_description(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     service.forgetting.job("A", force=True)
-    shown = {each["job_name"]: each for each in service.jobs.all()}
+    shown = {each.job_name: each for each in service.jobs.all()}
     assert shown["A"]["engine_job_id"] is None
     assert shown["B"]["state"] == "running"
     service.watch.poll()
@@ -123,7 +123,7 @@ def test_a_lost_site_is_forgotten_with_its_jobs(service: Service) -> None:
     record = service.forgetting.site("cloud", force=True)
     assert [j.engine_job_id for j in record.left.engine_jobs] == [at_cloud]
     assert {s.client_id.rsplit("-", 2)[-2] for s in record.left.sessions} == {"B", "R"}
-    assert "cloud" not in {site["name"] for site in service.sites.all()}
+    assert "cloud" not in {site.name for site in service.sites.all()}
     rewired = composition(A, job_body("B", "edge-b"), job_body("R", "edge-a"))
     done = service.compositions.apply(rewired, ApplyRequest(wait_s=LIMIT_S, drop_queues=True))
     assert done.state == "done", service.changes.get(done.change)

@@ -74,7 +74,7 @@ def test_it_may_be_applied_again_under_another_id(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
     service.compositions.apply(composition(A), DONE)
     assert service.compositions.apply(composition(A), DONE).state == "done"
-    assert service.jobs.get("A")["attempt"] == 2
+    assert service.jobs.get("A").attempt == 2
     with pytest.raises(DuplicateJobError):
         submit_late(service)
 
@@ -130,8 +130,8 @@ def test_a_repair_runs_a_main_that_hangs_only_once(service: Service) -> None:
         look_anew(service)
         service.watch.poll()
     assert engine("edge-a").count("submit") == submits + 1
-    assert service.jobs.get("A")["state"] == "failed"
-    assert "did not return" in service.jobs.get("A")["error"]
+    assert service.jobs.get("A").state == "failed"
+    assert "did not return" in service.jobs.get("A").error
 
 
 def test_after_a_restart_of_the_service_it_is_still_fenced(service: Service) -> None:

@@ -40,11 +40,11 @@ from tests.waiting import wait_for
 def test_a_posted_job_runs_under_the_engine_s_id(service: Service) -> None:
     answer = service.jobs.post(job("A"), LIMIT_S)
     assert answer.created
-    assert answer.job["state"] == "running"
-    assert answer.job["composition"] is None
-    assert answer.job["revision"] == 1
-    assert answer.job["attempt"] == 1
-    assert list(engine("edge-a").jobs) == [answer.job["engine_job_id"]]
+    assert answer.job.state == "running"
+    assert answer.job.composition is None
+    assert answer.job.revision == 1
+    assert answer.job.attempt == 1
+    assert list(engine("edge-a").jobs) == [answer.job.engine_job_id]
 
 
 def test_the_same_post_again_is_200_and_starts_nothing(service: Service) -> None:
@@ -75,22 +75,22 @@ def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
 
 def test_a_job_that_its_engine_does_not_list_has_no_counters(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
-    assert service.jobs.metrics("A")["metrics"]
+    assert service.jobs.metrics("A").metrics
     engine("edge-a").forget_jobs()
     answer = service.jobs.metrics("A")
-    assert (answer["job_name"], answer["site"], answer["metrics"]) == ("A", "edge-a", {})
+    assert (answer.job_name, answer.site, answer.metrics) == ("A", "edge-a", {})
 
 
 def test_a_job_that_does_not_run_in_time_is_202_with_its_change(service: Service) -> None:
     engine("edge-a").hold_starts = True
     answer = service.jobs.post(job("A"), 0)
     assert answer.under_way is not None
-    assert service.jobs.get("A")["state"] in ("pending", "deploying")
+    assert service.jobs.get("A").state in ("pending", "deploying")
     with pytest.raises(ConflictError) as error:
         service.jobs.delete("A", 0)
     assert error.value.change == answer.under_way.id
     engine("edge-a").let_go()
-    wait_for(lambda: service.jobs.get("A")["state"] == "running")
+    wait_for(lambda: service.jobs.get("A").state == "running")
 
 
 def test_what_the_engine_refuses_names_the_site_and_leaves_nothing_behind(
@@ -135,7 +135,7 @@ def test_a_lost_answer_to_the_start_adopts_the_incarnation(service: Service) -> 
     engine("edge-a").refuse("submit", 1, lost, after=True)
     answer = service.jobs.post(job("A"), LIMIT_S)
     assert answer.created
-    assert list(engine("edge-a").jobs) == [answer.job["engine_job_id"]]
+    assert list(engine("edge-a").jobs) == [answer.job.engine_job_id]
 
 
 def test_put_moves_a_job_with_its_state_and_its_session(service: Service) -> None:
@@ -143,8 +143,8 @@ def test_put_moves_a_job_with_its_state_and_its_session(service: Service) -> Non
     moved = job("A", "edge-b", source_site="cloud", sink_site="cloud")
     answer = service.jobs.put("A", moved, LIMIT_S)
     assert answer.job is not None
-    assert (answer.job["site"], answer.job["state"]) == ("edge-b", "running")
-    assert answer.job["revision"] == 2
+    assert (answer.job.site, answer.job.state) == ("edge-b", "running")
+    assert answer.job.revision == 2
     assert engine("edge-a").running() == []
     (incarnation,) = engine("edge-b").running()
     assert incarnation.submission.state is not None
@@ -156,9 +156,9 @@ def test_put_moves_a_job_with_its_state_and_its_session(service: Service) -> Non
 def test_put_updates_in_place(service: Service) -> None:
     first = service.jobs.post(job("A"), LIMIT_S).job
     second = service.jobs.put("A", job("A", args=["--x"]), LIMIT_S).job
-    assert second["attempt"] == 2
-    assert second["engine_job_id"] != first["engine_job_id"]
-    assert second["args"] == ["--x"]
+    assert second.attempt == 2
+    assert second.engine_job_id != first.engine_job_id
+    assert second.description.args == ["--x"]
     assert len(engine("edge-a").running()) == 1
 
 
@@ -168,7 +168,7 @@ def test_an_update_that_the_new_main_refuses_leaves_the_old_running(service: Ser
     with pytest.raises(EngineRefusedError, match=r"unknown option.*edge-a"):
         service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     (incarnation,) = engine("edge-a").running()
-    assert incarnation.id == first["engine_job_id"]
+    assert incarnation.id == first.engine_job_id
     assert service.jobs.put("A", job("A", args=["--y"]), LIMIT_S).job is not None
 
 
@@ -186,7 +186,7 @@ def test_state_does_not_travel_between_sites_without_shared_storage(service: Ser
     assert everything(service) == before
     assert len(engine("edge-a").running()) == 1
     stateless = job("A", "edge-c", source_site="cloud", sink_site="cloud", upgrade="stateless")
-    assert service.jobs.put("A", stateless, LIMIT_S).job["site"] == "edge-c"
+    assert service.jobs.put("A", stateless, LIMIT_S).job.site == "edge-c"
 
 
 def test_put_of_an_unknown_job_says_how_to_add_it(service: Service) -> None:
@@ -208,7 +208,7 @@ def test_delete_takes_away_the_job_its_session_and_its_record(service: Service) 
 def test_an_engine_never_sees_an_id_twice(service: Service) -> None:
     ids = set()
     for _ in range(3):
-        ids.add(service.jobs.post(job("A"), LIMIT_S).job["engine_job_id"])
+        ids.add(service.jobs.post(job("A"), LIMIT_S).job.engine_job_id)
         service.jobs.delete("A", LIMIT_S)
     assert len(ids) == 3
 
@@ -231,7 +231,7 @@ def test_a_rebuilt_jar_is_a_change_even_under_the_same_path(
 ) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     make_jar(tmp_path / "jars", content=b"2")
-    assert service.jobs.put("A", job("A"), LIMIT_S).job["attempt"] == 2
+    assert service.jobs.put("A", job("A"), LIMIT_S).job.attempt == 2
 
 
 def test_a_job_survives_a_restart_of_the_service(service: Service) -> None:
@@ -239,7 +239,7 @@ def test_a_job_survives_a_restart_of_the_service(service: Service) -> None:
     again = reopened(service)
     try:
         assert again.jobs.get("A") == before
-        assert again.jobs.put("A", job("A"), LIMIT_S).job["attempt"] == 1
+        assert again.jobs.put("A", job("A"), LIMIT_S).job.attempt == 1
     finally:
         again.close()
 
@@ -248,11 +248,11 @@ def test_a_lost_job_is_told_from_one_whose_site_is_silent(service: Service) -> N
     service.jobs.post(job("A"), LIMIT_S)
     engine("edge-a").unreachable = True
     look_anew(service)
-    assert service.jobs.get("A")["state"] == "unreachable"
+    assert service.jobs.get("A").state == "unreachable"
     engine("edge-a").unreachable = False
     engine("edge-a").forget_jobs()
     look_anew(service)
-    assert service.jobs.get("A")["state"] == "lost"
+    assert service.jobs.get("A").state == "lost"
 
 
 def test_lists_can_be_narrowed(service: Service) -> None:
@@ -275,7 +275,7 @@ def test_a_savepoint_is_taken_of_a_job_that_goes_on(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     answer = service.jobs.savepoint("A", LIMIT_S)
     assert (answer.location or "").startswith("memory:/state/savepoints/A/")
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"
 
 
 def test_jobs_posted_at_the_same_time_do_not_wait_for_each_other(service: Service) -> None:
@@ -303,14 +303,14 @@ def failed_after_202(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     assert service.jobs.post(job("A"), 0).under_way is not None
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.jobs.get("A")["state"] == "failed"
+    assert service.jobs.get("A").state == "failed"
 
 
 def test_the_same_post_after_a_failure_tries_again(service: Service) -> None:
     failed_after_202(service)
     again = service.jobs.post(job("A"), LIMIT_S)
-    assert (again.created, again.job["state"]) == (True, "running")
-    assert again.job["revision"] == 1
+    assert (again.created, again.job.state) == (True, "running")
+    assert again.job.revision == 1
     assert service.jobs.post(job("A"), LIMIT_S).job is not None
 
 
@@ -324,7 +324,7 @@ def test_a_retry_that_fails_takes_nothing_away(service: Service) -> None:
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     with pytest.raises(EngineRefusedError):
         service.jobs.post(job("A"), LIMIT_S)
-    assert service.jobs.get("A")["state"] == "failed"
+    assert service.jobs.get("A").state == "failed"
     assert len(broker("edge-a").sessions) == 1
 
 
@@ -383,7 +383,7 @@ def blocked(service: Service) -> str:
 def test_put_supersedes_a_blocked_change(service: Service) -> None:
     first = blocked(service)
     moved = service.jobs.put("A", job("A", "cloud"), LIMIT_S, drop_queues=True)
-    assert (moved.created, moved.job["site"]) == (False, "cloud")
+    assert (moved.created, moved.job.site) == (False, "cloud")
     old = service.changes.get(first)
     assert old.state == "cancelled"
     assert old.superseded_by == service.changes.all()[0].id
@@ -425,11 +425,11 @@ def test_who_waits_for_a_superseded_post_leaves_its_successor_alone(service: Ser
     waiting.start()
     wait_for(lambda: any(r.change.state == "blocked" for r in service.changes.all_under_way()))
     moved = service.jobs.put("A", job("A", "cloud"), LIMIT_S, drop_queues=True)
-    assert moved.job["state"] == "running"
+    assert moved.job.state == "running"
     waiting.join(LIMIT_S)
     assert len(refusals) == 1
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"
 
 
 def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -> None:
@@ -459,7 +459,7 @@ def test_a_repair_of_a_job_that_was_taken_in_meanwhile_is_none(
     assert service.repairs.repair(composition_of_one("A")) is None
 
     assert len(engine("edge-a").running()) == 1
-    assert service.jobs.get("A")["composition"] == "c"
+    assert service.jobs.get("A").composition == "c"
 
 
 def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
@@ -472,7 +472,7 @@ def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
         service.jobs.delete("A", LIMIT_S)
 
     assert len(engine("edge-a").running()) == 1
-    assert service.jobs.get("A")["composition"] == "c"
+    assert service.jobs.get("A").composition == "c"
 
 
 def test_a_list_that_began_before_a_job_was_removed_or_replaced_goes_on(service: Service) -> None:

@@ -52,18 +52,18 @@ def test_a_refused_login_is_the_jobs_error_and_stalls_it(watched: Watched) -> No
     deploy(watched, job_body("A"), job_body("B"))
     report(watched, problem=LOGIN)
     watched.look()
-    assert watched.job("A")["error"] == LOGIN
-    assert watched.job("A")["state"] == "running", "connections are lost and made again"
+    assert watched.job("A").error == LOGIN
+    assert watched.job("A").state == "running", "connections are lost and made again"
     watched.look(60)
     job = watched.job("A")
-    assert job["state"] == "stalled"
-    assert LOGIN in job["error"]
-    assert watched.job("B")["error"] is None
+    assert job.state == "stalled"
+    assert LOGIN in job.error
+    assert watched.job("B").error is None
     assert watched.events("job") == [f"A: {LOGIN}"]
     report(watched)
     watched.look()
-    assert watched.job("A")["state"] == "running"
-    assert watched.job("A")["error"] is None
+    assert watched.job("A").state == "running"
+    assert watched.job("A").error is None
     assert "A reads and writes its links again" in watched.events("job")
 
 
@@ -74,8 +74,8 @@ def test_a_broker_that_answers_nobody_stalls_no_job(watched: Watched) -> None:
     watched.look()
     watched.look(60)
     job = watched.job("A")
-    assert job["state"] == "running"
-    assert "Connection refused" in job["error"]
+    assert job.state == "running"
+    assert "Connection refused" in job.error
 
 
 def test_a_refused_publish_is_read_at_the_broker_when_the_engine_says_nothing(
@@ -86,11 +86,11 @@ def test_a_refused_publish_is_read_at_the_broker_when_the_engine_says_nothing(
     watched.look()
     watched.look()
     watched.look()
-    assert watched.job("A")["error"] == WRITE
+    assert watched.job("A").error == WRITE
     assert watched.events("job") == [f"A: {WRITE}"]
     report(watched)  # newer than what is retained
     watched.look()
-    assert watched.job("A")["error"] is None
+    assert watched.job("A").error is None
 
 
 def test_losses_are_counted_in_jobs_and_events(watched: Watched) -> None:
@@ -100,7 +100,7 @@ def test_losses_are_counted_in_jobs_and_events(watched: Watched) -> None:
     announce(watched, left_out=2, lost=4)
     watched.look(61)
     job = watched.job("A")
-    assert (job["records_left_out"], job["records_lost"], job["sessions_lost"]) == (2, 4, 0)
+    assert (job.records_left_out, job.records_lost, job.sessions_lost) == (2, 4, 0)
     messages = sorted(watched.events("job"))
     assert messages[0].startswith("A left out 1 record: larger than its broker")
     assert messages[1].startswith("A left out 1 record: larger than its broker")
@@ -112,10 +112,10 @@ def test_what_a_reader_drops_is_counted_once_though_it_is_missing_too(watched: W
     report(watched, dropped=3)
     watched.watch.sessions.missing["A"] = 2
     watched.look()
-    assert watched.job("A")["records_lost"] == 3
+    assert watched.job("A").records_lost == 3
     watched.watch.sessions.missing["A"] = 5
     watched.look()
-    assert watched.job("A")["records_lost"] == 5
+    assert watched.job("A").records_lost == 5
     assert watched.events("job") == ["A dropped 3 records at QoS 0: more came than it takes"]
 
 
@@ -125,11 +125,11 @@ def test_the_losses_of_a_job_go_on_over_its_incarnations(watched: Watched) -> No
     announce(watched, left_out=2)
     watched.look()
     deploy(watched, job_body("A", state="stopped"))
-    assert watched.job("A")["records_left_out"] == 2
+    assert watched.job("A").records_left_out == 2
     deploy(watched, job_body("A"))
     report(watched, left_out=1)
     watched.look()
-    assert watched.job("A")["records_left_out"] == 3
+    assert watched.job("A").records_left_out == 3
 
 
 def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-a") -> None:
@@ -206,5 +206,5 @@ def test_a_move_that_a_broker_refuses_lets_the_job_go_on_where_it_was(
         disconnect(refusing, LOGIN, "cloud")
         moved = job_body("A", "cloud", source_site="edge-a", sink_site="edge-a")
         assert LOGIN in await_failure(watched, begin(watched, moved))
-    assert watched.job("A")["state"] == "running"
+    assert watched.job("A").state == "running"
     assert [job.state.terminal for job in engine("cloud").jobs.values()] == [True]

@@ -47,7 +47,7 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
     service: Service, tmp_path: Path, second: str, expected: dict[str, str]
 ) -> None:
     assert service.compositions.apply(listing("1.1", tmp_path), DONE).state == "done"
-    before = {job["job_name"]: job for job in service.jobs.all()}
+    before = {job.job_name: job for job in service.jobs.all()}
 
     answer = service.compositions.apply(listing(second, tmp_path), DONE)
 
@@ -56,7 +56,7 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
     unchanged = {name for name, action in expected.items() if action == "unchanged"}
     started = {it.job_name for it in answer.plan.operations if it.kind == "start"}
     assert not started & unchanged
-    after = {job["job_name"]: job for job in service.jobs.all()}
+    after = {job.job_name: job for job in service.jobs.all()}
     assert sorted(after) == ["A", "C", "C2", "D"]
     assert {job["state"] for job in after.values()} == {"running"}
     for name in unchanged:
@@ -70,7 +70,7 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
 def test_addresses_with_a_slash_belong_to_their_sites(service: Service, tmp_path: Path) -> None:
     answer = service.compositions.apply(listing("1.1", tmp_path), DONE)
     assert not [w for w in answer.warnings if "slots" in w]
-    assert {job["site"] for job in service.jobs.all()} == {"edge-1", "edge-2", "fog-1", "cloud-1"}
+    assert {job.site for job in service.jobs.all()} == {"edge-1", "edge-2", "fog-1", "cloud-1"}
 
 
 def test_applying_listing_1_2_again_plans_nothing(service: Service, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> Non
     answer = placed.placements.apply(placement["id"], DONE)
     assert answer.state == "done"
     assert [job.action for job in answer.plan.jobs] == ["move", "unchanged"]
-    assert {j["job_name"]: j["site"] for j in placed.jobs.all()} == {
+    assert {j.job_name: j.site for j in placed.jobs.all()} == {
         "clean": "edge-a",
         "merge": "cloud",
     }
@@ -191,7 +191,7 @@ def test_jobs_that_were_never_measured_move_to_the_cloud_when_asked(placed: Serv
     assert placed.placements.apply(placement["id"], DONE).state == "done"
     (clean, _) = load_composition(placement["yaml"].encode(), None).jobs
     assert (clean.site, clean.source_site) == ("cloud", "edge-a")
-    assert {job["site"] for job in placed.jobs.all()} == {"cloud"}
+    assert {job.site for job in placed.jobs.all()} == {"cloud"}
     with pytest.raises(
         InvalidError, match="by policy milp: it goes by measurements; use all-cloud"
     ):

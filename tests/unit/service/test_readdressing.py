@@ -116,7 +116,7 @@ def test_two_sites_exchange_their_addresses_in_one_request_only(service: Service
     feed("edge-b", 5, 9)
 
     assert collect("cloud") == numbers(9)
-    states = {job["job_name"]: job["state"] for job in service.jobs.all()}
+    states = {job.job_name: job.state for job in service.jobs.all()}
     assert states == {"A": "running", "B": "running", "E": "running"}
 
 
@@ -189,7 +189,7 @@ def test_stored_documents_follow_the_addresses(service: Service) -> None:
     restart_moved(service)
 
     job = service.jobs.get("A")
-    assert (job["spe_address"], job["sink_broker"], job["state"]) == (
+    assert (job.description.spe_address, job.description.sink_broker, job.state) == (
         "http://edge-2.test:8081",
         "tcp://cloud-2.test:1883",
         "running",
@@ -282,8 +282,8 @@ def test_another_broker_at_a_sites_address_is_reported_and_gets_no_sessions(
     (message,) = said(service, "another broker answers at the address of site cloud")
     assert ("that of site edge-b" if whose else "not the one that it had") in message
     assert reader not in own.sessions and recorded(service, "cloud") == kept
-    findings = service.sites.check("cloud")["findings"]
-    assert any("another broker answers" in finding["value"] for finding in findings)
+    findings = service.sites.check("cloud")
+    assert any("another broker answers" in finding.value for finding in findings)
 
     own.identity = kept
     poll_brokers(service)

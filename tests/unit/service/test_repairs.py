@@ -167,7 +167,7 @@ def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     outcome = service.changes.await_end(change, 20)
     assert outcome is not None and outcome.state == "done"
     assert running_jobs("edge-a") == ["A"]
-    assert service.composition_views.get("c")["deployed"]["revision"] == 2
+    assert service.composition_views.get("c").head.deployed_revision == 2
     stored = service.records.changes.get(change)
     assert stored == outcome
     assert {o.state for o in outcome.operations} <= {"done", "cancelled", "skipped"}
@@ -274,7 +274,7 @@ def test_a_repair_of_a_job_that_is_adopted_meanwhile_is_off(service: Service) ->
     _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
     assert service.repairs.repair(composition_of_one("A")) is None
     assert running_jobs("edge-a") == ["A"]
-    assert service.jobs.get("A")["composition"] == "c"
+    assert service.jobs.get("A").composition == "c"
 
 
 def test_the_removal_of_a_job_that_is_adopted_meanwhile_is_refused(service: Service) -> None:
@@ -292,7 +292,7 @@ def test_a_job_that_is_changed_meanwhile_is_not_adopted(service: Service) -> Non
     _at_the_next_look(service, lambda: service.jobs.put("A", changed, 20))
     with pytest.raises(ConflictError, match="was changed meanwhile; apply again"):
         service.compositions.apply(composition(A), ADOPT)
-    assert service.jobs.get("A")["attempt"] == 2
+    assert service.jobs.get("A").attempt == 2
 
 
 def test_what_came_back_is_brought_back_again_when_the_newest_revision_still_fails(

@@ -11,6 +11,7 @@ import pytest
 from speck.clock import SystemClock
 from speck.model.incarnation import Incarnation
 from speck.model.values import JsonObject
+from speck.monitor.requirements import Verdict
 from speck.monitor.requirements_watch import AGREEING_POLLS, Requirements
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
@@ -56,9 +57,8 @@ class Watched:
         events = self.service.records.events.after()
         return [event.message for event in events if event.kind == "requirement"]
 
-    def shown(self) -> list[JsonObject]:
-        body: list[JsonObject] = self.service.composition_views.get("c")["requirements"]
-        return body
+    def shown(self) -> tuple[Verdict, ...]:
+        return self.service.composition_views.get("c").requirements
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 def test_nothing_is_said_before_it_was_looked_at(watched: Watched) -> None:
-    assert [(r["name"], r["measured"], r["ok"]) for r in watched.shown()] == [
+    assert [(r.name, r.measured, r.ok) for r in watched.shown()] == [
         ("max_latency_ms", None, None),
         ("min_rate", None, None),
     ]
@@ -120,7 +120,7 @@ def test_the_work_of_all_subtasks_counts(watched: Watched) -> None:
     """Four subtasks, each busy for half of its time with a quarter of 100 records: 20 ms each."""
     watched.says("clean", busy=0.5, tasks=[{"busy": 0.5}] * 4)
     watched.poll()
-    assert watched.shown()[0]["measured"] == pytest.approx(20.0 + 1.0)
+    assert watched.shown()[0].measured == pytest.approx(20.0 + 1.0)
 
 
 def test_a_moment_is_no_episode(watched: Watched) -> None:
@@ -135,7 +135,7 @@ def test_what_waits_for_a_checkpoint_only_is_no_latency(watched: Watched) -> Non
     for second in range(120):
         watched.says("merge", lag=0 if second % 10 == 0 else 100 * (second % 10))
         watched.poll(1, 1.0)
-    assert watched.shown()[0]["ok"] is True
+    assert watched.shown()[0].ok is True
     assert watched.events() == []
 
 
@@ -144,8 +144,8 @@ def test_what_stands_for_a_minute_does_wait(watched: Watched) -> None:
         watched.says("merge", lag=100 + second)
         watched.poll(1, 1.0)
         if second < 60:
-            assert watched.shown()[0]["ok"] is not False
-    assert watched.shown()[0]["measured"] == pytest.approx(1 + 1 + 1090.0, abs=20)
+            assert watched.shown()[0].ok is not False
+    assert watched.shown()[0].measured == pytest.approx(1 + 1 + 1090.0, abs=20)
     assert "c does not keep max_latency_ms 100" in watched.events()[0]
 
 

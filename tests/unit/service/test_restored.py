@@ -225,7 +225,7 @@ def test_a_copied_home_starts_nothing_until_what_runs_is_adopted(lives: Lives) -
     ):
         apply(service, job_body("A", "edge-b"))
     report = service.restored.report()
-    assert (report.state, report.unknown_jobs, report.missing_jobs) == ("restored", [], [])
+    assert (report.state, report.unknown_jobs, report.missing_jobs) == ("restored", (), ())
     assert "copy" in report.reason
     *_, entry = read_entries(service.config.audit)
     assert (entry["verb"], entry["outcome"]) == ("speck serve", report.reason)

@@ -67,7 +67,7 @@ def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> Non
     assert second.startswith("the session of A at edge-a/A-in was lost and is reserved again")
     look(watched)
     [job] = watched.service.jobs.all()
-    assert job["sessions_lost"] == 1
+    assert job.sessions_lost == 1
 
 
 def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) -> None:
@@ -291,7 +291,7 @@ def test_a_restart_that_is_noticed_during_a_repair_is_followed_by_another_repair
     look(watched)
     assert set(broker("edge-a").sessions) == before
     look(watched)
-    assert [job["sessions_lost"] for job in watched.service.jobs.all()] == [2]
+    assert [job.sessions_lost for job in watched.service.jobs.all()] == [2]
 
 
 def test_what_a_full_queue_dropped_is_told_and_counted(watched: Watched) -> None:
@@ -374,12 +374,12 @@ def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
 
     wait_for(is_given_up)
     look(watched, 61.0)
-    assert watched.service.jobs.get("B")["records_lost"] == 0, "B does not say what it has"
+    assert watched.service.jobs.get("B").records_lost == 0, "B does not say what it has"
 
     apply(watched, {**a, "state": "stopped"}, b)
     World.current().pump()
     look(watched, 61.0)
-    assert watched.job("B")["records_lost"] == 20
+    assert watched.job("B").records_lost == 20
     assert any("messages lost on link edge-a/x: 20 of" in m for m in watched.events("site"))
     look(watched, 61.0)
-    assert watched.job("B")["records_lost"] == 20
+    assert watched.job("B").records_lost == 20

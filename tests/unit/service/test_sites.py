@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
+from speck.model.finding import PartFinding
 from speck.model.site import Site
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.service.legs import Legs
+from speck.service.status import SlotCounts
 from speck.spec.site_schema import site_from_data
 from speck.tls.authority import Authority
 from tests.memory_fog import site_body
@@ -38,10 +40,10 @@ def site(name: str, host: str | None = None, **more: object) -> Site:
 def test_a_new_site_is_shown_with_what_its_engine_says(service: Service) -> None:
     body, new = service.sites.add(site("edge-z"))
     assert new
-    assert body["state"] == "up"
-    assert body["slots"] == {"total": 16, "free": 16}
-    assert body["engine_version"] == "memory"
-    assert body["last_seen"] is None
+    assert body.state == "up"
+    assert body.slots == SlotCounts(total=16, free=16)
+    assert body.engine_version == "memory"
+    assert body.last_seen is None
 
 
 def test_the_same_site_again_is_no_other(service: Service) -> None:
@@ -59,7 +61,7 @@ def test_the_same_name_with_another_body_is_refused(service: Service) -> None:
     )
     body, new = service.sites.put(site("edge-a", uplink_mbps=5))
     assert not new
-    assert body["uplink_mbps"] == 5
+    assert body.site.uplink_mbps == 5
 
 
 def test_an_address_belongs_to_one_site(service: Service) -> None:
@@ -128,9 +130,9 @@ def test_a_site_that_keeps_a_stopped_job_s_session_is_not_removed(service: Servi
 def test_a_silent_site_is_shown_as_unreachable(service: Service) -> None:
     engine("edge-a").unreachable = broker("edge-a").unreachable = True
     service.sites.refresh(["edge-a"])
-    assert service.sites.get("edge-a")["state"] == "unreachable"
-    assert service.sites.get("edge-a")["slots"] == {"total": None, "free": None}
-    assert [s["name"] for s in service.sites.all(state="unreachable")] == ["edge-a"]
+    assert service.sites.get("edge-a").state == "unreachable"
+    assert service.sites.get("edge-a").slots == SlotCounts(total=None, free=None)
+    assert [s.name for s in service.sites.all(state="unreachable")] == ["edge-a"]
 
 
 def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> None:
@@ -155,18 +157,22 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
 
 def test_a_heartbeat_is_remembered(service: Service) -> None:
     beat = service.sites.heartbeat("edge-a", {"load": 0.5})
-    assert service.sites.get("edge-a")["last_seen"] == beat["last_seen"]
+    assert service.sites.get("edge-a").last_seen == beat
     with pytest.raises(NotFoundError):
         service.sites.heartbeat("edge-z", {})
 
 
+def errors_of(findings: list[PartFinding]) -> list[PartFinding]:
+    return [finding for finding in findings if finding.severity == "error"]
+
+
 def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
-    assert service.sites.check("edge-a")["ok"]
+    assert not errors_of(service.sites.check("edge-a"))
     assert findings_but_of_tls(service, "edge-a") == []
     engine("edge-a").unreachable = True
-    assert not service.sites.check("edge-a")["ok"]
+    assert errors_of(service.sites.check("edge-a"))
     findings = findings_but_of_tls(service, "edge-a")
-    assert [(f["part"], f["value"]) for f in findings] == [("engine", "no answer")]
+    assert [(f.part, f.value) for f in findings] == [("engine", "no answer")]
 
 
 def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Service) -> None:
@@ -174,15 +180,15 @@ def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Servic
     body["broker"]["credentials"] = "missing"
     service.sites.put(site_from_data(body))
     (finding,) = findings_but_of_tls(service, "edge-a")
-    assert (finding["part"], finding["value"]) == ("broker", "cannot be used")
-    assert "no file of that name" in finding["why"]
-    assert "start the broker" not in finding["mend"]
+    assert (finding.part, finding.value) == ("broker", "cannot be used")
+    assert "no file of that name" in finding.why
+    assert "start the broker" not in finding.mend
 
 
 def test_check_names_every_plain_leg(service: Service) -> None:
     service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
-    findings = service.sites.check("edge-a")["findings"]
-    legs = [(f["part"], f["severity"], f["value"]) for f in findings if f["setting"] == "TLS"]
+    findings = service.sites.check("edge-a")
+    legs = [(f.part, f.severity, f.value) for f in findings if f.setting == "TLS"]
     assert legs == [
         ("engine", "warning", "http://edge-a.test:8081 is plain"),
         ("broker", "warning", "tcp://edge-a.test:1883 is plain"),
@@ -200,8 +206,8 @@ def test_check_names_the_service_s_own_certificate_when_it_ends_soon(
     config = replace(service.config, tls_cert=cert, client_ca=authority.cert)
     legs = Legs(config, service.connections, service.agents, service.clock)
     (finding,) = [each for each in legs.findings("edge-a") if each["setting"] == "certificate"]
-    assert (finding["part"], finding["severity"]) == ("service", "warning")
-    assert f"that of {cert} ends in" in finding["value"]
+    assert (finding.part, finding.severity) == ("service", "warning")
+    assert f"that of {cert} ends in" in finding.value
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:
@@ -243,4 +249,4 @@ def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Servi
         service.sites.put(site("edge-a", "elsewhere"))
     engine("edge-a").unreachable = broker("edge-a").unreachable = False
     wait_for(lambda: not service.changes.all_under_way())
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"

@@ -52,7 +52,7 @@ def test_the_grace_period_counts_at_engines(service: Service) -> None:
     engine_of(service, "edge-a").update({OLD: now_ms - 7200_000, "1" * 64: now_ms})
     assert collector(service, 0.0).collect() == []
     (site,) = collector(service, 3600.0).collect()
-    assert (site["site"], site["sha256s"]) == ("edge-a", [OLD])
+    assert (site.site, site.sha256s) == ("edge-a", (OLD,))
 
 
 def test_a_site_that_does_not_answer_is_left_for_the_next_time(service: Service) -> None:
@@ -66,7 +66,7 @@ def test_a_site_that_does_not_answer_is_left_for_the_next_time(service: Service)
     assert first["error"].startswith("cannot")
     assert second == {"site": "edge-b", "sha256s": [OLD], "error": None}
     away.unreachable = False
-    assert [each["site"] for each in collector(service, 1.0).collect()] == ["edge-a"]
+    assert [each.site for each in collector(service, 1.0).collect()] == ["edge-a"]
 
 
 def test_a_restored_service_deletes_nothing(service: Service) -> None:

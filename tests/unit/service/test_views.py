@@ -35,7 +35,7 @@ def calls() -> int:
 
 
 def states(service: Service) -> dict[str, str]:
-    return {job["job_name"]: job["state"] for job in service.jobs.all()}
+    return {job.job_name: job.state for job in service.jobs.all()}
 
 
 def test_reading_asks_no_site(service: Service) -> None:
@@ -43,10 +43,10 @@ def test_reading_asks_no_site(service: Service) -> None:
     before = calls()
     assert states(service) == {"A": "running", "B": "running"}
     assert service.jobs.count_states() == {"running": 2}
-    assert service.jobs.get("A") == service.composition_views.get("c")["jobs"][0]
+    assert service.jobs.get("A") == service.composition_views.get("c").jobs[0]
     assert service.composition_views.drift("c") == []
-    assert [site["name"] for site in service.sites.all(state="up")] == list(SITES)
-    assert service.sites.get("cloud")["state"] == "up"
+    assert [site.name for site in service.sites.all(state="up")] == list(SITES)
+    assert service.sites.get("cloud").state == "up"
     assert calls() == before
 
 
@@ -126,7 +126,7 @@ def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> No
 
 def test_a_stalled_job_stays_so_while_a_change_is_at_work_on_another(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
-    finding = Finding(service.jobs.get("A")["engine_job_id"], stall="no checkpoint completed")
+    finding = Finding(service.jobs.get("A").engine_job_id, stall="no checkpoint completed")
     service.board.publish({("c", "A"): finding}, {}, {})
     engine("cloud").hold_starts = True
     changed = composition(A, job_body("B", "cloud", args=["x"]))
@@ -174,32 +174,32 @@ def test_a_slow_site_holds_up_nobody_for_long(service: Service) -> None:
 
 @pytest.mark.parametrize("part", ["engine", "broker"])
 def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: str) -> None:
-    assert service.sites.get("edge-a")["state"] == "up"
-    assert service.sites.get("edge-a")["error"] is None
+    assert service.sites.get("edge-a").state == "up"
+    assert service.sites.get("edge-a").error is None
     half = engine("edge-a") if part == "engine" else broker("edge-a")
     half.unreachable = True
     service.sites.refresh(["edge-a"])
     site = service.sites.get("edge-a")
-    assert site["state"] == "degraded"
-    assert site["error"].startswith(f"{part}: cannot reach ")
-    assert [s["name"] for s in service.sites.all(state="degraded")] == ["edge-a"]
-    assert (service.sites.get("edge-a")["slots"]["total"] is None) == (part == "engine")
+    assert site.state == "degraded"
+    assert site.error.startswith(f"{part}: cannot reach ")
+    assert [s.name for s in service.sites.all(state="degraded")] == ["edge-a"]
+    assert (service.sites.get("edge-a").slots.total is None) == (part == "engine")
 
 
 def test_a_site_whose_broker_accepts_connections_and_answers_nothing_is_degraded(
     service: Service,
 ) -> None:
-    assert service.sites.get("edge-a")["state"] == "up"
+    assert service.sites.get("edge-a").state == "up"
     broker("edge-a").refuse("view", 2, UnreachableError("cannot read: no answer in time"))
     service.polls.broker_numbers.poll(["edge-a"], fresh_s=0.0)
     for _ in range(2):
         site = service.sites.get("edge-a")
-        assert (site["state"], site["error"]) == (
+        assert (site.state, site.error) == (
             "degraded",
             "broker: cannot read: no answer in time",
         )
         service.sites.refresh(["edge-a"])
-    assert service.sites.get("edge-a")["state"] == "up"
+    assert service.sites.get("edge-a").state == "up"
 
 
 def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
@@ -214,9 +214,9 @@ def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
     engine("cloud").before = hold
     service.compositions.apply(composition(A), ApplyRequest())
     assert holding.wait(LIMIT_S)
-    body = {j["job_name"]: j["state"] for j in service.jobs.all()}
+    body = {j.job_name: j.state for j in service.jobs.all()}
     assert body == {"A": "running", "B": "stopping"}
-    assert service.jobs.get("B")["site"] == "cloud"
+    assert service.jobs.get("B").site == "cloud"
     engine("cloud").before = None
     go_on.set()
     wait_for(lambda: service.changes.under_way("c") is None)
@@ -230,9 +230,9 @@ def test_a_job_whose_removal_failed_is_shown_and_drifts(service: Service) -> Non
     failed = service.compositions.apply(composition(A), DONE)
     assert failed.state == "failed"
     job = service.jobs.get("B")
-    assert (job["state"], job["error"]) == ("running", "cannot cancel B: not now")
-    assert job["job_path"].startswith("artifact:")
-    assert [j["job_name"] for j in service.composition_views.get("c")["jobs"]] == ["A", "B"]
+    assert (job.state, job.error) == ("running", "cannot cancel B: not now")
+    assert job.description.job_path.startswith("artifact:")
+    assert [j.job_name for j in service.composition_views.get("c").jobs] == ["A", "B"]
     assert service.composition_views.drift("c") == [
         DriftEntry("B", "leftover", expected="removed", observed="cannot cancel B: not now")
     ]
@@ -246,7 +246,7 @@ def test_a_single_job_whose_removal_failed_tells_why(service: Service) -> None:
     with pytest.raises(EngineRefusedError):
         service.jobs.delete("B", LIMIT_S)
     body = service.jobs.get("B")
-    assert (body["state"], body["error"]) == ("running", "cannot cancel B: not now")
+    assert (body.state, body.error) == ("running", "cannot cancel B: not now")
 
 
 def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Service) -> None:
@@ -254,6 +254,6 @@ def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Se
     engine("cloud").unreachable = True
     service.compositions.delete("c", 0)
     wait_for(lambda: service.records.incarnations.get("c", "A") is None)
-    assert [j["job_name"] for j in service.jobs.all()] == ["B"]
+    assert [j.job_name for j in service.jobs.all()] == ["B"]
     engine("cloud").unreachable = False
     wait_for(lambda: service.changes.under_way("c") is None)

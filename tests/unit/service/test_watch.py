@@ -131,7 +131,7 @@ def test_a_round_asks_each_site_once_and_a_reader_of_states_nothing(watched: Wat
     watched.time.passed += 5
     watched.watch.poll()
     for _ in range(3):
-        assert {job["state"] for job in watched.service.jobs.all()} == {"running"}
+        assert {job.state for job in watched.service.jobs.all()} == {"running"}
         assert watched.service.sites.all(state="up") == watched.service.sites.all()
     for site in SITES:
         asked = Counter(kind for kind, _ in engine(site).calls) - before[site]
@@ -169,8 +169,8 @@ def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched)
 
     assert watched.repairs == [("c", frozenset({"B"}))]
     assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
-    assert watched.job("A")["state"] == "failed"
-    assert watched.job("A")["error"] == "no such sensor"
+    assert watched.job("A").state == "failed"
+    assert watched.job("A").error == "no such sensor"
 
 
 METASPACE = "the engine was restarted: its JVM ran out of memory: OutOfMemoryError: Metaspace"
@@ -186,8 +186,8 @@ def test_a_job_that_its_engine_has_lost_says_how_that_ended(watched: Watched) ->
     lost = "is lost: the engine of edge-a answers and does not know it"
     wanted = [f"{name} {lost}: {METASPACE}" for name in ("A", "B")]
     assert watched.events("job") == wanted
-    assert watched.job("A")["state"] == "lost"
-    assert watched.job("A")["error"] == METASPACE
+    assert watched.job("A").state == "lost"
+    assert watched.job("A").error == METASPACE
     assert engine("edge-a").count("last_end") == 1
 
 
@@ -206,7 +206,7 @@ def test_a_job_that_lost_its_worker_says_how_that_ended(watched: Watched) -> Non
     ):
         engine("edge-a").last_end = end
         watched.look(20.0)
-        assert watched.job("A")["error"] == expected
+        assert watched.job("A").error == expected
 
 
 @pytest.mark.parametrize("call", ["last_end", "exceptions"])
@@ -243,7 +243,7 @@ def test_the_watch_does_not_wait_for_an_engine_that_is_slow_to_say_why(
         return f"A had failed or was lost: {METASPACE}" in watched.events("job")
 
     wait_for(is_explained, limit_s=30)
-    assert watched.job("A")["error"] == METASPACE
+    assert watched.job("A").error == METASPACE
     assert engine("edge-a").count(call) == 1
 
 
@@ -270,7 +270,7 @@ def test_a_failure_of_the_job_s_own_is_not_blamed_on_its_worker(watched: Watched
     engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
     engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
     watched.look()
-    assert watched.job("A")["error"] == "no such sensor"
+    assert watched.job("A").error == "no such sensor"
 
 
 def test_an_engine_that_does_not_say_how_it_ended_is_lost_all_the_same(watched: Watched) -> None:
@@ -418,8 +418,8 @@ def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched
     for _ in range(8):
         watched.look()
 
-    assert watched.job("A")["state"] == "stalled"
-    assert str(watched.job("A")["error"]).startswith("no checkpoint completed for ")
+    assert watched.job("A").state == "stalled"
+    assert str(watched.job("A").error).startswith("no checkpoint completed for ")
     [event] = watched.events("job")
     assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
 
@@ -432,12 +432,12 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     running.state = RunState.RESTARTING
 
     watched.look()
-    assert watched.job("A")["state"] == "restarting"
-    assert watched.job("A")["error"] == "no such sensor"
+    assert watched.job("A").state == "restarting"
+    assert watched.job("A").error == "no such sensor"
     running.state = RunState.RUNNING
     watched.look()
 
-    assert watched.job("A")["error"] is None
+    assert watched.job("A").error is None
     first, second = watched.events("job")
     assert first == "A is being restarted by the engine of edge-a: no such sensor"
     assert second.startswith("A runs again at edge-a after ")
@@ -461,9 +461,9 @@ def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_e
     assert pool.count("exceptions") == 1
     watched.look(after=NOTED_AGAIN_S)
     assert pool.count("exceptions") == 2
-    assert watched.job("A")["error"] is None
+    assert watched.job("A").error is None
     watched.look(after=NOTED_AGAIN_S)
-    assert watched.job("A")["error"] == "no such sensor"
+    assert watched.job("A").error == "no such sensor"
 
 
 def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
@@ -479,16 +479,16 @@ def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
         running.state = RunState.RUNNING
         watched.look()
 
-    assert watched.job("A")["state"] == "restarting"
-    assert watched.job("A")["failures"] == 3
-    assert [it["job_name"] for it in watched.service.jobs.all(state="failed")] == ["A"]
-    assert watched.job("A")["error"] == (
+    assert watched.job("A").state == "restarting"
+    assert watched.job("A").failures == 3
+    assert [it.job_name for it in watched.service.jobs.all(state="failed")] == ["A"]
+    assert watched.job("A").error == (
         "it fails again and again (3 failures are listed): no sensor 2"
     )
     watched.look(after=CALM_S)
     watched.look()
-    assert watched.job("A")["state"] == "running"
-    assert watched.job("A")["error"] is None
+    assert watched.job("A").state == "running"
+    assert watched.job("A").error is None
 
 
 def test_a_fixed_version_is_not_blamed_for_the_former_one(watched: Watched) -> None:
@@ -500,12 +500,12 @@ def test_a_fixed_version_is_not_blamed_for_the_former_one(watched: Watched) -> N
         watched.look()
         running.state = RunState.RUNNING
         watched.look()
-    assert watched.job("A")["state"] == "restarting"
+    assert watched.job("A").state == "restarting"
 
     deploy(watched, job_body("A", args=["--fixed"]))
 
     job = watched.job("A")
-    assert (job["state"], job["error"], job["failures"]) == ("running", None, 0)
+    assert (job.state, job.error, job.failures) == ("running", None, 0)
 
 
 def test_a_job_that_is_repaired_again_and_again_is_in_a_crash_loop(
@@ -531,10 +531,10 @@ def test_a_job_that_is_repaired_again_and_again_is_in_a_crash_loop(
         watched.look(after=1)
 
     job = watched.job("A")
-    assert (job["state"], job["failures"], job["error"]) == ("restarting", 3, "no such sensor")
+    assert (job.state, job.failures, job.error) == ("restarting", 3, "no such sensor")
     watched.look(after=CALM_S)
     watched.look()
-    assert watched.job("A")["state"] == "running"
+    assert watched.job("A").state == "running"
 
 
 def test_a_job_that_goes_back_to_its_start_has_failed(watched: Watched) -> None:
@@ -549,7 +549,7 @@ def test_a_job_that_goes_back_to_its_start_has_failed(watched: Watched) -> None:
         running.state = RunState.RUNNING
         watched.look()
 
-    assert watched.job("A")["state"] == "restarting"
+    assert watched.job("A").state == "restarting"
 
 
 def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Watched) -> None:

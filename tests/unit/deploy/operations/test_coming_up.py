@@ -46,8 +46,8 @@ def test_a_first_start_that_fails_again_and_again_says_why_and_holds_no_slot(
     assert body["state"] == "failed"
     look_anew(service)
     shown = service.jobs.get("A")
-    assert shown["state"] == "failed"
-    assert shown["error"] == f"cannot start A: it fails again and again (3x): {GONE}"
+    assert shown.state == "failed"
+    assert shown.error == f"cannot start A: it fails again and again (3x): {GONE}"
     assert states() == [RunState.CANCELED]
     assert engine("edge-a").free == engine("edge-a").total
 
@@ -60,7 +60,7 @@ def test_the_former_version_comes_back(service: Service) -> None:
     errors = [str(o.error) for o in service.changes.get(change).operations if o.error]
     assert any(GONE in error for error in errors)
     look_anew(service)
-    assert service.jobs.get("A")["state"] == "running"
+    assert service.jobs.get("A").state == "running"
     assert states()[-1] is RunState.RUNNING
 
 
@@ -71,12 +71,12 @@ def test_the_cause_is_shown_while_the_start_waits(service: Service) -> None:
     (starting,) = engine("edge-a").jobs.values()
     engine("edge-a").crash(starting.id, GONE)
 
-    wait_for(lambda: service.jobs.get("A")["error"] == f"it failed: {GONE}")
+    wait_for(lambda: service.jobs.get("A").error == f"it failed: {GONE}")
     starting.state = RunState.STARTING
     engine("edge-a").let_go()
     wait_for(lambda: service.changes.get(change).state == "done")
     look_anew(service)
-    assert service.jobs.get("A")["error"] is None
+    assert service.jobs.get("A").error is None
 
 
 def test_a_first_start_that_gets_no_slots_gives_up_those_that_it_holds(service: Service) -> None:

@@ -57,7 +57,7 @@ def test_a_new_job_that_would_never_get_its_slots_fails_at_once_and_holds_none(
 ) -> None:
     assert apply(service, job("A", args=["--parallelism", "40"]))["state"] == "failed"
     look_anew(service)
-    assert WIDE in service.jobs.get("A")["error"]
+    assert WIDE in service.jobs.get("A").error
     assert engine("edge-a").free == engine("edge-a").total
     assert apply(service, job("A"))["state"] == "done"
 
