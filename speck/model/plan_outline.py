@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from speck.model.plan import Action, JobChange, Plan, Step
+from speck.model.job_change import Action, JobChange
+from speck.model.plan import Plan, Step
 from speck.model.queue import Count, DroppedQueue
 from speck.model.shown import Shown
 

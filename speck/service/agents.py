@@ -247,7 +247,7 @@ class Agents:
         layout = state_layout(self._site(site).spe.kind)
         return layout.automatic_root if layout is not None else ""
 
-    def _layouts(self, site: str) -> list[JsonObject]:
+    def _layouts(self, site: str) -> list[dict[str, object]]:
         """Where the engines of a site keep states. Raises PermanentError if none keeps any."""
         engines = self._site(site).spe.all
         layouts = [layout for each in engines if (layout := state_layout(each.kind)) is not None]

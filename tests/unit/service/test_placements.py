@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -145,8 +146,8 @@ def test_silences_are_those_of_past_moves(placed: Service) -> None:
     stops = [o for o in placed.records.changes.operations(change.id) if o.kind == "stop"]
     begun, ended = "2026-01-31T12:00:00.000Z", "2026-01-31T12:00:07.500Z"
     for operation, times in ((stops[0], {"started": begun}), (starts[0], {"ended": ended})):
-        key = f"op/{change.id}/{operation['id']:06d}"
-        placed.records.write({key: {**operation, **times}})
+        outcome = replace(operation, **times)
+        placed.records.write(placed.records.changes.put_outcomes(change.id, [outcome]))
     silences = make_placement(placed)["silences"]
     assert silences == {
         "stateless": {"seconds": 7.5, "moves": 1},

@@ -13,7 +13,7 @@ LONGEST_CLASS = 300
 JSON = ("JsonObject", "dict[str, Any]", "dict[str, object]")
 
 
-def annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def list_annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     named = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
     others = (function.args.vararg, function.args.kwarg)
     for argument in (*named, *(each for each in others if each is not None)):
@@ -29,7 +29,7 @@ def find_untyped(source: str) -> list[str]:
         node.name
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and any(word in text for text in annotations(node) for word in JSON)
+        and any(word in text for text in list_annotations(node) for word in JSON)
     ]
 
 
