@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from speck.clock import Clock, rfc3339
-from speck.deploy.admission import list_links
 from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
+from speck.deploy.cycles import list_links
 from speck.deploy.deployer import PreparedPlan
 from speck.errors import NotFoundError
 from speck.model.accepted import Accepted

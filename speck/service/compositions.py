@@ -17,7 +17,6 @@ from speck.deploy.admission import (
     refuse_mass_removal,
 )
 from speck.deploy.changes import ChangeRunner, Changes, Running
-from speck.deploy.cycles import list_links
 from speck.deploy.deployer import Deployer, PreparedPlan
 from speck.deploy.dropping import refuse_dropping
 from speck.errors import ConflictError, NotFoundError
