@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from speck.agent.layout import StateLayout
 from speck.binding import SavedState, Transfer, TransferProgress, state_layout
 from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
@@ -152,7 +153,10 @@ class Agents:
         lister = self._lister(site)
         self._refuse_silent(lister)
         self._refuse_elsewhere(site, lister)
-        body = {"engine_job_id": engine_job_id, "layouts": self._layouts(site)}
+        body = {
+            "engine_job_id": engine_job_id,
+            "layouts": [each.to_json() for each in self._layouts(site)],
+        }
         body |= {"folder": folder} if folder else {}
         answer = self._ask(lister, "list", body)
         try:
@@ -166,7 +170,7 @@ class Agents:
 
     def drop(self, site: str, path: str) -> None:
         """Delete a state that is no longer needed."""
-        body = {"path": path, "layouts": self._layouts(site)}
+        body = {"path": path, "layouts": [each.to_json() for each in self._layouts(site)]}
         self._ask(self._lister(site), "drop", body)
         self.transfers.forget_copy(site, path)
 
@@ -247,7 +251,7 @@ class Agents:
         layout = state_layout(self._site(site).spe.kind)
         return layout.automatic_root if layout is not None else ""
 
-    def _layouts(self, site: str) -> list[dict[str, object]]:
+    def _layouts(self, site: str) -> list[StateLayout]:
         """Where the engines of a site keep states. Raises PermanentError if none keeps any."""
         engines = self._site(site).spe.all
         layouts = [layout for each in engines if (layout := state_layout(each.kind)) is not None]
@@ -256,7 +260,7 @@ class Agents:
                 f"cannot find states at {site}: its engine, of kind {engines[0].kind}, keeps none"
                 " in files"
             )
-        return [layout.to_json() for layout in layouts]
+        return layouts
 
     def _site(self, name: str) -> Site:
         site = self._sites().get(name)

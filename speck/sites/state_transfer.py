@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from speck.agent.layout import StateLayout
 from speck.binding import Transfer, TransferProgress
 from speck.clock import Clock
 from speck.errors import NotFoundError, TransientError
@@ -57,7 +58,7 @@ class Transfers:
         commands: AgentCommands,
         listen: Callable[[str], str | None],
         refuse_silent: Callable[[str], None],
-        layouts: Callable[[str], list[JsonObject]],
+        layouts: Callable[[str], list[StateLayout]],
     ):
         """`listen` returns where other agents reach that of a site, `refuse_silent` raises
         UnreachableError if a site's agent is silent, `layouts` returns how a site's engines lay out
@@ -164,7 +165,7 @@ class Transfers:
             "transfer": moving.transfer.id,
             "path": moving.transfer.path,
             "engine_job_id": moving.transfer.engine_job_id,
-            "layouts": self._layouts(moving.transfer.source),
+            "layouts": [each.to_json() for each in self._layouts(moving.transfer.source)],
             "secret": moving.secret,
             "to": listen,
         }

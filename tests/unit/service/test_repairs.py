@@ -137,7 +137,7 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
         engine("cloud")._refusals.clear()
         wait_for(lambda: not again.changes.all_under_way())
         outcome = again.changes.get(repair.change.id)
-        assert (outcome.state, outcome.leave) == ("done", ["A"])
+        assert (outcome.state, outcome.leave) == ("done", ("A",))
         assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     finally:
         again.close()

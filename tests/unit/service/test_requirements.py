@@ -36,7 +36,7 @@ class Watched:
         self.service, self.clock = service, Stopwatch()
         self.rates: dict[str, JsonObject] = {}
         self.requirements = Requirements(service.records, self.clock, self.measured)
-        service.compositions._requirements = self.requirements
+        service.composition_views._requirements = self.requirements
         self.says("clean", in_rate=100.0)
         self.says("merge", in_rate=100.0)
 
@@ -80,13 +80,13 @@ def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watche
     watched.says("clean", busy=0.99)
     watched.poll(AGREEING_POLLS - 1)
     assert watched.events() == []
-    assert watched.shown()[1] == {
-        "name": "min_rate",
-        "wanted": 200.0,
-        "measured": 100.0,
-        "ok": False,
-        "why": "clean cannot take more, and more is offered",
-    }
+    assert watched.shown()[1] == Verdict(
+        name="min_rate",
+        wanted=200.0,
+        measured=100.0,
+        ok=False,
+        why="clean cannot take more, and more is offered",
+    )
     watched.poll(10)
     assert watched.events() == [
         "c does not keep min_rate 200: 100 was measured;"
@@ -155,4 +155,4 @@ def test_a_requirement_that_is_dropped_or_gone_is_told_and_forgotten(watched: Wa
     watched.service.compositions.apply(composition(CLEAN, MERGE, **ENDS), DONE)
     watched.poll(1)
     assert watched.events()[1:] == ["c does not require min_rate any more"]
-    assert watched.shown() == []
+    assert watched.shown() == ()

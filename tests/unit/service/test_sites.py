@@ -205,7 +205,7 @@ def test_check_names_the_service_s_own_certificate_when_it_ends_soon(
     cert = authority.issue("service", now, days=20).cert
     config = replace(service.config, tls_cert=cert, client_ca=authority.cert)
     legs = Legs(config, service.connections, service.agents, service.clock)
-    (finding,) = [each for each in legs.findings("edge-a") if each["setting"] == "certificate"]
+    (finding,) = [each for each in legs.findings("edge-a") if each.setting == "certificate"]
     assert (finding.part, finding.severity) == ("service", "warning")
     assert f"that of {cert} ends in" in finding.value
 

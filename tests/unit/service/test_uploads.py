@@ -62,9 +62,9 @@ def test_a_site_that_does_not_answer_is_left_for_the_next_time(service: Service)
     away = world.engine(service.connections.site("edge-a").spe.address)
     away.unreachable = True
     first, second = collector(service, 1.0).collect()
-    assert first["site"] == "edge-a"
-    assert first["error"].startswith("cannot")
-    assert second == {"site": "edge-b", "sha256s": [OLD], "error": None}
+    assert first.site == "edge-a"
+    assert str(first.error).startswith("cannot")
+    assert second == CollectedUploads("edge-b", (OLD,), None)
     away.unreachable = False
     assert [each.site for each in collector(service, 1.0).collect()] == ["edge-a"]
 

@@ -146,11 +146,11 @@ def test_after_a_restart_states_are_unknown_until_the_first_poll(service: Servic
         again.polls.forget(site)  # of the start, which looks for newer incarnations
     try:
         assert states(again) == {"A": "unknown", "B": "unknown", "C": "stopped"}
-        assert {site["state"] for site in again.sites.all()} == {"unknown"}
+        assert {site.state for site in again.sites.all()} == {"unknown"}
         assert again.composition_views.drift("c") == []
         again.watch.poll()
         assert states(again) == {"A": "running", "B": "running", "C": "stopped"}
-        assert {site["state"] for site in again.sites.all()} == {"up"}
+        assert {site.state for site in again.sites.all()} == {"up"}
     finally:
         again.close()
 
