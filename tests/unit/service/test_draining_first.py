@@ -227,7 +227,7 @@ def test_a_change_without_consent_does_not_get_it_by_a_restart(service: Service)
         engine("cloud").forgive()
         wait_for(lambda: not again.changes.all_under_way())
         ended = again.changes.get(change)
-        assert (ended.state, ended.dropped) == ("failed", [])
+        assert (ended.state, ended.dropped) == ("failed", ())
         assert "cannot end the session of q-db" in ended.error
         assert len(broker("cloud").sessions["q-db"].waiting) == 1
     finally:

@@ -13,6 +13,7 @@ from binders.memory import World
 from speck.errors import QueuesError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import Session
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.monitor.judge import Finding
 from speck.service import Service
@@ -61,7 +62,7 @@ def refused(service: Service, *jobs: JsonObject, **more: Any) -> list[JsonObject
     with pytest.raises(QueuesError, match=r"without --drop-queues \(\?drop_queues=true\)") as error:
         service.compositions.apply(composition(*jobs, **more), DONE)
     assert len(service.changes.all()) == changes
-    return [dict(queue) for queue in error.value.queues]
+    return [render(queue) for queue in error.value.queues]
 
 
 def test_an_apply_without_the_output_is_refused_with_the_list(service: Service) -> None:
