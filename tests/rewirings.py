@@ -149,14 +149,14 @@ class Trial:
         request = ApplyRequest(wait_s=30, force=True)
         description = composition_from_data(composition)
         try:
-            body = self._service.compositions.apply(description, request).body
+            body = self._service.compositions.apply(description, request)
         except QueuesError:
             request = replace(request, drop_queues=True)
-            body = self._service.compositions.apply(description, request).body
-        change = self._service.changes.get(body["change"]) if body["change"] else {"state": "done"}
-        if "--drop-queues" in (change.get("error") or ""):
+            body = self._service.compositions.apply(description, request)
+        change = self._service.changes.get(body.change) if body.change else {"state": "done"}
+        if "--drop-queues" in (change.error or ""):
             return self._apply(composition)
-        return str(change["state"])
+        return str(change.state)
 
     def _called(self, kind: str, subject: str) -> None:
         if kind in CALLS:
@@ -178,7 +178,7 @@ class Trial:
     def _refuse(self, engine_job_id: str) -> None:
         """Raise REFUSED if the start of this incarnation is to be refused."""
         for job in [each for each, times in self._refused.items() if times]:
-            incarnation = self._service.records.incarnation("c", job)
+            incarnation = self._service.records.incarnations.get("c", job)
             if incarnation is not None and incarnation.engine_job_id == engine_job_id:
                 self._refused[job] -= 1
                 raise REFUSED
@@ -204,7 +204,7 @@ class Trial:
                 if job.wiring and self._victim in job.wiring.source_broker:
                     victim.connect(job.wiring.client_id, job.wiring.source_topic, job.id)
         there = {}
-        for _, session in self._service.records.all_sessions():
+        for _, session in self._service.records.sessions.all():
             if session.site == self._victim and session.reserved:
                 there[session.client_id] = session.link.topic
         for client_id, topic in there.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 from uuid import UUID
 
 from speck.clock import Clock, rfc3339

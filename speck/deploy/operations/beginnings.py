@@ -77,12 +77,12 @@ def commit(context: Context, operation: Start) -> None:
     batch: Batch = {}
     for client_id, job, starts_later in operation.commits:
         with context.noting[client_id]:
-            session = context.records.session(context.scope, client_id, job.source_site)
+            session = context.records.sessions.get(context.scope, client_id, job.source_site)
             if session is None or session.link != job.source or not session.usable:
                 continue
             begun = session.begun and not starts_later
             changed = replace(session, committed=True, job=job, begun=begun, instead_of=None)
-            batch |= context.records.put_session(context.scope, changed)
+            batch |= context.records.sessions.put(context.scope, changed)
             batch |= _put_instead(context, session)
     if batch:
         context.records.write(batch)
@@ -93,7 +93,7 @@ def _put_instead(context: Context, session: Session) -> Batch:
     for old in context.records.inventory(context.scope).sessions:
         if old.client_id == session.instead_of:
             changed = replace(old, instead_of=session.client_id)
-            return context.records.put_session(context.scope, changed)
+            return context.records.sessions.put(context.scope, changed)
     return {}
 
 

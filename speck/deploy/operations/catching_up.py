@@ -58,7 +58,7 @@ def _start(context: Context, operation: Start) -> Outcome:
     except EngineRefusedError:
         after = context.find_incarnation(operation.job_name)
         if before is not None and after is not None and after.void and not after.switched:
-            context.records.write(context.records.put_incarnation(context.scope, before))
+            context.records.write(context.records.incarnations.put(context.scope, before))
         raise
 
 

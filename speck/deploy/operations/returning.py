@@ -142,12 +142,12 @@ def _leave(context: Context, operation: Return) -> Batch:
     left = [each for each in sessions if each.instead_of == own and not each.begun]
     if back is not None and back.instead_of is not None:
         left += [s for s in sessions if s.client_id == back.instead_of and not s.begun]
-        batch |= records.put_session(context.scope, replace(back, instead_of=None))
+        batch |= records.sessions.put(context.scope, replace(back, instead_of=None))
     for session in left:
-        batch |= records.put_session(context.scope, replace(session, drained=True, former=None))
+        batch |= records.sessions.put(context.scope, replace(session, drained=True, former=None))
         beside = [s for s in sessions if s.former == session.former is not None and s not in left]
         for former in sessions:
             if beside and former.followed_by == session.client_id:
                 followed = replace(former, followed_by=beside[0].client_id)
-                batch |= records.put_session(context.scope, followed)
+                batch |= records.sessions.put(context.scope, followed)
     return batch
