@@ -41,9 +41,9 @@ class Bench:
 
         def is_there() -> bool:
             return any(
-                (operation.step.kind, operation.state) == (kind, state)
+                (operation.kind, operation.state) == (kind, state)
                 for running in self.service.changes.all_under_way()
-                for operation in running.change.operations
+                for operation in (each.outcome() for each in running.change.operations)
             )
 
         wait_for(is_there, f"a {kind} that is {state}")
