@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-from typing import Any
 
 from binders.flink.artifacts import CALIBRATION
 from speck.model.site import Calibration, CalibrationDetail
 from speck.service import Service
 from speck.service.calibration import PREFIX
+from speck.service.jobs import JobMetrics
 from speck.store.tables import Batch
 
 DONE = {
@@ -34,7 +34,7 @@ def make_job_jar(service: Service) -> str:
 def count_units(service: Service, unit_ms: dict[str, float]) -> None:
     """Let the job at each site count as if a unit took so many ms of CPU time there."""
 
-    def metrics(name: str) -> dict[str, Any]:
+    def metrics(name: str) -> JobMetrics:
         tasks = service.jobs.get(name).description.parallelism
         counted = {
             **DONE,
@@ -42,7 +42,7 @@ def count_units(service: Service, unit_ms: dict[str, float]) -> None:
             "calibrate.fullNanos": tasks * 8e9,
             "calibrate.done": tasks,
         }
-        return {"metrics": counted}
+        return JobMetrics(name, None, "", {}, counted)
 
     vars(service.jobs)["metrics"] = metrics
     service.calibrations.run_s = 0

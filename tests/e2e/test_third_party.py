@@ -19,6 +19,7 @@ from speck.config import Config
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.errors import ConflictError, InvalidError
+from speck.model.accepted import Accepted
 from speck.model.batches import Record
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -70,12 +71,12 @@ class Land:
         self.agents[site] = Agent(Settings(site, self.url, self.folder / site, beat_s=1.0))
         threading.Thread(target=self.agents[site].run, daemon=True).start()
 
-    def apply(self, *jobs: JsonObject, **more: Any) -> JsonObject:
+    def apply(self, *jobs: JsonObject, **more: Any) -> Accepted:
         outputs = [{"site": "cloud", "topic": "out", "client_id": "spy"}]
         inputs = [{"site": "edge-a", "topic": "raw"}]
         body = {"name": "c", "jobs": list(jobs), "inputs": inputs, "outputs": outputs, **more}
-        answer = self.service.compositions.apply(composition_from_data(body), DONE).body
-        assert answer["state"] == "done", self.service.changes.get(answer["change"])
+        answer = self.service.compositions.apply(composition_from_data(body), DONE)
+        assert answer.state == "done", self.service.changes.get(answer.change)
         return answer
 
     def feed(self, count: int = 20) -> None:
@@ -152,7 +153,7 @@ def test_from_a_document_to_the_last_record(land: Land) -> None:
     land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
     land.feed()
     land.await_all()
-    assert land.service.jobs.get("count")["site"] == "edge-a"
+    assert land.service.jobs.get("count").site == "edge-a"
 
     # other links between them, while records are under way
     land.feed(50)
@@ -173,10 +174,10 @@ def test_from_a_document_to_the_last_record(land: Land) -> None:
     land.service.compositions.rollback("c", 1, DONE)
     land.feed()
     land.await_all()
-    assert land.service.jobs.get("count")["site"] == "cloud"
+    assert land.service.jobs.get("count").site == "cloud"
 
     removed = land.service.compositions.delete("c", DONE.wait_s)
-    assert removed.status == 204
+    assert removed.done
     assert land.places("edge-a") == set()
     assert land.places("cloud") <= {"spy"}
 
@@ -189,14 +190,14 @@ def test_agents_and_the_service_may_be_away(land: Land) -> None:
     land.leave()
     land.await_all()
     land.serve()
-    assert land.service.jobs.get("upper")["state"] in ("unknown", "unreachable", "running")
+    assert land.service.jobs.get("upper").state in ("unknown", "unreachable", "running")
     land.feed()
     land.start_agent("edge-a")
     heard(land.service, *SITES)
     land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
     land.feed()
     land.await_all()
-    attempts = {job["job_name"]: job["attempt"] for job in land.service.jobs.all()}
+    attempts = {job.job_name: job.attempt for job in land.service.jobs.all()}
     assert attempts == {"upper": 2, "count": 2}, "neither was started again meanwhile"
 
 
@@ -209,7 +210,7 @@ def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
     with pytest.raises(ConflictError, match="has no capability `metrics`"):
         land.service.calibrations.run("edge-a")
     land.apply(UPPER)
-    assert land.service.jobs.metrics("upper")["metrics"] == {}
+    assert land.service.jobs.metrics("upper").metrics == {}
     check = land.service.sites.check("edge-a")
     assert {f["part"] for f in check["findings"] if f["severity"] == "error"} == set()
 

@@ -559,12 +559,13 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
     done = prepared.client.get("/changes?composition=demo").json["changes"][0]["id"]
     case.before(prepared)
     under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
-    (command, *_) = [*prepared.service.agents.commands.open("edge-b", (), 0.0), {"id": "none"}]
+    opened = prepared.service.agents.commands.open("edge-b", (), 0.0)
+    command = next((each.id for each in opened), "none")
     placements = [each.id for each in prepared.service.placements.all()]
     path = case.path.format(
         change=done,
         running=(under_way or ["none"])[0],
-        command=command["id"],
+        command=command,
         placement=(placements or ["none"])[0],
     )
 

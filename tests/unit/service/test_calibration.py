@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from speck.errors import (
 from speck.model.job import JobDescription
 from speck.service import Service
 from speck.service.calibration import PREFIX, job_name, read_result
+from speck.service.jobs import JobMetrics
 from speck.spec.schema import job_from_data
 from tests.calibrating import DONE, count_units, make_job_jar
 from tests.memory_fog import memory_service, site_body
@@ -176,8 +176,9 @@ def test_what_was_left_in_the_middle_of_its_start_is_removed(service: Service, j
 def test_a_failed_measurement_leaves_nothing(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def metrics(_: str) -> dict[str, Any]:
-        return {"metrics": {**DONE, "calibrate.done": 99.0, "calibrate.fullUnits": 0.0}}
+    def metrics(_: str) -> JobMetrics:
+        counted = {**DONE, "calibrate.done": 99.0, "calibrate.fullUnits": 0.0}
+        return JobMetrics("", None, "cloud", {}, counted)
 
     monkeypatch.setattr(service.jobs, "metrics", metrics)
     service.calibrations.run_s = 0
@@ -191,8 +192,10 @@ def test_a_failed_measurement_leaves_nothing(
 def test_a_job_that_tells_nothing_is_named_with_its_state(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def metrics(_: str) -> dict[str, Any]:
-        return {"metrics": {}}  # its engine does not list it, or it has not counted yet
+    def metrics(_: str) -> JobMetrics:
+        return JobMetrics(
+            "", None, "cloud", {}, {}
+        )  # its engine does not list it, or it has not counted yet
 
     monkeypatch.setattr(service.jobs, "metrics", metrics)
     monkeypatch.setattr("speck.service.calibration._MEASURE_S", 0.0)
