@@ -128,7 +128,7 @@ _HEAD = {each.name for each in fields(AnalysisHead)}
 
 def as_analysis(body: JsonObject) -> Analysis:
     """An analysis as the service gives it, of one as users see it."""
-    head = {name: body.get(name) for name in _HEAD} | {"follow": bool(body.get("follow"))}
+    head = {name: body.get(name) for name in _HEAD}
     state = AnalysisState(body.get("state", "done"))
     tables = {name: table for name, table in body.items() if name not in _HEAD}
     return Analysis(**{**head, "state": state}, tables=tables)

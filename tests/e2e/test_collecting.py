@@ -179,7 +179,7 @@ def test_a_site_that_was_killed_leaves_a_gap(sampler: Callable[[], Any], fog: Fo
         speck: Speck = collected.speck
         speck.apply(composition("gap", *jobs))
         for each in jobs:
-            name = str(each.job_name)
+            name = str(each["job_name"])
             wait_for(lambda: collected.rates(name)["at"], "a first look")  # noqa: B023
         fog.kill("edge-c")
         try:

@@ -212,7 +212,7 @@ def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
     land.apply(UPPER)
     assert land.service.jobs.metrics("upper").metrics == {}
     check = land.service.sites.check("edge-a")
-    assert {f["part"] for f in check["findings"] if f["severity"] == "error"} == set()
+    assert {f.part for f in check if f.severity == "error"} == set()
 
 
 @pytest.mark.parametrize(

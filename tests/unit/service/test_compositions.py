@@ -411,7 +411,7 @@ def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> 
     answer = service.compositions.rollback("c", 1, DONE)
     assert answer.revision == 3
     assert states(service) == {"A": "running"}
-    assert service.jobs.get("A").description.args == []
+    assert service.jobs.get("A").description.args == ()
     (incarnation,) = engine("edge-a").running()
     assert incarnation.submission.state is not None
     revisions = service.composition_views.revisions("c")
@@ -605,7 +605,7 @@ def test_descriptions_of_removed_jobs_are_not_remembered(service: Service) -> No
     for number in range(70):
         service.compositions.apply(composition(job_body("A"), name=f"c{number}"), DONE)
         service.compositions.delete(f"c{number}", LIMIT_S)
-    assert len(service.compositions._jobs._read) < 70
+    assert len(service.composition_views._jobs._read) < 70
 
 
 def test_a_loop_over_a_bridge_is_refused_and_what_may_come_twice_is_a_warning(

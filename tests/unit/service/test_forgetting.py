@@ -105,8 +105,8 @@ def test_a_job_of_a_composition_stays_in_its_description(service: Service) -> No
     service.compositions.apply(composition(A, B), DONE)
     service.forgetting.job("A", force=True)
     shown = {each.job_name: each for each in service.jobs.all()}
-    assert shown["A"]["engine_job_id"] is None
-    assert shown["B"]["state"] == "running"
+    assert shown["A"].engine_job_id is None
+    assert shown["B"].state == "running"
     service.watch.poll()
     assert engine("edge-a").count("submit") == 1, "nothing starts it by itself"
     answer = service.compositions.apply(composition(A, B), DONE)

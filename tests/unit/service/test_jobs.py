@@ -158,7 +158,7 @@ def test_put_updates_in_place(service: Service) -> None:
     second = service.jobs.put("A", job("A", args=["--x"]), LIMIT_S).job
     assert second.attempt == 2
     assert second.engine_job_id != first.engine_job_id
-    assert second.description.args == ["--x"]
+    assert second.description.args == ("--x",)
     assert len(engine("edge-a").running()) == 1
 
 
@@ -260,7 +260,7 @@ def test_lists_can_be_narrowed(service: Service) -> None:
     service.jobs.post(job("B", "cloud"), LIMIT_S)
     service.jobs.post(job("C", "cloud", state="stopped"), LIMIT_S)
     names = [
-        [j["job_name"] for j in names]
+        [j.job_name for j in names]
         for names in (
             service.jobs.all(),
             service.jobs.all(site="cloud"),
@@ -477,13 +477,13 @@ def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
 
 def test_a_list_that_began_before_a_job_was_removed_or_replaced_goes_on(service: Service) -> None:
     """Heads are read as of one moment, revisions afterwards: by then they may be gone."""
-    jobs = service.compositions._jobs
+    jobs = service.composition_views._jobs
     service.jobs.post(job("A"), LIMIT_S)
     head = service.records.compositions.head(composition_of_one("A"))
     assert head is not None
     service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     jobs._read.clear()
-    assert [job_body["args"] for job_body in jobs.of_composition(head)] == [["--x"]]
+    assert [view.description.args for view in jobs.of_composition(head)] == [("--x",)]
     service.jobs.delete("A", LIMIT_S)
     jobs._read.clear()
     assert jobs.of_composition(head) == []

@@ -58,11 +58,11 @@ def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
     assert not started & unchanged
     after = {job.job_name: job for job in service.jobs.all()}
     assert sorted(after) == ["A", "C", "C2", "D"]
-    assert {job["state"] for job in after.values()} == {"running"}
+    assert {job.state for job in after.values()} == {"running"}
     for name in unchanged:
-        assert after[name]["engine_job_id"] == before[name]["engine_job_id"]
-    assert after["C"]["site"] == after["C2"]["site"] == before["C"]["site"]
-    moved = after["D"]["site"] != before["D"]["site"]
+        assert after[name].engine_job_id == before[name].engine_job_id
+    assert after["C"].site == after["C2"].site == before["C"].site
+    moved = after["D"].site != before["D"].site
     assert moved == (expected["D"] == "move")
     assert World.current().engine("http://172.16.39.7:8081").count("submit") == 1
 
