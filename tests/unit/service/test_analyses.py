@@ -14,7 +14,7 @@ import pytest
 
 from speck.analyzer.process import SparkApplication
 from speck.errors import ConflictError, InvalidError, NotFoundError
-from speck.model.analysis import AnalysisHead, AnalysisState
+from speck.model.analysis import AnalysisHead, AnalysisState, Progress
 from speck.service import Service
 from speck.service.analyses import WAITING, Analyses, AnalysisRequest
 from tests.samples_by_hand import dataset, plan, running, site
@@ -176,7 +176,7 @@ def test_progress_is_shown_while_it_runs(service: Service) -> None:
     def read_progress() -> Any:
         return service.analyses.get(analysis_id).progress
 
-    assert wait_for(read_progress) == {"step": "starting Spark", "done": 0, "of": 5}
+    assert wait_for(read_progress) == Progress("starting Spark", 0, 5)
     service.analyses.cancel(analysis_id)
     assert read_progress() is None
     assert is_gone(pid)
