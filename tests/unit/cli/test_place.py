@@ -149,7 +149,9 @@ def test_advice_is_the_placement_that_place_and_the_autopilot_make(
     advice = json.loads(placed("advise", "chain", "--analysis", "a1", "-o", "json").stdout)
     assert advice["placement"]["jobs"] == placement["jobs"]
     assert advice["placement"]["repeats"] == placement["id"]
-    doubts = advice_of(placement, {"id": "a1"}).doubts
+    doubts = advice_of(
+        server.service.placements.get(placement["id"]), server.service.placements.analyses.get("a1")
+    ).doubts
     assert doubts == ("clean: low confidence: the machine was overloaded all the time",)
 
 
@@ -276,7 +278,9 @@ def test_offload_measures_in_the_cloud_places_and_compares(
     first = analyse(Client(server.url))
     server.service.placements.analyses = given
     monkeypatch.setattr(Client, "analyse", analyse)
-    monkeypatch.setattr(Client, "analysis", lambda _, identity: given.get(identity))
+    monkeypatch.setattr(
+        Client, "analysis", lambda _, wanted: next(a for a in given.analyses if a["id"] == wanted)
+    )
     monkeypatch.setattr(Client, "rates", rates)
     monkeypatch.setattr(offloading, "sleep", lambda _: None)
     options = ("--policy", "milp", "--window", "1s", "--yes")
