@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from speck.model.values import JsonObject
+from speck.model.finding import PartFinding
 from tests.unit.api.conftest import Bench
 from tests.waiting import wait_for
 
@@ -20,11 +20,11 @@ class Gate:
         self._open = threading.Event()
         self._lock = threading.Lock()
 
-    def check(self, name: str) -> JsonObject:
+    def check(self, name: str) -> list[PartFinding]:
         with self._lock:
             self.held += 1
-        assert self._open.wait(60)
-        return {"name": name, "ok": True, "findings": []}
+        assert self._open.wait(60), name
+        return []
 
     def open(self) -> None:
         self._open.set()

@@ -213,12 +213,12 @@ def test_plans_of_a_hanging_engine_hold_a_few_threads(
 ) -> None:
     held, release = [], threading.Event()
 
-    def plan(name: str) -> Any:
+    def plan(name: str) -> PlanOutline:
         held.append(name)
         assert release.wait(60)
-        return {}
+        return PlanOutline.of(Plan("c", (), ()))
 
-    monkeypatch.setattr(guests.bench.service.compositions, "plan", plan)
+    monkeypatch.setattr(guests.bench.service.composition_views, "plan", plan)
     monkeypatch.setattr("speck.api.context.SITE_CALL_PATIENCE_S", 0.1)
     statuses: list[int] = []
 

@@ -43,8 +43,8 @@ def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service:
 
 def test_what_an_engine_cannot_try_is_not_tried(service: Service) -> None:
     without(service, EngineCapability.TRIAL)
-    applied = service.compositions.apply(composition(job_body("B"), name="b"), DONE).body
-    assert applied["warnings"][-1:] == [
+    applied = service.compositions.apply(composition(job_body("B"), name="b"), DONE)
+    assert list(applied.warnings[-1:]) == [
         "the engine of site edge-a has no capability `trial`: an update stops what runs there"
         " without having tried the new program"
     ]
