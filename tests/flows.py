@@ -106,7 +106,7 @@ class Flow:
 
         def count_earlier(ledger: ChangeLedger, change: Change) -> None:
             go_on(ledger, change)
-            count(sum(operation["state"] == "done" for operation in change.earlier))
+            count(sum(operation.state == "done" for operation in change.earlier))
 
         with (
             patch.object(Journal, "set_done", count_one),

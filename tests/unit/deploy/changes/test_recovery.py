@@ -76,7 +76,7 @@ def test_a_change_has_its_new_plan_behind_what_was_begun(records: Records) -> No
     recovered.plan_anew(running.change)
     assert running.change.state is ChangeState.RUNNING
     assert [record.step.id for record in running.change.operations] == [2]
-    assert [operation["id"] for operation in running.change.earlier] == [1]
+    assert [operation.id for operation in running.change.earlier] == [1]
 
 
 def test_a_change_is_as_before_when_no_plan_can_be_made(records: Records) -> None:

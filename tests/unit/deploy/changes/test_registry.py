@@ -25,10 +25,10 @@ def test_an_end_is_shown_once_it_is_stored(tmp_path: Path) -> None:
 
     change.state, change.ended = ChangeState.FAILED, change.started
     for shown in (changes.get(change.id), *changes.all()):
-        assert (shown["state"], shown["ended"]) == ("running", None)
+        assert (shown.state, shown.ended) == ("running", None)
 
     ledger.end(change)
     changes.remove(running)
     for shown in (changes.get(change.id), *changes.all()):
-        assert (shown["state"], shown["ended"] is None) == ("failed", False)
+        assert (shown.state, shown.ended is None) == ("failed", False)
     records.store.close()

@@ -38,7 +38,7 @@ from speck.model.plan import (
     Stop,
     Upload,
 )
-from speck.model.plan_outline import OperationState
+from speck.model.plan_outline import OperationOutcome, OperationState
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
@@ -72,9 +72,9 @@ class RecordingRecords(Records):
     def write(self, *batches: Batch) -> None:
         super().write(*batches)
         for batch in batches:
-            for key, record in batch.items():
-                if key.startswith("op/") and record is not None:
-                    self.log.append(f"{record['state']} {record['kind']} {record['site']}")
+            for record in batch.values():
+                if isinstance(record, OperationOutcome):
+                    self.log.append(f"{record.state} {record.kind} {record.site}")
 
 
 @dataclass
@@ -807,7 +807,7 @@ def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
     bench.records.write(bench.records.sessions.put("c", Session("r", link, "edge-a", "R")))
     queues = broker("edge-a")
     queues.sent = {"x-out": Sent("i-X", 1, 7), "y-out": Sent("i-Y", 1, 9)}
-    read, both = bench.records.session, threading.Barrier(2)
+    read, both = bench.records.sessions.get, threading.Barrier(2)
 
     def slowly(scope: str, client_id: str, site: str) -> Session | None:
         numbers = read(scope, client_id, site)
@@ -815,7 +815,7 @@ def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
             both.wait(0.3)  # until both have read, if they may at the same time
         return numbers
 
-    monkeypatch.setattr(bench.records, "session", slowly)
+    monkeypatch.setattr(bench.records.sessions, "get", slowly)
     clears = [(Clear("edge-a", name, link, (f"{name}-out",), ("r",)), ()) for name in ("x", "y")]
     bench.run(*clears)
     noted = read("c", "r", "edge-a")

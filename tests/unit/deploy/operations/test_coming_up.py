@@ -10,6 +10,7 @@ import pytest
 
 from speck.binding import JobException
 from speck.deploy.operations.coming_up import count_equal
+from speck.model.accepted import Accepted
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -29,8 +30,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def apply(service: Service, *jobs: JsonObject) -> JsonObject:
-    return dict(service.compositions.apply(composition(*jobs), DONE))
+def apply(service: Service, *jobs: JsonObject) -> Accepted:
+    return service.compositions.apply(composition(*jobs), DONE)
 
 
 def states() -> list[RunState]:
@@ -43,7 +44,7 @@ def test_a_first_start_that_fails_again_and_again_says_why_and_holds_no_slot(
     engine("edge-a").crashing["A"] = GONE
     body = apply(service, job("A"))
 
-    assert body["state"] == "failed"
+    assert body.state == "failed"
     look_anew(service)
     shown = service.jobs.get("A")
     assert shown.state == "failed"
@@ -55,7 +56,7 @@ def test_a_first_start_that_fails_again_and_again_says_why_and_holds_no_slot(
 def test_the_former_version_comes_back(service: Service) -> None:
     apply(service, job("A"))
     engine("edge-a").crashing["--2"] = GONE
-    change = apply(service, job("A", args=["--2"]))["change"]
+    change = apply(service, job("A", args=["--2"])).change
 
     errors = [str(o.error) for o in service.changes.get(change).operations if o.error]
     assert any(GONE in error for error in errors)
@@ -82,7 +83,7 @@ def test_the_cause_is_shown_while_the_start_waits(service: Service) -> None:
 def test_a_first_start_that_gets_no_slots_gives_up_those_that_it_holds(service: Service) -> None:
     service.executions.patience = replace(HASTY, start_s=0.05)
     engine("edge-a").hold_starts = True
-    assert apply(service, job("A"))["state"] == "failed"
+    assert apply(service, job("A")).state == "failed"
     assert states() == [RunState.CANCELED]
 
 

@@ -16,6 +16,7 @@ from speck.binding import EngineCapability
 from speck.deploy.operations import connecting
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.change import ChangeReport
+from speck.model.plan_outline import OperationOutcome
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
@@ -95,12 +96,12 @@ def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: Memor
     wait_for(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
     keeper.looks = 1
     wait_for(lambda: service.changes.get(change).state == "done")
-    assert "progress" not in operation(service, change, "carry")
+    assert operation(service, change, "carry").progress is None
 
 
-def operation(service: Service, change: str, kind: str) -> JsonObject:
+def operation(service: Service, change: str, kind: str) -> OperationOutcome:
     (outcome,) = (o for o in service.changes.get(change).operations if o.kind == kind)
-    return dict(outcome)
+    return outcome
 
 
 def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper) -> None:
@@ -108,7 +109,7 @@ def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper
     keeper.silent = {"cloud"}
     change = service.compositions.apply(composition(at("cloud")), SOON).change
     wait_for(lambda: service.changes.get(change).state == "blocked")
-    assert operation(service, change, "carry")["state"] == "blocked"
+    assert operation(service, change, "carry").state == "blocked"
     keeper.silent = set()
     wait_for(lambda: service.changes.get(change).state == "done")
     assert list(running()) == ["cloud"]
@@ -278,7 +279,7 @@ def test_what_ran_before_comes_back_when_the_start_is_refused(service: Service) 
     engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     change = apply(service, at("cloud"), state="failed")
     assert change.error == ("cannot start A: no memory; A came back as attempt 3 on edge-a")
-    assert operation(service, change.id, "return")["state"] == "done"
+    assert operation(service, change.id, "return").state == "done"
     feed(b"2")
     assert running()["edge-a"].ledger.messages == 2
     events = [e for e in service.records.events.after() if e.kind == "job"]

@@ -17,6 +17,7 @@ from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.change import ChangeReport
 from speck.model.observation import EngineView, RunState
 from speck.model.plan import Stop
+from speck.model.plan_outline import OperationOutcome
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
@@ -329,9 +330,9 @@ def cancel_in_vain(service: Service, monkeypatch: pytest.MonkeyPatch, limit_s: f
     return str(service.compositions.apply(stateless, SOON).change)
 
 
-def cancel_of(service: Service, change: str) -> JsonObject:
+def cancel_of(service: Service, change: str) -> OperationOutcome:
     steps = service.changes.get(change).operations
-    return next(dict(step) for step in steps if step.kind == "cancel")
+    return next(step for step in steps if step.kind == "cancel")
 
 
 def test_a_cancellation_says_what_it_waits_for(
@@ -340,7 +341,7 @@ def test_a_cancellation_says_what_it_waits_for(
     change = cancel_in_vain(service, monkeypatch, 1000.0)
     incarnation = running()
     said = "cancelling: waits until all its tasks have ended"
-    wait_for(lambda: cancel_of(service, change).get("progress") == said, said)
+    wait_for(lambda: cancel_of(service, change).progress == said, said)
     incarnation.end(RunState.CANCELED)
     wait_for(lambda: service.changes.get(change).state == "done")
 
@@ -349,8 +350,8 @@ def test_a_cancellation_that_does_not_end_says_how_to_end_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = cancel_in_vain(service, monkeypatch, 0.05)
-    wait_for(lambda: cancel_of(service, change)["state"] == "failed")
-    assert cancel_of(service, change)["error"] == (
+    wait_for(lambda: cancel_of(service, change).state == "failed")
+    assert cancel_of(service, change).error == (
         "cannot cancel A: tasks of it still run after 0 s, since an operator hangs or ignores that"
         " it is interrupted; restart the engine of edge-a, then try again: its other jobs go on"
         " from their checkpoints"
