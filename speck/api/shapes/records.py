@@ -34,7 +34,7 @@ def record_shape(record: type, name: str, **others: Any) -> type[Shape]:
 
 
 @cache
-def _nested_shape(record: type) -> type[Shape]:
+def nested_shape(record: type) -> type[Shape]:
     """The shape of a record within others: one for all, so that it has one name in OpenAPI."""
     return record_shape(record, f"{record.__name__}Shape")
 
@@ -51,7 +51,7 @@ def _field(hint: Any, about: str, left_out: bool) -> fields.Field[Any]:
         return fields.Dict(**more)
     if is_dataclass(plain):
         nested: Any = plain
-        return fields.Nested(_nested_shape(nested), **more)
+        return fields.Nested(nested_shape(nested), **more)
     if issubclass(plain, StrEnum):
         metadata = {**more.pop("metadata", {}), "enum": list(map(str, plain))}
         return fields.String(metadata=metadata, **more)

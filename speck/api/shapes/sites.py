@@ -14,7 +14,7 @@ from speck.api.shapes.base import (
     optional_text,
     text,
 )
-from speck.api.shapes.records import record_shape
+from speck.api.shapes.records import nested_shape, record_shape
 from speck.model.finding import PartFinding
 from speck.model.site import Calibration, Tier
 from speck.service.status import SiteState, SiteView
@@ -46,7 +46,7 @@ class BrokerShape(Shape):
     )
 
 
-CalibrationShape = record_shape(Calibration, "CalibrationShape")
+CalibrationShape = nested_shape(Calibration)
 
 
 class RegisteredShape(Shape):
