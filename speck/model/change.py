@@ -205,13 +205,11 @@ class Change:
                 operation.state, operation.error = OperationState.CANCELLED, ABANDONED
 
     @property
-    def has_next_part(self) -> bool:
-        """Whether it is to be planned again after its plan has been carried out. What could not be
-        read first is dropped, if the user has allowed that."""
-        cannot_read = self.state is ChangeState.FAILED and self.drop_queues
-        return self.plan.goes_on and (
-            self.state is ChangeState.DONE or (cannot_read and bool(self.plan.reads))
-        )
+    def has_next_stage(self) -> bool:
+        """Whether it has ended a stage and the gate to the next one opens."""
+        if self.state not in (ChangeState.DONE, ChangeState.FAILED) or self.plan.gate is None:
+            return False
+        return self.plan.gate.opens(done=self.state is ChangeState.DONE)
 
     @property
     def stopped(self) -> frozenset[str]:

@@ -450,20 +450,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The steps that turn the observed state into the desired composition.
+class Gate:
+    """Stands before the next stage of a change. It opens when all steps of the stage before it are
+    done; with `failed_too`, also when they have ended otherwise."""
 
-    A plan that `goes_on` is only the first part: once it is carried out, the change is planned
-    again (see `speck.deploy.planner.backlog`). `queues` are those that it drops; a plan that
-    drops any needs the user's consent. With consent, what the reader of a drain has not taken in
-    `drain_limit_s` seconds is dropped as well. `reads` are the client ids of the sessions that it
-    reads first.
+    failed_too: bool = False
+
+    def opens(self, *, done: bool) -> bool:
+        """Whether the next stage begins after one that has ended, `done` or failed."""
+        return done or self.failed_too
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps that turn the observed state into the desired composition: one stage of a change.
+
+    Behind the `gate` the next stage begins, which is planned from what is observed then (see
+    `speck.deploy.planner.backlog`); the last stage has none. `queues` are those that it drops; a
+    plan that drops any needs the user's consent. With consent, what the reader of a drain has not
+    taken in `drain_limit_s` seconds is dropped as well. `reads` are the client ids of the sessions
+    that it reads first.
     """
 
     composition: str
     jobs: tuple[JobChange, ...]
     steps: tuple[Step, ...]
-    goes_on: bool = False
+    gate: Gate | None = None
     queues: tuple[DroppedQueue, ...] = ()
     reads: frozenset[str] = frozenset()
     drain_limit_s: float | None = None

@@ -1,7 +1,7 @@
 """Resumes interrupted changes: each is planned again from the current observation.
 
 A change is planned again after a restart of the service, when a blocked one has to do more, and
-when its plan was only the first part of the work.
+when its plan was not the last stage of it.
 """
 
 from __future__ import annotations

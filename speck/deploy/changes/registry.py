@@ -128,7 +128,7 @@ class Running:
         """Drop an execution that has ended; false if none is to follow."""
         with self._lock:
             is_requested, self._begins_anew = self._begins_anew, False
-            if self.change.has_next_part:
+            if self.change.has_next_stage:
                 self.change.begin_next_part()
             elif not is_requested or self.change.state.over or self._halts:
                 return False

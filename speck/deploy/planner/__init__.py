@@ -66,7 +66,7 @@ from speck.model.incarnation import Inventory
 from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import DRAIN_LIMIT_S, Plan
+from speck.model.plan import DRAIN_LIMIT_S, Gate, Plan
 from speck.model.queue import DroppedQueue
 
 
@@ -146,13 +146,16 @@ def plan(
     _add_steps(draft, decisions)
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
-    goes_on, reads = bool(draft.steps and (waiting or postponed)), frozenset(backlog.reads)
+    reads = frozenset(backlog.reads)
+    # what cannot be read first is dropped, if the user has allowed that
+    gate = Gate(failed_too=draft.drops and bool(reads)) if waiting or postponed else None
     if stopping:  # they stop before anything else is planned; the queues are those of what follows
         draft = _make_draft(desired, *inputs, **options, leave=leave)
         settle(draft, stopping)
-        goes_on, reads = True, frozenset()
+        gate, reads = Gate(), frozenset()
     steps = tuple(draft.steps)
-    return Plan(desired.name, changes, steps, goes_on, queues, reads, draft.limit_s)
+    gate = gate if steps else None
+    return Plan(desired.name, changes, steps, gate, queues, reads, draft.limit_s)
 
 
 def _find_later_queues(

@@ -10,7 +10,7 @@ from speck.clock import SystemClock
 from speck.deploy.changes import Running
 from speck.deploy.execution import Execution
 from speck.model.change import Change, ChangeState
-from speck.model.plan import Plan
+from speck.model.plan import Gate, Plan
 
 
 class Calls:
@@ -80,9 +80,21 @@ def test_a_change_that_is_to_end_does_not_begin_anew() -> None:
     assert not blocked.put_down()
 
 
-def test_a_change_whose_plan_was_a_first_part_is_planned_once_more() -> None:
-    change = Change("1", Plan("c", (), (), goes_on=True), 1, "", state=ChangeState.DONE)
+def test_a_change_whose_plan_has_a_gate_is_planned_once_more() -> None:
+    change = Change("1", Plan("c", (), (), gate=Gate()), 1, "", state=ChangeState.DONE)
     change_run = Running(change, "c", SystemClock(), cast(Execution, Calls()))
     assert change_run.put_down()
     assert change.state is ChangeState.RUNNING
-    assert not change.plan.goes_on
+    assert not change.plan.gate
+
+
+def test_the_gate_to_the_next_stage_opens_when_this_one_is_done_or_may_fail() -> None:
+    def has_next(gate: Gate | None, state: ChangeState) -> bool:
+        return Change("1", Plan("c", (), (), gate=gate), 1, "", state=state).has_next_stage
+
+    assert has_next(Gate(), ChangeState.DONE)
+    assert not has_next(Gate(), ChangeState.FAILED)
+    assert has_next(Gate(failed_too=True), ChangeState.FAILED)
+    for ended in (ChangeState.BLOCKED, ChangeState.CANCELLED, ChangeState.RUNNING):
+        assert not has_next(Gate(failed_too=True), ended)
+    assert not has_next(None, ChangeState.DONE)

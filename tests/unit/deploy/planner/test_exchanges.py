@@ -170,7 +170,7 @@ def test_a_reader_that_was_to_stop_at_a_record_runs_on_first() -> None:
     early = replace(inventory.jobs["A"], ends_early=True)
     inventory = replace(inventory, jobs={**inventory.jobs, "A": early})
     plan = plan_jobs(inventory, AY, BX)
-    assert plan.goes_on
+    assert plan.gate
     assert [str(step.operation) for step in plan.steps[2:]] == [
         "stop A on edge-a",
         "start A on edge-a",
@@ -191,14 +191,14 @@ def test_the_plan_says_so_if_the_readers_cannot_catch_up(unable: str) -> None:
 def test_a_reader_that_does_not_run_first_takes_what_waits_for_it_to_its_former_link() -> None:
     stopped = end_jobs(deployed(FEED, AX, BY), "B")
     plan = plan_jobs(stopped, FEED, AY, BX)
-    assert plan.goes_on
+    assert plan.gate
     starts = [s.operation for s in plan.steps if isinstance(s.operation, Start)]
     assert [(each.job_name, each.job.sink.topic) for each in starts] == [("B", "y")]
 
 
 def test_one_that_an_earlier_change_has_stopped_catches_up_without_running_first() -> None:
     plan = plan_jobs(end_jobs(deployed(AX, BY), "B"), AY, BX)
-    assert not plan.goes_on
+    assert not plan.gate
     catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
     assert [each.job_name for each in catching_up] == ["A", "B"]
 

@@ -402,7 +402,7 @@ PENDING = with_sessions(deployed(FEED, OLD), session(NEW, follows=client_id(OLD)
 
 def test_what_was_handed_over_is_handed_back_when_the_old_reader_is_wanted_again() -> None:
     plan = plan_jobs(HANDED_OVER, FEED, OLD)
-    assert not plan.goes_on
+    assert not plan.gate
     assert text(plan).startswith(
         """
 [] -> #1 handover edge-a/T from new to old: goes on where new ended
@@ -452,7 +452,7 @@ def test_a_lost_reader_takes_first_what_jobs_have_sent_that_have_left_its_link()
     )
     lost = replace(observe_lost(inventory, "old"), brokers={"edge-a": BrokerView({}, {})})
     plan = plan_jobs(inventory, elsewhere, observed=lost)
-    assert plan.goes_on and not plan.queues
+    assert plan.gate and not plan.queues
     assert "start old on edge-a" in str(plan)
 
 
@@ -471,7 +471,7 @@ def test_a_follower_that_never_read_the_link_does_not_have_to_when_it_goes_back(
     """All that waits for it waits for the old reader, too."""
     observed = replace(running(HALF_BACK), brokers={"edge-a": WAITING})
     plan = plan_jobs(HALF_BACK, A, B, REWIRED, observed=observed)
-    assert not plan.goes_on
+    assert not plan.gate
     assert list_handovers(plan) == {"B": "C"}
 
 
@@ -492,7 +492,7 @@ def test_the_way_back_lasts_until_the_follower_has_started_also_in_a_later_plan(
 
 def test_a_follower_whose_start_failed_is_started_without_another_handover() -> None:
     plan = plan_jobs(HANDED_OVER, FEED, NEW)
-    assert not plan.goes_on
+    assert not plan.gate
     assert list_handovers(plan) == {}
     assert "start new on edge-a" in str(plan)
     assert "reserve" not in str(plan)
@@ -574,7 +574,7 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
     inventory = deployed(FEED, OLD, job("other", "edge-a/o1", "edge-a/o2"))
     changed = job("other", "edge-a/o1", "edge-a/o2", args=("--x",))
     plan = plan_jobs(inventory, FEED, NEW, changed, observed=observe_lost(inventory, "old"))
-    assert plan.goes_on
+    assert plan.gate
     assert (
         text(plan)
         == """
@@ -593,7 +593,7 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
 
 def test_a_reader_that_read_first_is_followed_by_the_plan_after_that() -> None:
     plan = plan_jobs(deployed(FEED, OLD), FEED, NEW)
-    assert not plan.goes_on
+    assert not plan.gate
     assert list_handovers(plan) == {"new": "old"}
 
 
@@ -602,7 +602,7 @@ def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_n
     tail, tail2 = (job(name, "cloud/x", "cloud/y", site="cloud") for name in ("tail", "tail2"))
     inventory = deployed(FEED, OLD, tail)
     plan = plan_jobs(inventory, FEED, NEW, tail2, observed=observe_lost(inventory, "old"))
-    assert plan.goes_on
+    assert plan.gate
     assert (
         text(plan)
         == """
@@ -617,7 +617,7 @@ def test_a_lost_reader_is_left_where_what_waits_is_not_wanted() -> None:
     inventory = deployed(FEED, OLD)
     observed = observe_lost(inventory, "old")
     plan = plan_jobs(inventory, FEED, NEW, observed=observed, drop_queues=True, drain_limit_s=0)
-    assert not plan.goes_on
+    assert not plan.gate
     assert "start old" not in str(plan)
     plan = plan_jobs(inventory, FEED, NEW, observed=observed, drop_queues=True)
     assert str(plan) == str(plan_jobs(inventory, FEED, NEW, observed=observed))
@@ -632,7 +632,7 @@ FORGOTTEN = with_sessions(
 
 def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_session() -> None:
     plan = plan_jobs(FORGOTTEN, FEED, NEW)
-    assert plan.goes_on
+    assert plan.gate
     assert (
         text(plan)
         == """
@@ -651,7 +651,7 @@ UNFOLLOWED = with_sessions(
 def test_the_old_reader_comes_back_first_when_another_follower_is_wanted() -> None:
     """What has come since it stopped is in no session that is going to be read."""
     plan = plan_jobs(UNFOLLOWED, FEED, reader("third"))
-    assert plan.goes_on
+    assert plan.gate
     assert (
         text(plan)
         == """
@@ -667,7 +667,7 @@ def test_what_neither_an_old_reader_nor_its_follower_reads_any_more_is_abandoned
     )
     observed = replace(running(UNFOLLOWED), brokers={"edge-a": numbers})
     plan = plan_jobs(UNFOLLOWED, FEED, observed=observed)
-    assert not plan.goes_on
+    assert not plan.gate
     assert list(map(str, plan.queues)) == [
         "drops the queue of old at edge-a/T (about 5 messages): the job does not run"
     ]
@@ -681,7 +681,7 @@ def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
         deployed(A, B2), session(B), session(C, reserved=False, follows=client_id(B), skip=TAKEN)
     )
     plan = plan_jobs(inventory, A, C, B2)
-    assert plan.goes_on
+    assert plan.gate
     assert (
         text(plan)
         == """
@@ -709,7 +709,7 @@ def test_a_reader_leaves_no_link_that_another_one_begins_to_write_to_in_the_same
         session(coming, job=coming),
     )
     plan = plan_jobs(inventory, job("tail", "edge-a/in", "edge-a/out"))
-    assert plan.goes_on
+    assert plan.gate
     assert [s.operation.job for s in plan.steps if isinstance(s.operation, Start)] == [head]
     assert not plan.queues
 
@@ -717,7 +717,7 @@ def test_a_reader_leaves_no_link_that_another_one_begins_to_write_to_in_the_same
 def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_runs() -> None:
     back = replace(FORGOTTEN, jobs=deployed(FEED, OLD).jobs)
     plan = plan_jobs(back, FEED, NEW)
-    assert not plan.goes_on
+    assert not plan.gate
     assert find_line(plan, "reserve edge-a/T for new").endswith(": follows old")
     assert list_handovers(plan) == {"new": "old"}
     assert find_drain(plan).followed
@@ -819,7 +819,7 @@ def split(**new: Any) -> Inventory:
 
 def test_one_that_has_not_begun_reads_first_if_another_one_has_and_leaves() -> None:
     plan = plan_jobs(split(), FEED, OLD)
-    assert plan.goes_on
+    assert plan.gate
     assert plan.queues == ()
     assert "start new on edge-a" in str(plan)
     assert "start old" not in str(plan)
@@ -828,12 +828,12 @@ def test_one_that_has_not_begun_reads_first_if_another_one_has_and_leaves() -> N
 
 def test_it_need_not_if_the_other_one_stays() -> None:
     plan = plan_jobs(split(), FEED, OLD, OTHER)
-    assert not plan.goes_on
+    assert not plan.gate
     assert list_handovers(plan) == {"old": "new"}
 
 
 def test_it_need_not_if_nothing_writes_its_sink_link_any_more() -> None:
-    assert not plan_jobs(split(), FEED, replace(OTHER, site="cloud")).goes_on
+    assert not plan_jobs(split(), FEED, replace(OTHER, site="cloud")).gate
 
 
 def test_the_old_reader_comes_back_for_all_of_them() -> None:
@@ -870,7 +870,7 @@ def test_a_reader_that_is_being_stopped_is_not_followed_before_it_has(answers: b
     seen = running(inventory) if answers else silent
     plan = plan_jobs(inventory, FEED, NEW, observed=seen)
     assert text(plan) == "\n[] -> #1 stop old on edge-a: asked to stop by an earlier change\n"
-    assert plan.goes_on
+    assert plan.gate
     assert {each.job_name: str(each.action) for each in plan.jobs}["new"] == "add"
 
 

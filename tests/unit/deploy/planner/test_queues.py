@@ -291,7 +291,7 @@ def test_a_change_that_begins_with_reading_a_backlog_names_what_it_drops_later()
     cloud = replace(observed.engines["cloud"], jobs=lost)
     observed = replace(observed, engines={**observed.engines, "cloud": cloud})
     plan = desire(inventory, observed, A)
-    assert plan.goes_on
+    assert plan.gate
     assert [queue.reader for queue in plan.queues] == ["q-db"]
 
 
