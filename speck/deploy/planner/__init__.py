@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from speck.deploy.planner.backlog import (
     Backlog,
@@ -50,13 +49,13 @@ from speck.deploy.planner.queues import mark_queues
 from speck.deploy.planner.sessions import (
     find_ending_sessions,
     is_still_fed,
-    list_wanted_sessions,
     release_sessions,
     renew_sessions,
     reserve_sessions,
 )
 from speck.deploy.planner.settling import find_stopping, settle
 from speck.deploy.planner.sinks import clear, forget
+from speck.deploy.planner.situation import Conditions, Outside, Situation, situate
 from speck.deploy.planner.start_order import StartOrder
 from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
 from speck.deploy.planner.state_losses import note_state_losses
@@ -106,56 +105,60 @@ def plan(
     queue to ask about. `has_read` are the client ids of sessions that it has read first, and does
     not read again.
     """
-    options: dict[str, Any] = {
-        "limit_s": drain_limit_s if drop_queues else None,
-        "stuck_jobs": stuck,
-        "readers_stopped": readers_stopped,
-        "cannot_try": cannot_try,
-        "cannot_save": cannot_save,
-        "apart": apart,
-        "stopped_jobs": stopped,
-    }
-    inputs = (inventory, observation, installation, outside_readers, outside_sinks or {})
-    draft = _make_draft(desired, *inputs, **options, leave=leave)
+    conditions = Conditions(
+        drain_limit_s if drop_queues else None,
+        stuck,
+        readers_stopped,
+        stopped,
+        cannot_try,
+        cannot_save,
+        apart,
+        leave,
+        has_read,
+    )
+    outside = Outside(outside_readers, outside_sinks or {})
+    situation = situate(desired, inventory, observation, installation, outside, conditions)
+    draft = Draft(situation)
     match_readers(draft)
-    decisions = _decide(draft, leave)
+    decisions = _decide(situation)
     note_cuts(draft, decisions)
     stopping = [] if leave else find_stopping(draft)
-    reads_first = not leave and draft.drain
+    reads_first = not leave and conditions.drains
     backlog = find_waiting(draft, has_read) if reads_first else Backlog()
     if reads_first and not backlog.jobs:
         backlog = find_stopped_between(draft, decisions, has_read)
     waiting = backlog.jobs
     postponed = find_postponed(draft) if reads_first and not waiting else []
-    draft.sessions += postponed
-    draft.links_read |= {session.link for session in postponed}
+    if postponed:
+        wanted = situation.wanted.replaced([*situation.wanted.sessions, *postponed])
+        draft.situation = replace(situation, wanted=wanted)
     later_queues: list[DroppedQueue] = []
     if waiting:  # these jobs first read what waits for them; all others stay as they are until then
         meanwhile = {**waiting, **backlog.giving_way}
         rest = frozenset(inventory.jobs.keys() - meanwhile.keys())
-        then, first = draft, replace(desired, jobs=tuple(meanwhile.values()))
-        draft = _make_draft(first, *inputs, **options, leave=rest)
-        draft.backlog_only, draft.kept_jobs, leave = True, rest, rest
+        first = replace(desired, jobs=tuple(meanwhile.values()))
+        then, draft = draft, Draft(situation.reading_first(first, rest))
+        draft.backlog_only, draft.kept_jobs = True, rest
         keep_sessions(draft, then, backlog.set_aside)
         draft.cut_between = frozenset(backlog.giving_way)
         draft.handed_back = backlog.handed_back
         draft.predecessors |= backlog.handed_back
         draft.first_readers |= backlog.renewed
         later_queues = _find_later_queues(then, decisions, backlog)
-        decisions = _decide(draft, leave)
+        decisions = _decide(draft.situation)
     _add_steps(draft, decisions)
     changes = tuple(_make_job_change(decision) for decision in decisions)
     queues = tuple(mark_queues(draft) + later_queues)
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that
-    gate = Gate(failed_too=draft.drops and bool(reads)) if waiting or postponed else None
+    gate = Gate(failed_too=conditions.drops and bool(reads)) if waiting or postponed else None
     if stopping:  # they stop before anything else is planned; the queues are those of what follows
-        draft = _make_draft(desired, *inputs, **options, leave=leave)
+        draft = Draft(situation)
         settle(draft, stopping)
         gate, reads = Gate(), frozenset()
     steps = tuple(draft.steps)
     gate = gate if steps else None
-    return Plan(desired.name, changes, steps, gate, queues, reads, draft.limit_s)
+    return Plan(desired.name, changes, steps, gate, queues, reads, conditions.limit_s)
 
 
 def _find_later_queues(
@@ -171,9 +174,10 @@ def _find_later_queues(
     ]
 
 
-def _decide(draft: Draft, leave: frozenset[str]) -> list[Decision]:
-    names = sorted(draft.wanted_jobs.keys() | draft.inventory.jobs.keys())
-    return [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
+def _decide(situation: Situation) -> list[Decision]:
+    leave = situation.conditions.leave
+    names = sorted(situation.jobs.wanted.keys() | situation.inventory.jobs.keys())
+    return [leave_alone(situation, n) if n in leave else decide(situation, n) for n in names]
 
 
 def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
@@ -207,45 +211,13 @@ def _make_job_change(decision: Decision) -> JobChange:
     )
 
 
-def _make_draft(
-    desired: Composition,
-    inventory: Inventory,
-    observation: Observation,
-    installation: str,
-    outside_readers: frozenset[Link],
-    outside_sinks: Mapping[Link, Sequence[str]],
-    *,
-    leave: frozenset[str],
-    **options: Any,
-) -> Draft:
-    desired = _keep_as_deployed(desired, inventory, leave)
-    draft = Draft(desired, inventory, observation, installation, outside_readers, **options)
-    draft.links_fed_outside = frozenset({*desired.inputs, *outside_sinks})
-    draft.sinks_outside = outside_sinks
-    draft.wanted_jobs = {job.job_name: job for job in desired.jobs}
-    draft.sessions = list_wanted_sessions(draft)
-    draft.links_read = outside_readers | {session.link for session in draft.sessions}
-    draft.readers_owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
-    for incarnation in inventory.jobs.values():
-        draft.producers[incarnation.job.sink].append(incarnation)
-    return draft
-
-
-def _keep_as_deployed(
-    desired: Composition, inventory: Inventory, leave: frozenset[str]
-) -> Composition:
-    """The composition with the jobs in `leave` as they are deployed, so that their links and
-    sessions stay."""
-    unchanged = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
-    jobs = tuple(unchanged.pop(job.job_name, job) for job in desired.jobs)
-    return replace(desired, jobs=(*jobs, *unchanged.values()))
-
-
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     by_name = {d.job_name: d for d in decisions}
     ending = find_ending_sessions(draft)
     shared_ids = {(s.link.site, s.client_id) for s in ending}
-    lasting = [s for s in draft.sessions if (s.link.site, s.client_id) not in shared_ids]
+    lasting = [
+        s for s in draft.situation.wanted.sessions if (s.link.site, s.client_id) not in shared_ids
+    ]
     if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
     note_state_losses(decisions)

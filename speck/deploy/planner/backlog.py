@@ -26,6 +26,7 @@ from speck.deploy.planner.lineages import (
     was_followed,
 )
 from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_still_fed
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -60,14 +61,16 @@ class Backlog:
         members = lineage.members if lineage is not None else (session,)
         self.spared |= {member.client_id for member in members}
 
-    def add(self, draft: Draft, job: Job, session: Session, lineage: Lineage | None) -> None:
+    def add(
+        self, situation: Situation, job: Job, session: Session, lineage: Lineage | None
+    ) -> None:
         self.jobs[job.job_name] = job
         self.reads.add(session.client_id)
         if lineage is not None and lineage.owner != session:
             self.handed_back[session.client_id] = lineage.owner
-        if session.drained and not is_running(draft, session):
+        if session.drained and not is_running(situation, session):
             self.renewed.add(session.client_id)
-        completes = is_outrun(draft, session) or not session.begun
+        completes = is_outrun(situation, session) or not session.begun
         if completes or session.link in self.completed_links:
             self.completed_links.add(job.sink)
 
@@ -85,81 +88,87 @@ def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlo
         before, backlog = backlog, _collect(draft, has_read, backlog.jobs)
         if before.jobs == backlog.jobs:
             break
-    _set_aside(draft, backlog)
+    _set_aside(draft.situation, backlog)
     return backlog
 
 
-def _set_aside(draft: Draft, backlog: Backlog) -> None:
+def _set_aside(situation: Situation, backlog: Backlog) -> None:
     """Note the sessions that were made after jobs which read first had left their link, and the
     readers that give way to those that were there before."""
     for job in backlog.jobs.values():
-        sink = sink_client_id(draft.installation, job.job_name, job.source, job.sink)
-        for session in draft.sessions_on.get(job.sink, ()):
+        sink = sink_client_id(situation.installation, job.job_name, job.source, job.sink)
+        for session in situation.present.on_link.get(job.sink, ()):
             name = session.job_name or ""
             reader = backlog.jobs.get(name)
             if sink not in session.left_by or (reader and reader.source == session.link):
                 continue
             backlog.set_aside.add(session.client_id)
-            old = draft.inventory.jobs.get(name)
-            if reader is None and is_running(draft, session) and old is not None:
+            old = situation.inventory.jobs.get(name)
+            if reader is None and is_running(situation, session) and old is not None:
                 backlog.giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
 
 
 def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job]) -> Backlog:
     lineage_of = {
-        s.client_id: each for each in find_lineages(draft, meanwhile) for s in each.members
+        s.client_id: each
+        for each in find_lineages(draft.situation, meanwhile)
+        for s in each.members
     }
     backlog, count = Backlog(), -1
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
-        for session in sorted(draft.inventory.sessions, key=partial(_rank, draft)):
-            if session.client_id in has_read and not _reads_again(draft, session):
+        for session in sorted(
+            draft.situation.inventory.sessions, key=partial(_rank, draft.situation)
+        ):
+            if session.client_id in has_read and not _reads_again(draft.situation, session):
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
             lineage = lineage_of.get(session.client_id)
             reader = _find_first_reader(draft, session, lineage, backlog)
-            if reader is None or _is_out_of_reach(draft, reader):
+            if reader is None or _is_out_of_reach(draft.situation, reader):
                 continue
             backlog.spare(session, lineage)
-            if not _leaves_unread(draft, reader, backlog.jobs):
-                backlog.add(draft, reader, session, lineage)
+            if not _leaves_unread(draft.situation, reader, backlog.jobs):
+                backlog.add(draft.situation, reader, session, lineage)
     return backlog
 
 
-def _rank(draft: Draft, session: Session) -> tuple[bool, str]:
+def _rank(situation: Situation, session: Session) -> tuple[bool, str]:
     """A reader that was lost goes on where it was before it reads another link."""
-    return not _was_lost(draft, session), session.client_id
+    return not _was_lost(situation, session), session.client_id
 
 
-def _was_lost(draft: Draft, session: Session) -> bool:
+def _was_lost(situation: Situation, session: Session) -> bool:
     """Whether the session's reader was lost with its engine."""
-    old = draft.inventory.jobs.get(session.job_name or "")
-    return old is not None and old.job.source == session.link and is_lost(draft, old)
+    old = situation.inventory.jobs.get(session.job_name or "")
+    return old is not None and old.job.source == session.link and is_lost(situation, old)
 
 
-def _reads_again(draft: Draft, session: Session) -> bool:
+def _reads_again(situation: Situation, session: Session) -> bool:
     """Whether the reader of a session that the change has read was lost meanwhile. A change that
     may drop its queue goes on if it cannot be started: it would be tried again for ever."""
-    return not draft.drops and _was_lost(draft, session)
+    return not situation.conditions.drops and _was_lost(situation, session)
 
 
-def _is_out_of_reach(draft: Draft, reader: Job) -> bool:
+def _is_out_of_reach(situation: Situation, reader: Job) -> bool:
     """Whether a reader is not waited for, since the user has allowed to drop its queue and its
     engine or its broker does not answer."""
-    silent = draft.is_engine_silent(reader.site) or draft.is_broker_silent(reader.source_site)
-    return draft.drops and silent
+    silent = situation.is_engine_silent(reader.site) or situation.is_broker_silent(
+        reader.source_site
+    )
+    return situation.conditions.drops and silent
 
 
-def _leaves_unread(draft: Draft, reader: Job, waiting: Mapping[str, Job]) -> bool:
+def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]) -> bool:
     """Whether, with the reader beside those in `waiting`, a link that one of them begins to write
     to would be left by its reader, and none of them come to it: then the reader has to wait for a
     plan after this one."""
     jobs = [*waiting.values(), reader]
     sources = {job.source for job in jobs}
     for job in jobs:
-        old = draft.inventory.jobs.get(job.job_name)
-        if old is None or old.job.source in sources or not is_live(draft, old):
+        old = situation.inventory.jobs.get(job.job_name)
+        if old is None or old.job.source in sources or not is_live(situation, old):
             continue
         if any(other.sink == old.job.source for other in jobs if other != job):
             return True
@@ -171,11 +180,11 @@ def find_stopped_between(
 ) -> Backlog:
     """The jobs between a cut and the readers that change there, by name, that do not run though
     messages wait for them: these come from before the cut, and have to reach the readers first."""
-    sessions = {(s.job_name, s.link): s for s in draft.inventory.sessions}
+    sessions = {(s.job_name, s.link): s for s in draft.situation.inventory.sessions}
     backlog = Backlog()
     for decision in decisions:
         old, name = decision.old, decision.job_name
-        if name not in draft.cut_between or old is None or is_live(draft, old):
+        if name not in draft.cut_between or old is None or is_live(draft.situation, old):
             continue
         session = sessions.get((name, old.job.source))
         if not decision.starts or not old.has_state or draft.find_together(old.job):
@@ -183,7 +192,7 @@ def find_stopped_between(
         if session is None or session.client_id in has_read:
             continue
         if count_abandoned(draft, session) != 0:
-            backlog.add(draft, old.job, session, None)
+            backlog.add(draft.situation, old.job, session, None)
     return backlog
 
 
@@ -193,34 +202,34 @@ def find_postponed(draft: Draft) -> list[Session]:
     predecessors = draft.predecessors.values()
     return [
         session
-        for session in draft.inventory.sessions
+        for session in draft.situation.inventory.sessions
         if session.usable and session not in predecessors and _is_postponed(draft, session)
     ]
 
 
 def _is_postponed(draft: Draft, session: Session) -> bool:
-    reader = draft.wanted_jobs.get(session.job_name or "")
-    if reader is None or draft.wants(session) or _is_read(draft, session):
+    reader = draft.situation.jobs.wanted.get(session.job_name or "")
+    if reader is None or session in draft.situation.wanted or _is_read(draft.situation, session):
         return False
     if not _find_candidates(draft, session, None, {}):
         return False
     reader = replace(reader, source=session.link)
-    others = [job for name, job in draft.wanted_jobs.items() if name != reader.job_name]
+    others = [job for name, job in draft.situation.jobs.wanted.items() if name != reader.job_name]
     return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, Backlog())
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
     """Whether another job already does what the session's reader will do, and reads the sources of
     this plan's jobs: then it has the messages that they will write."""
-    reader = then.wanted_jobs.get(session.job_name or "")
+    reader = then.situation.jobs.wanted.get(session.job_name or "")
     sources = {
         job.source
-        for job in draft.wanted_jobs.values()
+        for job in draft.situation.jobs.wanted.values()
         if job.sink == session.link and job.job_name not in draft.kept_jobs
     }
     return reader is not None and any(
         incarnation.job.sink == reader.sink and incarnation.job.source in sources
-        for incarnation in draft.inventory.jobs.values()
+        for incarnation in draft.situation.inventory.jobs.values()
     )
 
 
@@ -231,18 +240,20 @@ def _find_first_reader(
     name, waiting = session.job_name or "", backlog.jobs
     if name in waiting or not session.reserved:
         return None
-    if (early := _find_early(draft, session)) is not None:
+    if (early := _find_early(draft.situation, session)) is not None:
         return early
     if (outrun := _find_outrun(draft, session)) is not None:
         candidates = [outrun]
-    elif _is_read(draft, session) or not _has_to_be_read(draft, session, lineage, backlog):
+    elif _is_read(draft.situation, session) or not _has_to_be_read(
+        draft, session, lineage, backlog
+    ):
         return None
     else:
         candidates = _find_candidates(draft, session, lineage, waiting)
     others = [
         incarnation.job
-        for other, incarnation in draft.inventory.jobs.items()
-        if other not in (name, *waiting) and is_live(draft, incarnation)
+        for other, incarnation in draft.situation.inventory.jobs.items()
+        if other not in (name, *waiting) and is_live(draft.situation, incarnation)
     ]
     for job in candidates:
         reader = replace(job, source=session.link)
@@ -251,22 +262,22 @@ def _find_first_reader(
     return None
 
 
-def _find_early(draft: Draft, session: Session) -> Job | None:
+def _find_early(situation: Situation, session: Session) -> Job | None:
     """The session's reader if it would stop at some record of its link: a change was interrupted
     while it caught up with others."""
-    old = draft.inventory.jobs.get(session.job_name or "")
+    old = situation.inventory.jobs.get(session.job_name or "")
     if old is None or old.job.source != session.link:
         return None
-    return old.job if old.ends_early and is_live(draft, old) else None
+    return old.job if old.ends_early and is_live(situation, old) else None
 
 
 def _find_outrun(draft: Draft, session: Session) -> Job | None:
     """The session's reader as it was to run, if it has to reach the record that a reader beside it
     has reached."""
-    if session.job is None or not is_outrun(draft, session):
+    if session.job is None or not is_outrun(draft.situation, session):
         return None
     is_followed = session in draft.predecessors.values()
-    if not (is_followed or reaches_wanted_links(draft, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(draft.situation, session.job.sink)):
         return None
     return replace(session.job, state=DesiredState.RUNNING)
 
@@ -275,29 +286,33 @@ def keep_sessions(draft: Draft, then: Draft, set_aside: Set[str]) -> None:
     """Keep all present sessions wanted but those to `set_aside`, so that none is released. Links
     that the jobs of this plan write to get the readers that they will have in `then`, and links
     that they leave those that follow them there."""
-    there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
-    sinks = {job.sink for job in draft.wanted_jobs.values() if job.job_name not in draft.kept_jobs}
-    draft.sessions = [s for s in draft.inventory.sessions if s.client_id not in set_aside]
-    for session in then.sessions:
+    there = {(s.client_id, s.link): s.reserved for s in draft.situation.inventory.sessions}
+    sinks = {
+        job.sink
+        for job in draft.situation.jobs.wanted.values()
+        if job.job_name not in draft.kept_jobs
+    }
+    kept = [s for s in draft.situation.inventory.sessions if s.client_id not in set_aside]
+    for session in then.situation.wanted.sessions:
         key = (session.client_id, session.link)
         reads_on = session.link in sinks and not _has_it_already(draft, then, session)
         if there.get(key) or not (reads_on or _leaves_to(draft, then, session)):
             continue
         draft.first_readers.add(session.client_id)
         if key not in there:
-            draft.sessions.append(session)
+            kept.append(session)
         if session.client_id in then.predecessors:
             draft.predecessors[session.client_id] = then.predecessors[session.client_id]
-    draft.links_read |= {session.link for session in draft.sessions}
+    draft.situation = replace(draft.situation, wanted=draft.situation.wanted.replaced(kept))
 
 
 def _leaves_to(draft: Draft, then: Draft, session: Session) -> bool:
     """Whether a job that runs leaves the session's link with this plan, and the session's reader
     is to follow it there."""
     former = then.predecessors.get(session.client_id)
-    if former is None or not is_running(draft, former):
+    if former is None or not is_running(draft.situation, former):
         return False
-    job = draft.wanted_jobs.get(former.job_name or "")
+    job = draft.situation.jobs.wanted.get(former.job_name or "")
     return job is not None and job.source != former.link
 
 
@@ -308,22 +323,27 @@ def _find_candidates(
     there; as wanted, with its former sink if that is read, or with its new one; as it ran last, if
     it is no longer wanted."""
     name = session.job_name or ""
-    job, old = draft.wanted_jobs.get(name), draft.inventory.jobs.get(name)
+    job, old = draft.situation.jobs.wanted.get(name), draft.situation.inventory.jobs.get(name)
     forms = _find_unfinished_forms(draft, session, lineage, waiting)
     if job is None:
         if old is None:
             return forms
-        comes_back = is_lost(draft, old) or _lost_its_follower(draft, session)
-        again = old.job.source == session.link and _is_fed_first(draft, session.link, waiting)
+        comes_back = is_lost(draft.situation, old) or _lost_its_follower(draft, session)
+        again = old.job.source == session.link and _is_fed_first(
+            draft.situation, session.link, waiting
+        )
         return [*forms, old.job] if comes_back or again else forms
     if job.state is not DesiredState.RUNNING:
         return forms
     if old is None:
         return [*forms, job]
     before = replace(job, sink=old.job.sink)
-    if draft.wants(session):
+    if session in draft.situation.wanted:
         return [*forms, before]
-    is_read = before.sink in draft.outside_readers or before.sink in draft.reserved_links
+    is_read = (
+        before.sink in draft.situation.outside.readers
+        or before.sink in draft.situation.present.reserved_links
+    )
     return [*forms, before, job] if is_read else [*forms, job]
 
 
@@ -334,52 +354,54 @@ def _find_unfinished_forms(
     messages there, or if it is to read what another job writes first."""
     if session.job is None or lineage is None:
         return []
-    is_fed = _is_fed_first(draft, session.link, waiting)
+    is_fed = _is_fed_first(draft.situation, session.link, waiting)
     if not (is_fed or is_stranded(draft, lineage, waiting)):
         return []
-    old = draft.inventory.jobs.get(session.job_name or "")
-    form = old.job if old is not None and is_arriving(draft, session) else session.job
+    old = draft.situation.inventory.jobs.get(session.job_name or "")
+    form = old.job if old is not None and is_arriving(draft.situation, session) else session.job
     return [replace(form, state=DesiredState.RUNNING)]
 
 
-def _is_read(draft: Draft, session: Session) -> bool:
+def _is_read(situation: Situation, session: Session) -> bool:
     """Whether the session's reader runs on its link, or is wanted there and can go on with it as it
     did."""
-    if draft.wants(session) and session.usable:
-        return not _is_exchanged(draft, session)
-    return is_running(draft, session)
+    if session in situation.wanted and session.usable:
+        return not _is_exchanged(situation, session)
+    return is_running(situation, session)
 
 
-def _is_exchanged(draft: Draft, session: Session) -> bool:
+def _is_exchanged(situation: Situation, session: Session) -> bool:
     """Whether the session's reader does not run, and gets the sink link of another job, or leaves
     its own to another one: what waits for it is for its former sink link."""
     name = session.job_name or ""
-    old, new = draft.inventory.jobs.get(name), draft.wanted_jobs.get(name)
-    if old is None or new is None or not old.has_state or is_live(draft, old):
+    old, new = situation.inventory.jobs.get(name), situation.jobs.wanted.get(name)
+    if old is None or new is None or not old.has_state or is_live(situation, old):
         return False
     if old.job.source != new.source or old.job.sink == new.sink:
         return False
-    if draft.has_foreign_producers(session.link) and _can_catch_up(draft, session.link):
+    if situation.has_foreign_producers(session.link) and _can_catch_up(situation, session.link):
         return False
-    others = [d.job for other, d in draft.inventory.jobs.items() if other != name]
+    others = [d.job for other, d in situation.inventory.jobs.items() if other != name]
     gives = any(
         job.sink == old.job.sink and job.sink not in _list_sinks(others, job.job_name)
-        for job in draft.wanted_jobs.values()
+        for job in situation.jobs.wanted.values()
     )
     takes = any(
-        job.sink == new.sink and new.sink not in _list_sinks(draft.desired.jobs, job.job_name)
+        job.sink == new.sink and new.sink not in _list_sinks(situation.desired.jobs, job.job_name)
         for job in others
     )
     return gives or takes
 
 
-def _can_catch_up(draft: Draft, link: Link) -> bool:
+def _can_catch_up(situation: Situation, link: Link) -> bool:
     """Whether the readers of a link that is fed from outside, and were stopped, need not run before
     they change: none comes to the link, or one of them runs."""
-    readers = [d for d in draft.inventory.jobs.values() if d.job.source == link]
-    if any(is_live(draft, each) for each in readers):
+    readers = [d for d in situation.inventory.jobs.values() if d.job.source == link]
+    if any(is_live(situation, each) for each in readers):
         return True
-    return not any(is_new_reader(draft, session, link) for session in draft.wanted_on(link))
+    return not any(
+        is_new_reader(situation, session, link) for session in situation.wanted.on_link(link)
+    )
 
 
 def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
@@ -391,29 +413,34 @@ def _has_to_be_read(
 ) -> bool:
     """Whether messages that no other session has may wait in the session, or may still arrive."""
     name, waiting = session.job_name or "", backlog.jobs
-    if is_left_behind(draft, session):
+    if is_left_behind(draft.situation, session):
         return False
-    if session.link not in backlog.completed_links and is_held_at_another_link(draft, session):
+    if session.link not in backlog.completed_links and is_held_at_another_link(
+        draft.situation, session
+    ):
         return False
-    is_fed = _is_fed_first(draft, session.link, waiting)
+    is_fed = _is_fed_first(draft.situation, session.link, waiting)
     if lineage is not None and lineage.find_reader(waiting, also_drained=is_fed) != session:
         return False
     if _lost_its_follower(draft, session):
         return True
     if lineage is not None:
-        if any(is_running(draft, each, waiting) for each in lineage.members):
+        if any(is_running(draft.situation, each, waiting) for each in lineage.members):
             return False
         if is_fed or is_stranded(draft, lineage, waiting):
             return True
     if session.drained:
         return False
-    old = draft.inventory.jobs.get(name)
-    if name not in draft.wanted_jobs:
+    old = draft.situation.inventory.jobs.get(name)
+    if name not in draft.situation.jobs.wanted:
         is_followed = _is_followed_while_fed(draft, session)
         return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
-    if draft.wants(session):
-        return draft.has_foreign_producers(session.link) or count_abandoned(draft, session) != 0
-    if _goes_back(draft, session):
+    if session in draft.situation.wanted:
+        return (
+            draft.situation.has_foreign_producers(session.link)
+            or count_abandoned(draft, session) != 0
+        )
+    if _goes_back(draft.situation, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended
     has_begun = has_begun and (session.begun or session.job is None)
@@ -428,17 +455,20 @@ def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str
     """Whether jobs have sent, or will send, messages that are only for a reader that was lost: a
     running reader would take them before it leaves its link. Jobs that have left the link since
     have sent what is counted."""
-    if old.job.source != session.link or not is_lost(draft, old):
+    if old.job.source != session.link or not is_lost(draft.situation, old):
         return False
-    producers, count = draft.producers.get(session.link, ()), count_abandoned(draft, session)
-    sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
+    producers, count = (
+        draft.situation.jobs.producers.get(session.link, ()),
+        count_abandoned(draft, session),
+    )
+    sending = any(d.job.job_name in waiting or is_live(draft.situation, d) for d in producers)
     return sending or (count != 0 if producers else bool(count))
 
 
-def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:
+def _is_fed_first(situation: Situation, link: Link, waiting: dict[str, Job]) -> bool:
     """Whether a job that runs first, with other links than wanted, writes to the link."""
     return any(
-        job.sink == link and _ends_of(draft.wanted_jobs.get(name)) != _ends_of(job)
+        job.sink == link and _ends_of(situation.jobs.wanted.get(name)) != _ends_of(job)
         for name, job in waiting.items()
     )
 
@@ -452,8 +482,8 @@ def _lost_its_follower(draft: Draft, session: Session) -> bool:
     broker forgot its session, or it never began and another one is wanted instead."""
     is_followed_anew = session in draft.predecessors.values() and not session.drained
     return session.followed_by is None and any(
-        not other.reserved or (is_followed_anew and not draft.wants(other))
-        for other in draft.inventory.sessions
+        not other.reserved or (is_followed_anew and other not in draft.situation.wanted)
+        for other in draft.situation.inventory.sessions
         if other.follows == session.client_id
     )
 
@@ -463,21 +493,21 @@ def _is_followed_while_fed(draft: Draft, session: Session) -> bool:
     return is_followed and is_still_fed(draft, session.link)
 
 
-def _goes_back(draft: Draft, session: Session) -> bool:
+def _goes_back(situation: Situation, session: Session) -> bool:
     """Whether another session has all messages of this one: that of a reader which was to be
     followed, or that of a follower which was reserved before this reader was drained and ended."""
     if session.beside and session.follows is None:
         return False  # its predecessor does not do the same work
-    old = draft.inventory.jobs.get(session.job_name or "")
+    old = situation.inventory.jobs.get(session.job_name or "")
     has_read = old is not None and old.job.source == session.link
-    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
+    there = {s.client_id: s for s in situation.inventory.sessions if s.usable}
     for other in there.values():
         if other.link != session.link:
             continue
-        if not has_read and was_followed(other, session, there) and draft.wants(other):
+        if not has_read and was_followed(other, session, there) and other in situation.wanted:
             return True
         if has_read and old is not None and old.ended and other.follows == session.client_id:
-            return draft.wants(other)
+            return other in situation.wanted
     return False
 
 

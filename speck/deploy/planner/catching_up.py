@@ -13,6 +13,7 @@ from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.handovers import list_others, make_handover
 from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import is_rewired, make_start
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -38,15 +39,16 @@ def _catch_up(
 ) -> None:
     assert reader.old is not None
     job = reader.old.job
-    attempt = draft.inventory.attempts.get(reader.job_name, 0) + 1
+    attempt = draft.situation.inventory.attempts.get(reader.job_name, 0) + 1
     operation = CatchUp(
         job,
         attempt,
-        draft.engine_job_id(reader.job_name, attempt),
-        _find_session(draft, reader.old),
-        tuple(_find_session(draft, each.old) for each in readers if each.old is not None),
-        job.sink in draft.reserved_links or job.sink in draft.outside_readers,
-        list_former_sinks(draft, reader.old, job),
+        draft.situation.engine_job_id(reader.job_name, attempt),
+        _find_session(draft.situation, reader.old),
+        tuple(_find_session(draft.situation, each.old) for each in readers if each.old is not None),
+        job.sink in draft.situation.present.reserved_links
+        or job.sink in draft.situation.outside.readers,
+        list_former_sinks(draft.situation, reader.old, job),
     )
     others = ", ".join(each.job_name for each in readers if each is not reader)
     stop = reader.stop_id
@@ -61,9 +63,9 @@ def _replace_stops(draft: Draft, replacements: Mapping[int | None, int]) -> None
         ]
 
 
-def _find_session(draft: Draft, incarnation: Incarnation) -> str:
+def _find_session(situation: Situation, incarnation: Incarnation) -> str:
     job = incarnation.job
-    return source_client_id(draft.installation, job.job_name, job.source)
+    return source_client_id(situation.installation, job.job_name, job.source)
 
 
 def switch(draft: Draft, decisions: Sequence[Decision]) -> None:
@@ -93,7 +95,8 @@ def _explain(draft: Draft) -> str:
     links = ", ".join(sorted(str(link) for link in draft.together))
     reason = f"from the same record of {links} on"
     if any(
-        link in draft.desired.inputs or not draft.sinks_outside.get(link) for link in draft.together
+        link in draft.situation.desired.inputs or not draft.situation.outside.sinks.get(link)
+        for link in draft.together
     ):
         return f"{reason}; at least once where a publisher does not number its messages"
     return reason
@@ -111,10 +114,12 @@ def _changes(draft: Draft, decision: Decision) -> bool:
 
 def _find_handovers(draft: Draft) -> list[HandOver]:
     # the successor of a reader is stored with it last: the others only run beside it
-    sessions = sorted(draft.sessions, key=lambda s: s.client_id not in draft.readers_beside)
+    sessions = sorted(
+        draft.situation.wanted.sessions, key=lambda s: s.client_id not in draft.readers_beside
+    )
     followers = ((session, draft.predecessors.get(session.client_id)) for session in sessions)
     handovers = (
-        make_handover(session, former, list_others(draft, session, former))
+        make_handover(session, former, list_others(draft.situation, session, former))
         for session, former in followers
         if former is not None and former.job_name in draft.together.get(session.link, ())
     )
@@ -125,16 +130,17 @@ def _find_joining(draft: Draft) -> list[HandOver]:
     """New readers that do not follow another one: they begin where the others end."""
     joining = []
     for link, names in draft.together.items():
-        reader = draft.inventory.jobs[min(names)].job
+        reader = draft.situation.inventory.jobs[min(names)].job
         former = Session(
-            _find_session(draft, draft.inventory.jobs[min(names)]),
+            _find_session(draft.situation, draft.situation.inventory.jobs[min(names)]),
             link,
             reader.source_site,
             reader.job_name,
         )
         joining += [
             make_handover(session, former)
-            for session in draft.sessions
-            if session.client_id not in draft.predecessors and is_new_reader(draft, session, link)
+            for session in draft.situation.wanted.sessions
+            if session.client_id not in draft.predecessors
+            and is_new_reader(draft.situation, session, link)
         ]
     return [each for each in joining if each is not None]

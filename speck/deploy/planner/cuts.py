@@ -18,6 +18,7 @@ from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Decision, Draft
 from speck.deploy.planner.lineages import list_waiting_instead
 from speck.deploy.planner.sessions import has_place, is_new_reader
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -33,27 +34,30 @@ _Ways = Sequence[tuple[str, Link, Link]]
 def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
     """Make jobs stop and start that feed, or lie between, readers that must change at the same
     record."""
-    if not draft.drain or draft.backlog_only:
+    if not draft.situation.conditions.drains or draft.backlog_only:
         return
     by_name = {d.job_name: d for d in decisions}
     stopping, warned = set[str](), set[tuple[str, Link]]()
-    for link, leaving in _find_leaving_readers(draft, decisions).items():
+    for link, leaving in _find_leaving_readers(draft.situation, decisions).items():
         cuts = _find_torn(draft, link, leaving)
         for decision in leaving:
-            for job in _find_successors(draft, decision):
+            for job in _find_successors(draft.situation, decision):
                 cuts += _find_cuts(draft, by_name, decision, job)
         for cut in cuts:
-            readers = _find_together(draft, by_name, cut)
+            readers = _find_together(draft.situation, by_name, cut)
             if readers and cut.link is not None:
                 draft.together[cut.link] = draft.together.get(cut.link, frozenset()) | readers
-                joins = any(is_new_reader(draft, s, cut.link) for s in draft.wanted_on(cut.link))
+                joins = any(
+                    is_new_reader(draft.situation, s, cut.link)
+                    for s in draft.situation.wanted.on_link(cut.link)
+                )
                 draft.switching |= cut.changing
                 draft.joined_links |= {cut.link} if joins else set()
                 between = cut.between - (frozenset() if joins else readers)
                 stopping |= {n for n in readers | between if _is_kept(by_name.get(n))}
                 draft.cut_between |= between
                 continue
-            if cut.link is not None and draft.has_foreign_producers(cut.link):
+            if cut.link is not None and draft.situation.has_foreign_producers(cut.link):
                 warned |= {(d.job_name, cut.link) for d in leaving}
             stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
             draft.cut_between |= cut.between
@@ -68,12 +72,14 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
 def _note_unfinished(draft: Draft, by_name: dict[str, Decision]) -> None:
     """Note the readers that are to begin behind a cut at which an earlier change, which ended
     early, has stopped those before them."""
-    ways = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
-    for former in draft.inventory.sessions:
-        for session in list_waiting_instead(draft, former):
-            successor = draft.wanted_jobs[session.job_name or ""]
+    ways = [
+        (d.job.job_name, d.job.source, d.job.sink) for d in draft.situation.inventory.jobs.values()
+    ]
+    for former in draft.situation.inventory.sessions:
+        for session in list_waiting_instead(draft.situation, former):
+            successor = draft.situation.jobs.wanted[session.job_name or ""]
             draft.instead_of.setdefault(session.client_id, former.client_id)
-            for entry in _find_entries(draft, by_name, session.link):
+            for entry in _find_entries(draft.situation, by_name, session.link):
                 parting = _find_nearest_common(former.link, entry, ways)
                 if parting is not None:
                     draft.exchanges[parting][session.client_id] = successor
@@ -85,29 +91,29 @@ def _note_exchange(draft: Draft, parting: Link, decision: Decision, successor: J
     assert decision.old is not None
     if _stays_on_source(decision):
         return
-    old, there = decision.old.job, draft.inventory.jobs.get(successor.job_name)
+    old, there = decision.old.job, draft.situation.inventory.jobs.get(successor.job_name)
     if successor.source in (old.source, there.job.source if there is not None else None):
         return
-    former = source_client_id(draft.installation, old.job_name, old.source)
-    new = source_client_id(draft.installation, successor.job_name, successor.source)
+    former = source_client_id(draft.situation.installation, old.job_name, old.source)
+    new = source_client_id(draft.situation.installation, successor.job_name, successor.source)
     draft.exchanges[parting][new] = successor
     followed = {session.client_id for session in draft.predecessors.values()}
     # where one reader follows the other at a link, their lineage tells who takes what
-    reached_before = new not in draft.predecessors and _has_link(draft, successor.source)
-    reached_later = former not in followed and _is_fed_later(draft, old.source)
+    reached_before = new not in draft.predecessors and _has_link(draft.situation, successor.source)
+    reached_later = former not in followed and _is_fed_later(draft.situation, old.source)
     if reached_before or reached_later:
         draft.instead_of[new] = former
 
 
-def _has_link(draft: Draft, link: Link) -> bool:
+def _has_link(situation: Situation, link: Link) -> bool:
     """Whether present jobs read or write a link: records reach it before the change, too."""
-    return any(link in d.job.ends for d in draft.inventory.jobs.values())
+    return any(link in d.job.ends for d in situation.inventory.jobs.values())
 
 
-def _is_fed_later(draft: Draft, link: Link) -> bool:
+def _is_fed_later(situation: Situation, link: Link) -> bool:
     """Whether records reach a link after the change, too."""
-    is_written = any(job.sink == link for job in draft.wanted_jobs.values())
-    return is_written or draft.has_foreign_producers(link)
+    is_written = any(job.sink == link for job in situation.jobs.wanted.values())
+    return is_written or situation.has_foreign_producers(link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +130,28 @@ class _Cut:
     """Those whose change makes it necessary."""
 
 
-def _find_together(draft: Draft, by_name: dict[str, Decision], cut: _Cut) -> frozenset[str]:
+def _find_together(situation: Situation, by_name: dict[str, Decision], cut: _Cut) -> frozenset[str]:
     """The readers that can stop at the same record without a stop of their producers; none if these
     stop, or if one of the readers cannot."""
-    if cut.link is None or not draft.has_foreign_producers(cut.link):
+    if cut.link is None or not situation.has_foreign_producers(cut.link):
         return frozenset()
     readers = [
         decision.old.job
         for name in cut.readers
         if (decision := by_name.get(name)) is not None
         and decision.old is not None
-        and has_place(draft, decision.old, cut.link)
-        and (is_live(draft, decision.old) or decision.old.ended or decision.old.switched)
+        and has_place(situation, decision.old, cut.link)
+        and (is_live(situation, decision.old) or decision.old.ended or decision.old.switched)
     ]
-    if not all(reports_numbers(job) and job.site not in draft.cannot_save for job in readers):
+    if not all(
+        reports_numbers(job) and job.site not in situation.conditions.cannot_save for job in readers
+    ):
         return frozenset()
     return frozenset(job.job_name for job in readers)
 
 
 def _find_leaving_readers(
-    draft: Draft, decisions: Sequence[Decision]
+    situation: Situation, decisions: Sequence[Decision]
 ) -> dict[Link, list[Decision]]:
     """The readers that stop and leave their link or their sink link, by the link that they read."""
     leaving: dict[Link, list[Decision]] = defaultdict(list)
@@ -152,8 +160,8 @@ def _find_leaving_readers(
         if old is None or not is_rewired(decision):
             continue
         link = old.job.source
-        waits = draft.has_foreign_producers(link) and (old.ended or old.switched)
-        if decision.stops or (waits and has_place(draft, old, link)):
+        waits = situation.has_foreign_producers(link) and (old.ended or old.switched)
+        if decision.stops or (waits and has_place(situation, old, link)):
             leaving[link].append(decision)
     return leaving
 
@@ -162,53 +170,54 @@ def _find_torn(draft: Draft, link: Link, leaving: Sequence[Decision]) -> list[_C
     """The cut at a link that several readers leave, if not each is replaced by one that does the
     same work."""
     leaving = [d for d in leaving if not _stays_on_source(d)]
-    if len(leaving) < 2 or all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving):
+    if len(leaving) < 2 or all(
+        _is_replaced(draft, d) or _ends(draft.situation, d) for d in leaving
+    ):
         return []
     names = frozenset(d.job_name for d in leaving)
-    return [_Cut(link, _list_producers(draft, link), names, changing=names)]
+    return [_Cut(link, _list_producers(draft.situation, link), names, changing=names)]
 
 
 def _is_replaced(draft: Draft, decision: Decision) -> bool:
     """Whether exactly one reader of the same link, with the same sink link, replaces it."""
     assert decision.old is not None
     job = decision.old.job
-    own = source_client_id(draft.installation, decision.job_name, job.source)
+    own = source_client_id(draft.situation.installation, decision.job_name, job.source)
     followers = [c for c, former in draft.predecessors.items() if former.client_id == own]
-    sinks = [
-        draft.wanted_jobs[s.job_name].sink
-        for s in draft.sessions
-        if s.client_id in followers and s.job_name in draft.wanted_jobs
-    ]
-    return sinks == [job.sink]
+    sessions = (s for s in draft.situation.wanted.sessions if s.client_id in followers)
+    successors = (draft.situation.jobs.wanted.get(s.job_name or "") for s in sessions)
+    return [each.sink for each in successors if each is not None] == [job.sink]
 
 
-def _ends(draft: Draft, decision: Decision) -> bool:
+def _ends(situation: Situation, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
-    ways = [(d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
+    ways = [(d.job.source, d.job.sink) for d in situation.inventory.jobs.values()]
     links = _find_reachable(decision.old.job.sink, ways)
-    return decision.new is None and all(job.sink not in links for job in draft.wanted_jobs.values())
+    return decision.new is None and all(
+        job.sink not in links for job in situation.jobs.wanted.values()
+    )
 
 
-def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
+def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
     """The jobs that take a reader's place: those that newly write to its sink link, or else
     itself."""
     assert decision.old is not None
-    old, old_jobs = decision.old.job, draft.inventory.jobs
+    old, old_jobs = decision.old.job, situation.inventory.jobs
     successors = [
         job
-        for job in draft.wanted_jobs.values()
-        if job.sink == old.sink and not _goes_on(draft, old_jobs.get(job.job_name), job)
+        for job in situation.jobs.wanted.values()
+        if job.sink == old.sink and not _goes_on(situation, old_jobs.get(job.job_name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
 
 
-def _goes_on(draft: Draft, old: Incarnation | None, job: Job) -> bool:
+def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     """Whether the job takes the same records to the same link already, or goes on with that where
     it ended."""
     if old is None or old.job.ends != job.ends:
         return False
-    return is_live(draft, old) or has_place(draft, old, job.source)
+    return is_live(situation, old) or has_place(situation, old, job.source)
 
 
 def _find_cuts(
@@ -219,10 +228,12 @@ def _find_cuts(
     must get nothing."""
     assert decision.old is not None
     first = decision.old.job.source
-    before = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
-    after = [(job.job_name, job.source, job.sink) for job in draft.wanted_jobs.values()]
+    before = [
+        (d.job.job_name, d.job.source, d.job.sink) for d in draft.situation.inventory.jobs.values()
+    ]
+    after = [(job.job_name, job.source, job.sink) for job in draft.situation.jobs.wanted.values()]
     cuts: list[_Cut] = []
-    for entry in _find_entries(draft, by_name, successor.source):
+    for entry in _find_entries(draft.situation, by_name, successor.source):
         parting = _find_nearest_common(first, entry, before)
         if parting is None:
             continue
@@ -244,7 +255,7 @@ def _find_cuts(
         if between and len(heads) == 1:
             cuts.append(_Cut(None, frozenset(heads), frozenset(heads), between))
         elif between:
-            producers = _list_producers(draft, parting)
+            producers = _list_producers(draft.situation, parting)
             changing = frozenset({decision.job_name, successor.job_name})
             cuts.append(_Cut(parting, producers, frozenset(heads), between, changing))
         draft.cut_links |= {parting} if between else set()
@@ -258,26 +269,28 @@ def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
 
 def _find_predecessor(draft: Draft, name: str) -> str:
     """The reader that a new one continues, or the job itself: the two count as one."""
-    job = draft.wanted_jobs[name]
-    own = source_client_id(draft.installation, name, job.source)
+    job = draft.situation.jobs.wanted[name]
+    own = source_client_id(draft.situation.installation, name, job.source)
     former = draft.predecessors.get(own)
     return former.job_name or name if former is not None else name
 
 
-def _list_producers(draft: Draft, link: Link) -> frozenset[str]:
-    return frozenset(incarnation.job.job_name for incarnation in draft.producers.get(link, ()))
+def _list_producers(situation: Situation, link: Link) -> frozenset[str]:
+    return frozenset(
+        incarnation.job.job_name for incarnation in situation.jobs.producers.get(link, ())
+    )
 
 
-def _find_entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> list[Link]:
+def _find_entries(situation: Situation, by_name: dict[str, Decision], link: Link) -> list[Link]:
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
     nearest present links upstream, and those behind jobs that newly write to them."""
-    there = {job for d in draft.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
+    there = {job for d in situation.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
     entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
         at = ahead.pop()
         if at in there:
             entries.append(at)
-        for job in draft.wanted_jobs.values():
+        for job in situation.jobs.wanted.values():
             is_new = at not in there or not _is_kept(by_name.get(job.job_name))
             if job.sink == at and is_new and job.source not in visited:
                 visited.add(job.source)

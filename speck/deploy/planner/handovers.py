@@ -17,6 +17,7 @@ from speck.deploy.planner.lineages import (
     index_job_sessions,
     is_outdated,
 )
+from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -32,8 +33,8 @@ def match_readers(draft: Draft) -> None:
     first, then those of the same class, then by name. A new reader without a partner follows the
     last one that leaves: it continues from there beside the others.
     """
-    there = index_job_sessions(draft.inventory.sessions)
-    wanted_sessions = index_job_sessions(draft.sessions)
+    there = index_job_sessions(draft.situation.inventory.sessions)
+    wanted_sessions = index_job_sessions(draft.situation.wanted.sessions)
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
     followed: dict[Link, list[Session]] = defaultdict(list)
@@ -44,7 +45,7 @@ def match_readers(draft: Draft) -> None:
     for session in wanted_sessions.values():
         former = there.get(session.client_id)
         owner = find_owner(former, there) if former is not None else None
-        is_there = former is not None and not is_outdated(draft, former)
+        is_there = former is not None and not is_outdated(draft.situation, former)
         if former is None or owner is None or not (former.usable and is_there):
             coming[session.link].append(session)
             continue
@@ -65,14 +66,15 @@ def _pair(
 ) -> None:
     coming = sorted(coming, key=lambda s: s.client_id)
     unmatched = sorted(
-        (s for s in leaving if _is_numbered(_find_old_job(draft, s))), key=lambda s: s.client_id
+        (s for s in leaving if _is_numbered(_find_old_job(draft.situation, s))),
+        key=lambda s: s.client_id,
     )
-    coming = [s for s in coming if _is_numbered(_find_new_job(draft, s))]
+    coming = [s for s in coming if _is_numbered(_find_new_job(draft.situation, s))]
     last = unmatched[-1:] or followed[-1:]
     for is_alike in (_has_same_sink, _has_same_class, _is_any):
         for session in list(coming):
-            new = _find_new_job(draft, session)
-            match = [s for s in unmatched if is_alike(_find_old_job(draft, s), new)]
+            new = _find_new_job(draft.situation, session)
+            match = [s for s in unmatched if is_alike(_find_old_job(draft.situation, s), new)]
             if match:
                 draft.predecessors[session.client_id] = match[0]
                 unmatched.remove(match[0])
@@ -83,14 +85,14 @@ def _pair(
             draft.readers_beside.add(session.client_id)
 
 
-def _find_old_job(draft: Draft, session: Session) -> Job | None:
+def _find_old_job(situation: Situation, session: Session) -> Job | None:
     """The reader as it was to run with the session, or as it runs."""
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     return session.job or (incarnation.job if incarnation else None)
 
 
-def _find_new_job(draft: Draft, session: Session) -> Job | None:
-    return draft.wanted_jobs.get(session.job_name or "")
+def _find_new_job(situation: Situation, session: Session) -> Job | None:
+    return situation.jobs.wanted.get(session.job_name or "")
 
 
 def _is_numbered(job: Job | None) -> bool:
@@ -112,12 +114,12 @@ def _is_any(old: Job | None, new: Job | None) -> bool:
 def hand_over(draft: Draft, decisions: list[Decision]) -> None:
     """Add the steps in which readers follow others, after the old reader's stop."""
     by_name = {d.job_name: d for d in decisions}
-    for session in draft.sessions:
+    for session in draft.situation.wanted.sessions:
         pairs = draft.handed_back if draft.backlog_only else draft.predecessors
         former = pairs.get(session.client_id)
         if former is None or session.client_id in draft.handover_of:
             continue
-        operation = make_handover(session, former, list_others(draft, session, former))
+        operation = make_handover(session, former, list_others(draft.situation, session, former))
         if operation is None:
             continue
         assert former.job_name is not None
@@ -127,17 +129,17 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
             stop_id = old.stop_id
         after = ids([stop_id, draft.reserve_of.get(session.client_id)])
         draft.handover_of[session.client_id] = draft.add(
-            operation, after, _explain_handover(draft, former)
+            operation, after, _explain_handover(draft.situation, former)
         )
 
 
-def list_others(draft: Draft, session: Session, former: Session) -> tuple[str, ...]:
+def list_others(situation: Situation, session: Session, former: Session) -> tuple[str, ...]:
     """The client ids of the readers that took the place of `session`'s reader beside `former`'s,
     and that end together with it, so that the first one comes back for all of them."""
     if former.former != session.client_id:
         return ()
-    others = (s for s in find_beside(draft, former) if s.followed_by is None)
-    return tuple(sorted(s.client_id for s in others if not draft.wants(s)))
+    others = (s for s in find_beside(situation, former) if s.followed_by is None)
+    return tuple(sorted(s.client_id for s in others if s not in situation.wanted))
 
 
 def make_handover(
@@ -158,11 +160,11 @@ def make_handover(
     )
 
 
-def _explain_handover(draft: Draft, former: Session) -> str:
+def _explain_handover(situation: Situation, former: Session) -> str:
     """Explain the handover, and why records may not be taken exactly once."""
     reason = f"goes on where {former.job_name} ended"
-    if not draft.drain:
+    if not situation.conditions.drains:
         return f"{reason}; what it had not taken when it stopped is abandoned (no drain)"
-    if former.link in draft.links_fed_outside or not draft.producers.get(former.link):
+    if situation.is_fed_outside(former.link) or not situation.jobs.producers.get(former.link):
         return f"{reason}; at least once where a publisher does not number its messages"
     return reason

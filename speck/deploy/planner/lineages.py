@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from speck.deploy.planner.decisions import has_silent_start, is_live, may_arrive
-from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -78,52 +78,52 @@ def was_followed(former: Session, session: Session, there: Mapping[str, Session]
     return False
 
 
-def is_left_behind(draft: Draft, session: Session) -> bool:
+def is_left_behind(situation: Situation, session: Session) -> bool:
     """Whether the session that it follows, or that followed it, has been released: what is queued
     was for that one's reader, which has taken it or left the link."""
-    return session.job_name is not None and find_owner(session, draft.sessions_there) is None
+    return session.job_name is not None and find_owner(session, situation.present.by_id) is None
 
 
-def is_held_at_another_link(draft: Draft, session: Session) -> bool:
+def is_held_at_another_link(situation: Situation, session: Session) -> bool:
     """Whether its records are taken from a session at another link."""
-    return session.instead_of in draft.usable_sessions
+    return session.instead_of in situation.present.usable
 
 
-def list_waiting_instead(draft: Draft, session: Session) -> list[Session]:
+def list_waiting_instead(situation: Situation, session: Session) -> list[Session]:
     """The wanted sessions whose readers have not begun and take the place of this one's, which has
     stopped for them at a cut and comes back no more: what came since then is for them."""
-    instead = draft.sessions_instead.get(session.client_id, ())
-    if not instead or draft.wants(session):
+    instead = situation.present.instead.get(session.client_id, ())
+    if not instead or session in situation.wanted:
         return []
-    old = draft.inventory.jobs.get(session.job_name or "")
+    old = situation.inventory.jobs.get(session.job_name or "")
     if old is not None and old.job.source == session.link and not old.ended:
         return []
-    return [each for each in instead if draft.wants(each) and not each.begun]
+    return [each for each in instead if each in situation.wanted and not each.begun]
 
 
-def is_outdated(draft: Draft, session: Session) -> bool:
+def is_outdated(situation: Situation, session: Session) -> bool:
     """Whether a session is made anew before it is read, since its records were taken at another
     link. Those behind a cut that is not committed were not, as long as no reader of a link that is
     fed from outside has gone on."""
-    if not is_held_at_another_link(draft, session):
+    if not is_held_at_another_link(situation, session):
         return False
-    if session.begun or not draft.has_foreign_producers(session.link):
+    if session.begun or not situation.has_foreign_producers(session.link):
         return True
-    readers = (d for d in draft.inventory.jobs.values() if d.job.source == session.link)
-    return any(is_live(draft, each) for each in readers)
+    readers = (d for d in situation.inventory.jobs.values() if d.job.source == session.link)
+    return any(is_live(situation, each) for each in readers)
 
 
 def find_lineages(
-    draft: Draft, meanwhile: Mapping[str, Job] = MappingProxyType({})
+    situation: Situation, meanwhile: Mapping[str, Job] = MappingProxyType({})
 ) -> list[Lineage]:
     """The lineages of all sessions of jobs, by the client ids of their owners. Other jobs read what
     is given for them `meanwhile`."""
-    there = index_job_sessions(s for s in draft.inventory.sessions if s.reserved)
+    there = index_job_sessions(s for s in situation.inventory.sessions if s.reserved)
     lineages = []
     for client_id in sorted(there):
         session = there[client_id]
         if find_owner(session, there) == session:
-            lineages.append(_make_lineage(draft, session, there, meanwhile))
+            lineages.append(_make_lineage(situation, session, there, meanwhile))
     return lineages
 
 
@@ -132,7 +132,7 @@ def index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
 
 
 def _make_lineage(
-    draft: Draft, owner: Session, there: Mapping[str, Session], meanwhile: Mapping[str, Job]
+    situation: Situation, owner: Session, there: Mapping[str, Session], meanwhile: Mapping[str, Job]
 ) -> Lineage:
     followers = [s for s in there.values() if s.follows == owner.client_id and not s.beside]
     formers = list[Session]()
@@ -142,12 +142,13 @@ def _make_lineage(
             break
         formers.append(before)
         former = before
-    completing = _find_completing_reader(draft, owner, followers)
+    completing = _find_completing_reader(situation, owner, followers)
     begun = [s for s in (owner, *formers) if s.begun or s.beside]
     first = [completing] if completing else []
     readers = dict.fromkeys([*first, *begun, owner, *followers, *formers])
     ordered = sorted(
-        readers, key=lambda s: (_rank_way_out(draft, s, meanwhile), _runs_elsewhere(draft, s))
+        readers,
+        key=lambda s: (_rank_way_out(situation, s, meanwhile), _runs_elsewhere(situation, s)),
     )
     return Lineage(owner, (owner, *followers, *formers), tuple(ordered))
 
@@ -158,34 +159,36 @@ def _is_free(session: Session, waiting: Mapping[str, Job]) -> bool:
 
 
 def _find_completing_reader(
-    draft: Draft, owner: Session, followers: Sequence[Session]
+    situation: Situation, owner: Session, followers: Sequence[Session]
 ) -> Session | None:
     """A reader that has not begun, but whose start may still arrive, or whose output has its
     readers already: what lies behind has changed, so it goes on there."""
     coming = [] if owner.begun else [owner]
-    if was_interrupted(draft, owner) and not has_ended_unseen(draft, owner):
+    if was_interrupted(situation, owner) and not has_ended_unseen(situation, owner):
         coming += followers
     for session in coming:
-        if is_arriving(draft, session):
+        if is_arriving(situation, session):
             return session
-        if session.job is not None and _has_running_reader(draft, session.job):
+        if session.job is not None and _has_running_reader(situation, session.job):
             return session
     return None
 
 
-def is_outrun(draft: Draft, session: Session) -> bool:
+def is_outrun(situation: Situation, session: Session) -> bool:
     """Whether several readers changed at one record, or took the place of one, and the session's
     reader has not begun though another one has, which does not go on as it was to: what that one
     has taken is still to reach this one's sink link."""
     if _is_behind_a_cut(session):
-        return not _goes_on(draft, session) or any(
-            other.committed and other.begun and not _goes_on(draft, other)
-            for other in draft.sessions_on.get(session.link, ())
+        return not _goes_on(situation, session) or any(
+            other.committed and other.begun and not _goes_on(situation, other)
+            for other in situation.present.on_link.get(session.link, ())
         )
     has_place = session.former is not None and session.followed_by is None
     if not has_place or session.begun or session.drained:
         return False
-    return any(other.begun and not _goes_on(draft, other) for other in find_beside(draft, session))
+    return any(
+        other.begun and not _goes_on(situation, other) for other in find_beside(situation, session)
+    )
 
 
 def _is_behind_a_cut(session: Session) -> bool:
@@ -195,59 +198,59 @@ def _is_behind_a_cut(session: Session) -> bool:
     return session.committed and session.usable and not session.begun
 
 
-def find_beside(draft: Draft, session: Session) -> list[Session]:
+def find_beside(situation: Situation, session: Session) -> list[Session]:
     """The sessions of the other readers that took the place of the same one."""
     return [
         other
-        for other in draft.sessions_on.get(session.link, ())
+        for other in situation.present.on_link.get(session.link, ())
         if other.job_name not in (None, session.job_name)
         and other.former == session.former is not None
     ]
 
 
-def _goes_on(draft: Draft, session: Session) -> bool:
+def _goes_on(situation: Situation, session: Session) -> bool:
     """Whether the session's reader is wanted as it was to run with it."""
-    job = draft.wanted_jobs.get(session.job_name or "")
+    job = situation.jobs.wanted.get(session.job_name or "")
     if job is None or session.job is None or job.state is not DesiredState.RUNNING:
         return False
     return (job.source, job.sink) == (session.link, session.job.sink)
 
 
-def is_arriving(draft: Draft, session: Session) -> bool:
+def is_arriving(situation: Situation, session: Session) -> bool:
     """Whether the start of the session's reader was sent, and may still arrive."""
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is None or incarnation.job.source != session.link:
         return False
-    return may_arrive(draft, incarnation) or has_silent_start(draft, incarnation)
+    return may_arrive(situation, incarnation) or has_silent_start(situation, incarnation)
 
 
-def _runs_elsewhere(draft: Draft, session: Session) -> bool:
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+def _runs_elsewhere(situation: Situation, session: Session) -> bool:
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is None or incarnation.job.source == session.link:
         return False
-    return is_live(draft, incarnation)
+    return is_live(situation, incarnation)
 
 
-def _has_running_reader(draft: Draft, producer: Job) -> bool:
+def _has_running_reader(situation: Situation, producer: Job) -> bool:
     """Whether another job reads what `producer` will write; it would leave that link itself."""
     return any(
         name != producer.job_name
         and each.job.source == producer.sink
-        and (is_live(draft, each) or may_arrive(draft, each))
-        for name, each in draft.inventory.jobs.items()
+        and (is_live(situation, each) or may_arrive(situation, each))
+        for name, each in situation.inventory.jobs.items()
     )
 
 
-def _rank_way_out(draft: Draft, session: Session, meanwhile: Mapping[str, Job]) -> int:
+def _rank_way_out(situation: Situation, session: Session, meanwhile: Mapping[str, Job]) -> int:
     """0 if what the session's reader writes comes to a reader outside speck, 1 if jobs that run
     would have to leave their links for that, 2 if it does not."""
-    if _has_way_out(draft, session, meanwhile, disturbing=False):
+    if _has_way_out(situation, session, meanwhile, disturbing=False):
         return 0
-    return 1 if _has_way_out(draft, session, meanwhile, disturbing=True) else 2
+    return 1 if _has_way_out(situation, session, meanwhile, disturbing=True) else 2
 
 
 def _has_way_out(
-    draft: Draft, session: Session, meanwhile: Mapping[str, Job], *, disturbing: bool
+    situation: Situation, session: Session, meanwhile: Mapping[str, Job], *, disturbing: bool
 ) -> bool:
     """Whether what the session's reader writes comes to a reader outside speck, through jobs that
     have a session on each link between; if they run elsewhere, only when `disturbing`. The reader
@@ -256,64 +259,64 @@ def _has_way_out(
     visited, ahead = {session.link}, [session.job.sink] if session.job is not None else []
     while ahead:
         link = ahead.pop()
-        if link in draft.outside_readers:
+        if link in situation.outside.readers:
             return True
         if link in visited:
             continue
         visited.add(link)
-        for other in draft.sessions_on.get(link, ()):
+        for other in situation.present.on_link.get(link, ()):
             if not other.reserved or other.job_name == session.job_name:
                 continue
             if other.job_name is None:
                 return True
             if (job := meanwhile.get(other.job_name)) is not None:
                 ahead += [job.sink] if job.source == link else []
-            elif disturbing or not _runs_elsewhere(draft, other):
-                ahead += _list_sinks(draft, other)
+            elif disturbing or not _runs_elsewhere(situation, other):
+                ahead += _list_sinks(situation, other)
     return False
 
 
-def _list_sinks(draft: Draft, session: Session) -> list[Link]:
+def _list_sinks(situation: Situation, session: Session) -> list[Link]:
     """Where the session's reader writes, as it runs with the session or is to run."""
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is not None and incarnation.job.source == session.link:
         return [incarnation.job.sink]
     return [session.job.sink] if session.job is not None else []
 
 
 def is_running(
-    draft: Draft, session: Session, waiting: Mapping[str, Job] = MappingProxyType({})
+    situation: Situation, session: Session, waiting: Mapping[str, Job] = MappingProxyType({})
 ) -> bool:
     """Whether the session's reader runs on its link, and goes on while those in `waiting` run as
     given. It may if its site does not answer, unless it was never observed to run."""
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is None or incarnation.job.source != session.link:
         return False
     if not _is_free(session, waiting):
         return False
-    return is_live(draft, incarnation) and not has_silent_start(draft, incarnation)
+    return is_live(situation, incarnation) and not has_silent_start(situation, incarnation)
 
 
-def has_ended_unseen(draft: Draft, session: Session) -> bool:
+def has_ended_unseen(situation: Situation, session: Session) -> bool:
     """Whether the session's reader was asked to stop, or cancelled, and has ended before the answer
     was heard. A session that was reserved since then may lack what came in between."""
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is None or incarnation.job.source != session.link or incarnation.ended:
         return False
-    engine_job = draft.observation.job(incarnation.job.site, incarnation.engine_job_id)
+    engine_job = situation.observation.job(incarnation.job.site, incarnation.engine_job_id)
     is_cancelled = engine_job is not None and engine_job.state is RunState.CANCELED
-    return is_cancelled or (incarnation.stopping and not is_live(draft, incarnation))
+    return is_cancelled or (incarnation.stopping and not is_live(situation, incarnation))
 
 
-def was_interrupted(draft: Draft, session: Session) -> bool:
+def was_interrupted(situation: Situation, session: Session) -> bool:
     """Whether the session's reader does not run since a change ended early: the change has stopped
     it, or reserved its session, and not gone on. False if its start was refused: it would be
     again."""
     if session.job is not None and session.job.state is DesiredState.STOPPED:
         return False
-    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is None or incarnation.job.source != session.link:
         return True  # it has never begun, or reads another link by now
     if incarnation.ended:
         return incarnation.job.state is DesiredState.RUNNING
-    return has_ended_unseen(draft, session) or is_arriving(draft, session)
+    return has_ended_unseen(situation, session) or is_arriving(situation, session)

@@ -16,6 +16,7 @@ from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sessions import is_held_elsewhere
 from speck.deploy.planner.sinks import list_sinks
+from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState
 from speck.model.observation import RunState
@@ -35,24 +36,24 @@ def mark_queues(draft: Draft) -> list[DroppedQueue]:
     look again when they are carried out: messages may have come by then."""
     queues = []
     for position, operation, session in _list_releases(draft):
-        why = None if _is_spent(draft, session) else _explain(draft, session)
+        why = None if _is_spent(draft, session) else _explain(draft.situation, session)
         if session.dropping is not None:  # its release has begun in a change that ended early
             why = session.dropping.why
-        if draft.drops:
+        if draft.situation.conditions.drops:
             operation = replace(
                 operation,
-                limit_s=draft.find_limit(session.site),
+                limit_s=draft.situation.find_limit(session.site),
                 why=why,
-                sinks=list_sinks(draft, session.link),
-                counted=_is_counted(draft, session),
+                sinks=list_sinks(draft.situation, session.link),
+                counted=_is_counted(draft.situation, session),
                 drained=_is_drained_for_good(draft, session),
             )
             draft.steps[position] = replace(draft.steps[position], operation=operation)
         if why is None:
             continue
-        messages, count = _count(draft, session)
+        messages, count = _count(draft.situation, session)
         reason = "left" if messages == 0 else "left; drops its queue"
-        sinks = list_sinks(draft, session.link)
+        sinks = list_sinks(draft.situation, session.link)
         guarded = _is_guarded(draft, session)
         operation = replace(operation, abandons=messages, guarded=guarded, sinks=sinks)
         draft.steps[position] = replace(draft.steps[position], operation=operation, reason=reason)
@@ -77,10 +78,12 @@ def _is_guarded(draft: Draft, session: Session) -> bool:
     and what comes during the change is for the new wiring. Nor one whose reader is followed: what
     comes from now on, once its producers run again, is in the follower's session, too."""
     is_followed = any(former == session for former in draft.predecessors.values())
-    if is_followed and not draft.has_foreign_producers(session.link):
+    if is_followed and not draft.situation.has_foreign_producers(session.link):
         return False
-    job = draft.wanted_jobs.get(session.job_name or "")
-    return not draft.drops and (job is None or job.state is not DesiredState.RUNNING)
+    job = draft.situation.jobs.wanted.get(session.job_name or "")
+    return not draft.situation.conditions.drops and (
+        job is None or job.state is not DesiredState.RUNNING
+    )
 
 
 def keep_queues(plan: Plan) -> Plan | None:
@@ -111,7 +114,7 @@ def _identify(step: Step) -> tuple[str, str, str] | None:
 
 def _list_releases(draft: Draft) -> Iterator[tuple[int, Release, Session]]:
     """The positions of the steps that release sessions, their operations, and the sessions."""
-    sessions = {(s.client_id, s.site, s.link): s for s in draft.inventory.sessions}
+    sessions = {(s.client_id, s.site, s.link): s for s in draft.situation.inventory.sessions}
     for position, step in enumerate(draft.steps):
         operation = step.operation
         if isinstance(operation, Release):
@@ -119,30 +122,33 @@ def _list_releases(draft: Draft) -> Iterator[tuple[int, Release, Session]]:
             yield position, operation, sessions[key]
 
 
-def _explain(draft: Draft, session: Session) -> str | None:
+def _explain(situation: Situation, session: Session) -> str | None:
     """Why nobody takes what waits in a session before it is released; None if its reader does."""
     if session.job_name is None:
         return OUTSIDE
-    old = draft.inventory.jobs.get(session.job_name)
-    if session.job_name in draft.readers_stopped | draft.stopped_jobs and draft.drain:
+    old = situation.inventory.jobs.get(session.job_name)
+    if (
+        session.job_name in situation.conditions.readers_stopped | situation.conditions.stopped_jobs
+        and situation.conditions.drains
+    ):
         return None
-    if old is None or old.job.source != session.link or not is_live(draft, old):
+    if old is None or old.job.source != session.link or not is_live(situation, old):
         return NOT_RUNNING
-    return explain_undrained(draft, old)
+    return explain_undrained(situation, old)
 
 
-def explain_undrained(draft: Draft, old: Incarnation) -> str | None:
+def explain_undrained(situation: Situation, old: Incarnation) -> str | None:
     """Why a job that may run does not take first what waits on the link that it leaves; None if it
     does. Without the consent to drop queues, a site that does not answer is waited for."""
-    engine_job = draft.observation.job(old.job.site, old.engine_job_id)
+    engine_job = situation.observation.job(old.job.site, old.engine_job_id)
     is_restarting = engine_job is not None and engine_job.state is RunState.RESTARTING
-    if is_restarting or old.job.job_name in draft.stuck_jobs:
+    if is_restarting or old.job.job_name in situation.conditions.stuck_jobs:
         return STUCK
-    if not draft.drain:
+    if not situation.conditions.drains:
         return NOT_DRAINED
-    if draft.drops and draft.is_engine_silent(old.job.site):
+    if situation.conditions.drops and situation.is_engine_silent(old.job.site):
         return f"the engine of {old.job.site} does not answer"
-    if draft.drops and draft.is_broker_silent(old.job.source_site):
+    if situation.conditions.drops and situation.is_broker_silent(old.job.source_site):
         return f"the broker of {old.job.source_site} does not answer"
     return None
 
@@ -154,28 +160,28 @@ def _is_spent(draft: Draft, session: Session) -> bool:
         session.drained
         or session.client_id in draft.drained_readers
         or session.client_id in draft.renewed_sessions
-        or is_left_behind(draft, session)
+        or is_left_behind(draft.situation, session)
         or is_held_elsewhere(draft, session)
     )
 
 
-def _count(draft: Draft, session: Session) -> tuple[int | None, Count]:
+def _count(situation: Situation, session: Session) -> tuple[int | None, Count]:
     if session.dropping is not None:
         return session.dropping.messages, session.dropping.count
-    view = draft.observation.brokers.get(session.site)
-    if view is None or not _is_counted(draft, session):
+    view = situation.observation.brokers.get(session.site)
+    if view is None or not _is_counted(situation, session):
         return None, Count.UNKNOWN
     count = Count.ABOUT if session.client_id in view.taken else Count.AT_MOST
-    return count_unread(view, session, list_sinks(draft, session.link)), count
+    return count_unread(view, session, list_sinks(situation, session.link)), count
 
 
-def _is_counted(draft: Draft, session: Session) -> bool:
+def _is_counted(situation: Situation, session: Session) -> bool:
     """Whether all who write to the link, and its reader, report numbers."""
-    view = draft.observation.brokers.get(session.site)
-    jobs = [producer.job for producer in draft.producers.get(session.link, ())]
-    reader = draft.inventory.jobs.get(session.job_name or "")
+    view = situation.observation.brokers.get(session.site)
+    jobs = [producer.job for producer in situation.jobs.producers.get(session.link, ())]
+    reader = situation.inventory.jobs.get(session.job_name or "")
     has_report = view is not None and session.client_id in view.taken
     if reader is not None and not has_report and reader.job.source == session.link:
         jobs.append(reader.job)
-    is_uncounted = session.fed_outside or session.link in draft.desired.inputs
+    is_uncounted = session.fed_outside or session.link in situation.desired.inputs
     return not is_uncounted and all(map(reports_numbers, jobs))

@@ -17,6 +17,7 @@ from speck.deploy.planner.lineages import (
     was_followed,
 )
 from speck.deploy.planner.sinks import list_sinks, sink_of, sinks_of
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import is_rewired
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -25,36 +26,18 @@ from speck.model.plan import Release, Reserve, Start
 from speck.spec.job_contract import reports_numbers
 
 
-def list_wanted_sessions(
-    draft: Draft,
-) -> list[Session]:
-    jobs = [
-        Session(
-            source_client_id(draft.installation, job.job_name, job.source),
-            job.source,
-            job.source_site,
-            job.job_name,
-            job=job,
-        )
-        for job in draft.desired.jobs
-    ]
-    outside = [
-        Session(reader.client_id, reader.link, reader.site, None)
-        for reader in draft.desired.readers
-    ]
-    return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
-
-
 def reserve_sessions(
     draft: Draft, sessions: Iterable[Session], after: Mapping[str, Sequence[int]]
 ) -> None:
     """Add the steps that reserve missing sessions. `after` gives, by client id, further steps to
     wait for, besides the stops of producers that leave the link together."""
-    former_sessions = {(s.client_id, s.link): s for s in draft.inventory.sessions}
+    former_sessions = {(s.client_id, s.link): s for s in draft.situation.inventory.sessions}
     there = {
         key
         for key, s in former_sessions.items()
-        if s.usable and not is_left_behind(draft, s) and not is_outdated(draft, s)
+        if s.usable
+        and not is_left_behind(draft.situation, s)
+        and not is_outdated(draft.situation, s)
     }
     for session in sessions:
         if (session.client_id, session.link) in there and session.client_id not in after:
@@ -68,8 +51,8 @@ def reserve_sessions(
             former.client_id if former else None,
             session.client_id in draft.readers_beside,
             session.client_id in after,
-            list_sinks(draft, session.link),
-            is_fed_by_unknown(draft, session.link),
+            list_sinks(draft.situation, session.link),
+            is_fed_by_unknown(draft.situation, session.link),
             session.job,
             fresh=(session.client_id, session.link) in former_sessions,
             left_by=_list_sinks_left(draft, session.link),
@@ -81,19 +64,22 @@ def reserve_sessions(
         draft.reserves[session.link].append(step)
         draft.reserve_of[session.client_id] = step
         there_before = former_sessions.get((session.client_id, session.link))
-        if there_before is not None and is_outdated(draft, there_before):
+        if there_before is not None and is_outdated(draft.situation, there_before):
             draft.made_anew[session.link].append(step)
 
 
 def _explain_joining(draft: Draft, session: Session) -> str:
     """Explain that a reader is new, and what it means if it cannot follow the readers that leave
     its link."""
-    job = draft.wanted_jobs.get(session.job_name or "")
+    job = draft.situation.jobs.wanted.get(session.job_name or "")
     leaving = [
         incarnation.job
-        for name, incarnation in draft.inventory.jobs.items()
+        for name, incarnation in draft.situation.inventory.jobs.items()
         if incarnation.job.source == session.link
-        and (name not in draft.wanted_jobs or draft.wanted_jobs[name].source != session.link)
+        and (
+            name not in draft.situation.jobs.wanted
+            or draft.situation.jobs.wanted[name].source != session.link
+        )
     ]
     unnumbered_jobs = [
         each.job_name for each in (*leaving, job) if each and not reports_numbers(each)
@@ -124,56 +110,60 @@ def _list_sinks_left(draft: Draft, link: Link) -> tuple[str, ...]:
             sink
             for each in draft.leavers.get(link, ())
             if each.old is not None and is_rewired(each)
-            for sink in sinks_of(draft, each.old)
+            for sink in sinks_of(draft.situation, each.old)
         )
     )
 
 
-def find_awaited_stops(draft: Draft, producers: Iterable[Decision]) -> tuple[int, ...]:
+def find_awaited_stops(situation: Situation, producers: Iterable[Decision]) -> tuple[int, ...]:
     """The stops of producers that the readers of their link wait for. If queues may be dropped,
     nobody waits for an engine that does not answer."""
     awaited = (
         d
         for d in producers
-        if not (draft.drops and d.old and draft.is_engine_silent(d.old.job.site))
+        if not (situation.conditions.drops and d.old and situation.is_engine_silent(d.old.job.site))
     )
     return ids(d.stop_id for d in awaited)
 
 
 def is_still_fed(draft: Draft, link: Link) -> bool:
     """Whether a producer of the link, in speck or outside, goes on when its reader leaves."""
-    producers = draft.producers.get(link, ())
-    running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
+    producers = draft.situation.jobs.producers.get(link, ())
+    running = {
+        d.job.job_name
+        for d in producers
+        if is_live(draft.situation, d) or may_arrive(draft.situation, d)
+    }
     leaving = {d.job_name for d in draft.leavers.get(link, ())}
-    return link in draft.links_fed_outside or not producers or not running <= leaving
+    return draft.situation.is_fed_outside(link) or not producers or not running <= leaving
 
 
-def is_fed_by_unknown(draft: Draft, link: Link) -> bool:
+def is_fed_by_unknown(situation: Situation, link: Link) -> bool:
     """Whether programs outside speck are declared to write to a link, or nobody else would."""
-    jobs = (job for job in draft.wanted_jobs.values() if job.sink == link)
-    known = link in draft.sinks_outside or bool(draft.producers.get(link)) or any(jobs)
-    return link in draft.desired.inputs or not known
+    jobs = (job for job in situation.jobs.wanted.values() if job.sink == link)
+    known = link in situation.outside.sinks or bool(situation.jobs.producers.get(link)) or any(jobs)
+    return link in situation.desired.inputs or not known
 
 
-def is_new_reader(draft: Draft, session: Session, link: Link) -> bool:
+def is_new_reader(situation: Situation, session: Session, link: Link) -> bool:
     """Whether the session's job begins to read a link, and has not been given a place there yet."""
     if session.link != link or session.job_name is None:
         return False
-    old = draft.inventory.jobs.get(session.job_name)
-    if old is not None and has_place(draft, old, link):
+    old = situation.inventory.jobs.get(session.job_name)
+    if old is not None and has_place(situation, old, link):
         return False
-    there = draft.usable_sessions.get(session.client_id)
-    return there is None or not there.skip or is_outdated(draft, there)
+    there = situation.present.usable.get(session.client_id)
+    return there is None or not there.skip or is_outdated(situation, there)
 
 
-def has_place(draft: Draft, reader: Incarnation, link: Link) -> bool:
+def has_place(situation: Situation, reader: Incarnation, link: Link) -> bool:
     """Whether a job reads a link, or goes on there when it starts again: another has not taken its
     place."""
     if reader.job.source != link:
         return False
-    own = source_client_id(draft.installation, reader.job.job_name, link)
-    session = draft.usable_sessions.get(own)
-    if session is None or is_outdated(draft, session):
+    own = source_client_id(situation.installation, reader.job.job_name, link)
+    session = situation.present.usable.get(own)
+    if session is None or is_outdated(situation, session):
         return False
     return session.follows is None and session.followed_by is None
 
@@ -183,10 +173,10 @@ def find_ending_sessions(
 ) -> list[Session]:
     """Sessions that end and are reserved again: those of outside readers that keep their client id
     with another topic, and those with messages that another reader has taken."""
-    links = {(s.link.site, s.client_id): s.link for s in draft.sessions}
+    links = {(s.link.site, s.client_id): s.link for s in draft.situation.wanted.sessions}
     return [
         s
-        for s in sorted(draft.inventory.sessions, key=lambda s: s.client_id)
+        for s in sorted(draft.situation.inventory.sessions, key=lambda s: s.client_id)
         if links.get((s.link.site, s.client_id), s.link) != s.link
         or s.client_id in draft.renewed_sessions
     ]
@@ -198,16 +188,18 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
     for old in ending:
         step = release(draft, old, None)
         key = (old.link.site, old.client_id)
-        new = [s for s in draft.sessions if (s.link.site, s.client_id) == key]
+        new = [s for s in draft.situation.wanted.sessions if (s.link.site, s.client_id) == key]
         reserve_sessions(draft, new, {old.client_id: (step,)})
 
 
 def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
     """Add the steps that release unwanted sessions; returns them by job name."""
-    keep = {(s.client_id, s.link.site) for s in draft.sessions}
+    keep = {(s.client_id, s.link.site) for s in draft.situation.wanted.sessions}
     by_name = {d.job_name: d for d in decisions}
     steps: dict[str, list[int]] = defaultdict(list)
-    for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
+    for session in sorted(
+        draft.situation.inventory.sessions, key=lambda s: (s.reader, s.client_id)
+    ):
         if (session.client_id, session.link.site) not in keep and not session.released:
             step = release(draft, session, by_name.get(session.job_name or ""))
             steps[session.job_name or ""].append(step)
@@ -219,7 +211,7 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
     if holder is None or holder.stop_id is None:
         # its reader is not drained: the last messages of leaving producers are for it
-        after += find_awaited_stops(draft, draft.leavers.get(session.link, ()))
+        after += find_awaited_stops(draft.situation, draft.leavers.get(session.link, ()))
     # until those that come to its link have started, the old session is the way back; the same
     # holds for the sessions downstream of its reader
     after += ids(_find_starts_coming(draft, session.link))
@@ -233,7 +225,7 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
         session.link,
         session.client_id,
         session.job_name,
-        last_reader=session.link not in draft.links_read,
+        last_reader=session.link not in draft.situation.wanted.links_read,
         abandons=abandons,
     )
     step = draft.add(operation, after, _explain_release(abandons))
@@ -244,7 +236,7 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
 def _find_starts_coming(draft: Draft, link: Link) -> list[int | None]:
     """The starts of the jobs that begin to read a link, or to write what they read there to
     another one: one of them may be there for several that leave it."""
-    coming = (s for s in draft.wanted_on(link) if _begins_there(draft, s))
+    coming = (s for s in draft.situation.wanted.on_link(link) if _begins_there(draft, s))
     return [draft.start_of.get(session.client_id) for session in coming]
 
 
@@ -253,8 +245,8 @@ def _begins_there(draft: Draft, session: Session) -> bool:
     read on from a cut."""
     if session.job_name in draft.cut_jobs:
         return True
-    old = draft.inventory.jobs.get(session.job_name or "")
-    new = draft.wanted_jobs.get(session.job_name or "")
+    old = draft.situation.inventory.jobs.get(session.job_name or "")
+    new = draft.situation.jobs.wanted.get(session.job_name or "")
     return old is None or new is None or old.job.ends != new.ends
 
 
@@ -273,7 +265,7 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
             source = producer.old.job.source
             if producer.job_name not in draft.cut_jobs:
                 starts.append(producer.start_id)
-            own = source_client_id(draft.installation, producer.job_name, source)
+            own = source_client_id(draft.situation.installation, producer.job_name, source)
             followers = [c for c, f in draft.predecessors.items() if f.client_id == own]
             starts += [draft.start_of.get(c) for c in followers]
             visited.add(source)
@@ -286,10 +278,12 @@ def _find_starts_instead(draft: Draft, links: set[Link]) -> list[int | None]:
     a change ended early, and that write elsewhere: if they do not begin, what waits there is taken
     by these jobs."""
     starts: list[int | None] = []
-    for session in (each for link in links for each in draft.sessions_by_sink.get(link, ())):
-        if is_running(draft, session):
+    for session in (
+        each for link in links for each in draft.situation.present.by_sink.get(link, ())
+    ):
+        if is_running(draft.situation, session):
             continue
-        owner = find_owner(session, draft.sessions_there) or session
+        owner = find_owner(session, draft.situation.present.by_id) or session
         followers = [c for c, former in draft.predecessors.items() if former == owner]
         for client_id in (session.client_id, owner.client_id, *followers):
             step = draft.start_of.get(client_id)
@@ -305,25 +299,25 @@ def count_abandoned(draft: Draft, session: Session) -> int | None:
     if (
         session.drained
         or session.client_id in draft.emptied_readers
-        or is_left_behind(draft, session)
+        or is_left_behind(draft.situation, session)
         or is_held_elsewhere(draft, session)
     ):
         return 0
-    return count_untaken(draft, session)
+    return count_untaken(draft.situation, session)
 
 
-def count_untaken(draft: Draft, session: Session) -> int | None:
+def count_untaken(situation: Situation, session: Session) -> int | None:
     """The number of messages of this scope's producers that its reader has not taken; None if
     unknown."""
-    view = draft.observation.brokers.get(session.site)
-    reader = draft.inventory.jobs.get(session.job_name or "")
+    view = situation.observation.brokers.get(session.site)
+    reader = situation.inventory.jobs.get(session.job_name or "")
     tells = reader is not None and reports_numbers(reader.job)
     if view is None or not (tells or session.client_id in view.taken):
         return None
     sinks: list[str] = []
     topic = session.link.topic
-    for incarnation in draft.producers.get(session.link, ()):
-        own = sink_of(draft, incarnation)
+    for incarnation in situation.jobs.producers.get(session.link, ()):
+        own = sink_of(situation, incarnation)
         if not view.knows(topic, own):
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
@@ -338,25 +332,31 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     the other one, or was followed by it; it followed the other one, whose reader comes back; or the
     other one is a follower that is still wanted and was reserved before this reader was drained,
     even if the reader has gone on elsewhere since."""
-    if is_held_at_another_link(draft, session) or list_waiting_instead(draft, session):
+    if is_held_at_another_link(draft.situation, session) or list_waiting_instead(
+        draft.situation, session
+    ):
         return True
-    if session.followed_by in draft.reserved_readers:
+    if session.followed_by in draft.situation.present.reserved_readers:
         return True
     if session.beside and session.follows is None:
         return False
-    if session.follows in draft.reserved_readers:
+    if session.follows in draft.situation.present.reserved_readers:
         return True
-    there = draft.usable_sessions
+    there = draft.situation.present.usable
     comes_back = (c for c, former in draft.predecessors.items() if former == session)
     if any(c in there and was_followed(there[c], session, there) for c in comes_back):
         return True
-    followers = [f for f in draft.followers.get(session.client_id, ()) if draft.wants(f)]
+    followers = [
+        f
+        for f in draft.situation.present.followers.get(session.client_id, ())
+        if f in draft.situation.wanted
+    ]
     if any(
         f.whole and not f.beside and draft.predecessors.get(f.client_id) == session
         for f in followers
     ):
         return True
-    old = draft.inventory.jobs.get(session.job_name or "")
+    old = draft.situation.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link
     return has_ended and bool(followers)
 

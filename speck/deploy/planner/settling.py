@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Incarnation, Session
 from speck.model.plan import Stop
 
@@ -18,10 +19,14 @@ def find_stopping(draft: Draft) -> list[Incarnation]:
     readers = {
         former.client_id: former
         for client_id, former in draft.predecessors.items()
-        if not _is_there(draft, client_id)
+        if not _is_there(draft.situation, client_id)
     }
-    found = [old for former in readers.values() if (old := _find_stopping(draft, former))]
-    return sorted(found, key=lambda each: each.job.job_name) if not draft.drops else []
+    found = [old for former in readers.values() if (old := _find_stopping(draft.situation, former))]
+    return (
+        sorted(found, key=lambda each: each.job.job_name)
+        if not draft.situation.conditions.drops
+        else []
+    )
 
 
 def settle(draft: Draft, stopping: list[Incarnation]) -> None:
@@ -32,15 +37,22 @@ def settle(draft: Draft, stopping: list[Incarnation]) -> None:
         draft.add(operation, (), "asked to stop by an earlier change")
 
 
-def _is_there(draft: Draft, client_id: str) -> bool:
-    session = draft.sessions_there.get(client_id)
+def _is_there(situation: Situation, client_id: str) -> bool:
+    session = situation.present.by_id.get(client_id)
     return session is not None and session.usable
 
 
-def _find_stopping(draft: Draft, reader: Session) -> Incarnation | None:
-    old = draft.inventory.jobs.get(reader.job_name or "")
-    if old is None or not old.stopping or old.job.source != reader.link or not is_live(draft, old):
+def _find_stopping(situation: Situation, reader: Session) -> Incarnation | None:
+    old = situation.inventory.jobs.get(reader.job_name or "")
+    if (
+        old is None
+        or not old.stopping
+        or old.job.source != reader.link
+        or not is_live(situation, old)
+    ):
         return None
-    producers = draft.producers.get(reader.link, ())
-    is_fed = draft.has_foreign_producers(reader.link) or any(is_live(draft, p) for p in producers)
+    producers = situation.jobs.producers.get(reader.link, ())
+    is_fed = situation.has_foreign_producers(reader.link) or any(
+        is_live(situation, p) for p in producers
+    )
     return old if is_fed else None

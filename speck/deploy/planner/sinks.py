@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.situation import Situation
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, StaleSink
 from speck.model.job import Job
@@ -13,34 +14,38 @@ from speck.model.link import Link
 from speck.model.plan import Clear, Forget
 
 
-def sink_of(draft: Draft, incarnation: Incarnation) -> str:
+def sink_of(situation: Situation, incarnation: Incarnation) -> str:
     job = incarnation.job
-    return sink_client_id(draft.installation, job.job_name, job.source, job.sink)
+    return sink_client_id(situation.installation, job.job_name, job.source, job.sink)
 
 
-def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
+def sinks_of(situation: Situation, incarnation: Incarnation) -> tuple[str, ...]:
     """Every id under which a last number for the job's sink link may be stored."""
-    return (*incarnation.former_sinks, sink_of(draft, incarnation))
+    return (*incarnation.former_sinks, sink_of(situation, incarnation))
 
 
-def list_sinks(draft: Draft, link: Link) -> tuple[str, ...]:
+def list_sinks(situation: Situation, link: Link) -> tuple[str, ...]:
     """The client ids under which jobs report what they have sent to a link."""
-    own = {s for producer in draft.producers.get(link, ()) for s in sinks_of(draft, producer)}
-    return tuple(sorted(own | set(draft.sinks_outside.get(link, ()))))
+    own = {
+        s
+        for producer in situation.jobs.producers.get(link, ())
+        for s in sinks_of(situation, producer)
+    }
+    return tuple(sorted(own | set(situation.outside.sinks.get(link, ()))))
 
 
-def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
+def list_former_sinks(situation: Situation, old: Incarnation | None, new: Job) -> tuple[str, ...]:
     """The ids to keep when `new` follows `old`; none if the sink link differs."""
     if old is None or old.job.sink != new.sink:
         return ()
-    own = sink_client_id(draft.installation, new.job_name, new.source, new.sink)
-    return tuple(sink for sink in sinks_of(draft, old) if sink != own)[-_FORMER_SINKS:]
+    own = sink_client_id(situation.installation, new.job_name, new.source, new.sink)
+    return tuple(sink for sink in sinks_of(situation, old) if sink != own)[-_FORMER_SINKS:]
 
 
 def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> None:
     old = decision.old
     assert old is not None
-    sinks = sinks_of(draft, old)
+    sinks = sinks_of(draft.situation, old)
     counted = draft.releases_on[old.job.sink]
     after = (
         *ids([decision.stop_id]),
@@ -49,7 +54,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *(step for sink in sinks for step in draft.drains_of[sink]),
         *counted,
     )
-    readers = _list_noted_readers(draft, old.job.sink)
+    readers = _list_noted_readers(draft.situation, old.job.sink)
     operation = Forget(
         old.job.site,
         decision.job_name,
@@ -57,12 +62,12 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         old.job.sink,
         sinks,
         readers,
-        draft.find_limit(old.job.sink_site),
+        draft.situation.find_limit(old.job.sink_site),
     )
     decision.forget_id = draft.add(operation, after, "removed", frozenset(counted))
 
 
-def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
+def find_stale_sinks(situation: Situation, decision: Decision) -> tuple[StaleSink, ...]:
     """The reports to clear once the job's next incarnation has started, or once the job is removed:
     those for links that its sink has left, or leaves in this plan.
 
@@ -74,9 +79,9 @@ def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
         return ()
     stale = old.stale
     if new is not None and decision.starts:
-        sinks_left = _find_sinks_left(draft, decision)
+        sinks_left = _find_sinks_left(situation, decision)
         stale += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in sinks_left)
-        own = _make_own_sink(draft, decision)
+        own = _make_own_sink(situation, decision)
         stale = tuple(s for s in stale if s.client_id != own)
     return tuple(dict.fromkeys(stale))
 
@@ -85,54 +90,56 @@ def clear(draft: Draft, decision: Decision) -> list[int]:
     """Add the steps that clear stale reports, once no drain needs them; returns their ids. One
     after the other: each stores the incarnation without its own reports."""
     by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
-    for sink in find_stale_sinks(draft, decision):
+    for sink in find_stale_sinks(draft.situation, decision):
         by_link[sink.site, sink.link].append(sink.client_id)
     steps: list[int] = []
     for (site, link), sinks in by_link.items():
         drains = [step for sink in sinks for step in draft.drains_of[sink]]
         before = steps[-1:]
         after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
-        readers = _list_noted_readers(draft, link)
-        limit_s = draft.find_limit(site)
+        readers = _list_noted_readers(draft.situation, link)
+        limit_s = draft.situation.find_limit(site)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers, limit_s)
         steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
     return steps
 
 
-def _make_own_sink(draft: Draft, decision: Decision) -> str | None:
+def _make_own_sink(situation: Situation, decision: Decision) -> str | None:
     new = decision.new
-    return sink_client_id(draft.installation, new.job_name, new.source, new.sink) if new else None
+    return (
+        sink_client_id(situation.installation, new.job_name, new.source, new.sink) if new else None
+    )
 
 
-def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
+def _find_sinks_left(situation: Situation, decision: Decision) -> tuple[str, ...]:
     """The ids under which the job reported for a link, and will not any more."""
     old, new = decision.old, decision.new
     if old is None or new is None:
         return ()
     current: set[str | None] = set()
     if old.job.sink == new.sink:
-        current = {_make_own_sink(draft, decision), *list_former_sinks(draft, old, new)}
-    return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
+        current = {_make_own_sink(situation, decision), *list_former_sinks(situation, old, new)}
+    return tuple(sink for sink in sinks_of(situation, old) if sink not in current)
 
 
-def _list_noted_readers(draft: Draft, link: Link) -> tuple[str, ...]:
+def _list_noted_readers(situation: Situation, link: Link) -> tuple[str, ...]:
     """Client ids of the sessions with which the numbers of a link's sinks are stored: of jobs that
     stay its readers, and of readers outside speck, also of those that the plan releases, since a
     release may be refused."""
-    outside = (s for s in draft.sessions_on.get(link, ()) if s.job_name is None)
-    return (*find_staying_readers(draft, link), *sorted(s.client_id for s in outside))
+    outside = (s for s in situation.present.on_link.get(link, ()) if s.job_name is None)
+    return (*find_staying_readers(situation, link), *sorted(s.client_id for s in outside))
 
 
-def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
+def find_staying_readers(situation: Situation, link: Link) -> tuple[str, ...]:
     """Client ids of jobs' sessions on a link that exist and are still wanted."""
-    present = draft.sessions_on.get(link, ())
-    staying = (s for s in present if s.job_name is not None and draft.wants(s))
+    present = situation.present.on_link.get(link, ())
+    staying = (s for s in present if s.job_name is not None and s in situation.wanted)
     return tuple(sorted(session.client_id for session in staying))
 
 
-def has_outside_reader(draft: Draft, link: Link) -> bool:
+def has_outside_reader(situation: Situation, link: Link) -> bool:
     """Whether a reader outside speck has a session on the link."""
-    return any(s.job_name is None for s in draft.sessions_on.get(link, ()))
+    return any(s.job_name is None for s in situation.present.on_link.get(link, ()))
 
 
 _FORMER_SINKS = 8

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import is_rewired, rank_start
 from speck.model.ids import source_client_id
 from speck.model.job import Job
@@ -43,10 +44,10 @@ class StartOrder:
         """The jobs that follow another reader, or that ran with other links."""
         self._followers = defaultdict[str, list[Decision]](list)
         """Those that follow one reader, by its client id."""
-        if draft.backlog_only or not draft.drain:
+        if draft.backlog_only or not draft.situation.conditions.drains:
             return
         followed = {session.client_id for session in draft.predecessors.values()}
-        branched = _find_branched_links(draft, decisions)
+        branched = _find_branched_links(draft.situation, decisions)
         for link, leaving in draft.leaving_readers.items():
             self._stops_reading[link] += [step for _, step in leaving]
         for decision in decisions:
@@ -59,7 +60,7 @@ class StartOrder:
                 self._stops_reading[new.source].append(decision.stop_id)
             if not decision.starts:
                 continue
-            own = source_client_id(draft.installation, name, new.source)
+            own = source_client_id(draft.situation.installation, name, new.source)
             others = {session for session, _ in draft.leaving_readers.get(new.source, ())} - {own}
             if others - followed:
                 staying.add(name)
@@ -83,7 +84,9 @@ class StartOrder:
         the same record of its link. They start when all of them can: if one has taken records that
         another cannot take, the way back is closed."""
         assert decision.new is not None
-        own = source_client_id(self._draft.installation, decision.job_name, decision.new.source)
+        own = source_client_id(
+            self._draft.situation.installation, decision.job_name, decision.new.source
+        )
         former = self._draft.predecessors.get(own)
         beside = list(self._followers.get(former.client_id, ()) if former is not None else ())
         if decision.new.source in self._draft.cut_links:
@@ -176,7 +179,7 @@ class StartOrder:
                 yield each.new.sink
 
 
-def _find_branched_links(draft: Draft, decisions: Sequence[Decision]) -> set[Link]:
+def _find_branched_links(situation: Situation, decisions: Sequence[Decision]) -> set[Link]:
     """The links that are joined, as they are or will be, to one with several readers. Elsewhere all
     messages go one way, so that those that wait for a job come back with it.
 
@@ -184,13 +187,15 @@ def _find_branched_links(draft: Draft, decisions: Sequence[Decision]) -> set[Lin
     """
     if not any(it.old and it.new and is_rewired(it) for it in decisions):
         return set()
-    before = [it.job for it in draft.inventory.jobs.values()]
-    outside = [s.link for s in draft.inventory.sessions if s.job_name is None]
+    before = [it.job for it in situation.inventory.jobs.values()]
+    outside = [s.link for s in situation.inventory.sessions if s.job_name is None]
     counts = (
-        Counter([*(job.source for job in before), *outside, *draft.outside_readers]),
-        Counter([*(session.link for session in draft.sessions), *draft.outside_readers]),
+        Counter([*(job.source for job in before), *outside, *situation.outside.readers]),
+        Counter(
+            [*(session.link for session in situation.wanted.sessions), *situation.outside.readers]
+        ),
     )
-    joined = _join_links(before, draft.desired.jobs)
+    joined = _join_links(before, situation.desired.jobs)
     ahead = [link for count in counts for link, readers in count.items() if readers > 1]
     found = set(ahead)
     while ahead:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
+from speck.deploy.planner.situation import Situation
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
@@ -42,11 +43,11 @@ def try_main(draft: Draft, decision: Decision) -> int:
 
 
 def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
-    attempt = draft.inventory.attempts.get(name, 0) + 1
-    old = draft.inventory.jobs.get(name)
+    attempt = draft.situation.inventory.attempts.get(name, 0) + 1
+    old = draft.situation.inventory.jobs.get(name)
     if old is not None and draft.find_together(old.job):
         attempt += 1  # after the one that catches up
-    return attempt, draft.engine_job_id(name, attempt)
+    return attempt, draft.situation.engine_job_id(name, attempt)
 
 
 def start(
@@ -61,7 +62,7 @@ def start(
     job = decision.new
     assert job is not None
     old = decision.old.base if decision.again and decision.old is not None else decision.old
-    own = source_client_id(draft.installation, job.job_name, job.source)
+    own = source_client_id(draft.situation.installation, job.job_name, job.source)
     needed = [
         upload(draft, job),
         *starts,
@@ -95,13 +96,13 @@ def _list_committed(
     source, sink = decision.new.source, decision.new.sink
     committed: dict[str, tuple[Job, bool]] = {}
     if draft.backlog_only and _begins_behind_a_cut(draft, decision.new):
-        own = source_client_id(draft.installation, decision.job_name, source)
+        own = source_client_id(draft.situation.installation, decision.job_name, source)
         committed[own] = decision.new, False
     for link in [*([source] if _is_fed(draft, source) else []), *_list_links_fed(draft, sink)]:
         committed |= {c: (job, False) for c, job in draft.exchanges.get(link, {}).items()}
     for each in beside if _is_fed(draft, source) else ():
         assert each.new is not None
-        own = source_client_id(draft.installation, each.job_name, each.new.source)
+        own = source_client_id(draft.situation.installation, each.job_name, each.new.source)
         committed[own] = each.new, rank_start(decision) < rank_start(each)
     return tuple((client_id, *committed[client_id]) for client_id in sorted(committed))
 
@@ -109,19 +110,21 @@ def _list_committed(
 def _begins_behind_a_cut(draft: Draft, job: Job) -> bool:
     """Whether a job that reads first begins with what another one that reads first sends behind a
     cut."""
-    own = source_client_id(draft.installation, job.job_name, job.source)
-    session = draft.usable_sessions.get(own)
+    own = source_client_id(draft.situation.installation, job.job_name, job.source)
+    session = draft.situation.present.usable.get(own)
     if session is None or session.begun or session.instead_of is None:
         return False
-    writers = (each for each in draft.wanted_jobs.values() if each.sink == job.source)
+    writers = (each for each in draft.situation.jobs.wanted.values() if each.sink == job.source)
     return any(each.job_name not in draft.kept_jobs for each in writers)
 
 
 def _is_fed(draft: Draft, link: Link) -> bool:
     """Whether a link is fed before any job starts."""
     leaving = {each.job_name for each in draft.leavers.get(link, ())}
-    staying = any(each.job.job_name not in leaving for each in draft.producers.get(link, ()))
-    return staying or draft.has_foreign_producers(link)
+    staying = any(
+        each.job.job_name not in leaving for each in draft.situation.jobs.producers.get(link, ())
+    )
+    return staying or draft.situation.has_foreign_producers(link)
 
 
 def _list_links_fed(draft: Draft, sink: Link) -> list[Link]:
@@ -132,7 +135,7 @@ def _list_needed(draft: Draft, decision: Decision) -> list[int]:
     """The steps at links, and the stops, that come before a start."""
     job = decision.new
     assert job is not None
-    own = source_client_id(draft.installation, job.job_name, job.source)
+    own = source_client_id(draft.situation.installation, job.job_name, job.source)
     return [
         *draft.reserves.get(job.sink, []),
         *_find_made_anew(draft, job.sink),
@@ -148,7 +151,7 @@ def _find_made_anew(draft: Draft, link: Link) -> list[int]:
     if not draft.made_anew:
         return []
     sinks_of: dict[Link, set[Link]] = defaultdict(set)
-    for job in draft.wanted_jobs.values():
+    for job in draft.situation.jobs.wanted.values():
         sinks_of[job.source].add(job.sink)
     visited, ahead = {link}, [link]
     while ahead:
@@ -169,10 +172,10 @@ def make_start(draft: Draft, decision: Decision) -> Start:
         job,
         attempt,
         job_id,
-        job.sink in draft.links_read,
+        job.sink in draft.situation.wanted.links_read,
         old is not None and decision.keeps_state,
-        list_former_sinks(draft, decision.old, job),
-        find_stale_sinks(draft, decision),
+        list_former_sinks(draft.situation, decision.old, job),
+        find_stale_sinks(draft.situation, decision),
     )
 
 
@@ -218,10 +221,10 @@ def is_rewired(decision: Decision) -> bool:
     return (old.job.source, old.job.sink) != (new.source, new.sink)
 
 
-def find_successors(draft: Draft, old: Job) -> list[Job]:
+def find_successors(situation: Situation, old: Job) -> list[Job]:
     """The jobs that take the same records to the same link from now on."""
-    before = draft.jobs_by_ends.get(old.ends, ())
-    return [job for job in draft.wanted_with_ends(old.ends) if job.job_name not in before]
+    before = situation.jobs.present_with_ends(old.ends)
+    return [job for job in situation.jobs.wanted_with_ends(old.ends) if job.job_name not in before]
 
 
 def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
@@ -244,7 +247,7 @@ def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | No
     assert decision.new is not None
     target = decision.new.site
     while old is not None and decision.keeps_state:
-        if not old.void and (old.job.site, target) in draft.apart:
+        if not old.void and (old.job.site, target) in draft.situation.conditions.apart:
             operation = Carry(target, decision.job_name, old.job.site)
             return draft.add(operation, ids([decision.stop_id]), "they share no storage")
         old = old.base
@@ -258,62 +261,67 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     publishes now, read messages that another reader has received or that a new producer sends, or
     close a circle with rewired jobs.
     """
-    old = _find_former_run(draft, decision)
+    old = _find_former_run(draft.situation, decision)
     if old is None:
         return False
-    if not all(map(draft.wants, draft.sessions_on.get(old.job.sink, ()))):
+    present = draft.situation.present.on_link
+    if any(session not in draft.situation.wanted for session in present.get(old.job.sink, ())):
         return False
     if old.job.sink in draft.leaving_readers or _was_left(draft, old.job):
         return False
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
         return True
-    if decision.job_name in draft.switching or _gets_a_producer(draft, old.job.source):
+    if decision.job_name in draft.switching or _gets_a_producer(draft.situation, old.job.source):
         return False
     is_cut = draft.cut_jobs or draft.together
-    if is_cut and _gets_a_producer(draft, old.job.sink):
+    if is_cut and _gets_a_producer(draft.situation, old.job.sink):
         return False
-    own = source_client_id(draft.installation, old.job.job_name, old.job.source)
+    own = source_client_id(draft.situation.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())
-    there = {session.client_id for session in draft.sessions_on.get(old.job.source, ())}
-    joining = (s for s in draft.wanted_on(old.job.source) if s.client_id not in there)
+    there = {
+        session.client_id for session in draft.situation.present.on_link.get(old.job.source, ())
+    }
+    joining = (
+        s for s in draft.situation.wanted.on_link(old.job.source) if s.client_id not in there
+    )
     handed_over = new.source != old.job.source and any(joining)
-    return not (handed_over or is_followed) and not _may_circle(draft, old.job)
+    return not (handed_over or is_followed) and not _may_circle(draft.situation, old.job)
 
 
-def _is_fed_later(draft: Draft, link: Link) -> bool:
+def _is_fed_later(situation: Situation, link: Link) -> bool:
     """Whether anything writes to a link once the plan is carried out."""
-    is_fed = draft.has_foreign_producers(link)
-    return is_fed or any(job.sink == link for job in draft.wanted_jobs.values())
+    is_fed = situation.has_foreign_producers(link)
+    return is_fed or any(job.sink == link for job in situation.jobs.wanted.values())
 
 
 def _was_left(draft: Draft, job: Job) -> bool:
     """Whether an earlier change, which ended early, has handed over the link that a job read to
     another reader, or has let a reader of its sink's link leave that."""
-    own = source_client_id(draft.installation, job.job_name, job.source)
-    session = draft.sessions_there.get(own)
+    own = source_client_id(draft.situation.installation, job.job_name, job.source)
+    session = draft.situation.present.by_id.get(own)
     is_followed = session is not None and session.followed_by is not None
     if is_followed and own not in draft.predecessors:
         return True
     return any(
         each.drained and each.client_id not in draft.predecessors
-        for each in draft.sessions_on.get(job.sink, ())
+        for each in draft.situation.present.on_link.get(job.sink, ())
     )
 
 
-def _gets_a_producer(draft: Draft, link: Link) -> bool:
-    before = {incarnation.job.job_name for incarnation in draft.producers.get(link, ())}
+def _gets_a_producer(situation: Situation, link: Link) -> bool:
+    before = {incarnation.job.job_name for incarnation in situation.jobs.producers.get(link, ())}
     return any(
-        job.sink == link and job.job_name not in before for job in draft.wanted_jobs.values()
+        job.sink == link and job.job_name not in before for job in situation.jobs.wanted.values()
     )
 
 
-def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
+def _find_former_run(situation: Situation, decision: Decision) -> Incarnation | None:
     """The incarnation that stops for a start, or was stopped for it before the change was planned
     again, or has failed or was lost: after an unsuccessful update, a repair tries the update
     first."""
     old = decision.old
-    if decision.job_name in draft.stopped_jobs:
+    if decision.job_name in situation.conditions.stopped_jobs:
         while old is not None and not old.confirmed:
             old = None if old.switched else old.base
         return old
@@ -323,10 +331,10 @@ def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
     return old if decision.stops or differences(old.job, decision.new) else None
 
 
-def _may_circle(draft: Draft, job: Job) -> bool:
+def _may_circle(situation: Situation, job: Job) -> bool:
     """Whether the output of `job` may come back to it while others run as before or as wanted."""
     follows: dict[Link, set[Link]] = defaultdict(set)
-    for each in (*draft.desired.jobs, *(d.job for d in draft.inventory.jobs.values())):
+    for each in (*situation.desired.jobs, *(d.job for d in situation.inventory.jobs.values())):
         follows[each.source].add(each.sink)
     visited, ahead = set[Link](), [job.sink]
     while ahead:
@@ -340,27 +348,31 @@ def _may_circle(draft: Draft, job: Job) -> bool:
 def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
     """Add the step in which the former incarnation comes back, as a new attempt, if `failed_start`
     fails."""
-    old, new, start_id = _find_former_run(draft, decision), decision.new, decision.start_id
+    old, new, start_id = (
+        _find_former_run(draft.situation, decision),
+        decision.new,
+        decision.start_id,
+    )
     assert old is not None and new is not None and start_id is not None
     attempt = failed_start.attempt + 1
     former = old.former_sinks
     if new.sink == old.job.sink:  # the start may have sent messages there before it failed
-        own = sink_of(draft, old)
-        failed = sink_client_id(draft.installation, new.job_name, new.source, new.sink)
+        own = sink_of(draft.situation, old)
+        failed = sink_client_id(draft.situation.installation, new.job_name, new.source, new.sink)
         sinks = (*failed_start.former_sinks, failed)
         former = tuple(sink for sink in sinks if sink != own)
     operation = Return(
         old.job,
         attempt,
-        draft.engine_job_id(decision.job_name, attempt),
-        old.job.sink in draft.links_read,
+        draft.situation.engine_job_id(decision.job_name, attempt),
+        old.job.sink in draft.situation.wanted.links_read,
         failed_start.engine_job_id,
-        keeps_state=old.job.site not in draft.cannot_save,
+        keeps_state=old.job.site not in draft.situation.conditions.cannot_save,
         former_sinks=former,
-        fed=_is_fed_later(draft, old.job.source),
+        fed=_is_fed_later(draft.situation, old.job.source),
     )
     # a reader whose link another one has goes on there once it was handed back
-    own = source_client_id(draft.installation, old.job.job_name, old.job.source)
+    own = source_client_id(draft.situation.installation, old.job.job_name, old.job.source)
     after = ids([decision.stop_id, start_id, draft.handover_of.get(own)])
     reason = f"if #{start_id} fails"
     draft.add(operation, after, reason, frozenset({start_id}), only_if_failed=start_id)
@@ -379,7 +391,9 @@ def note_slot_waits(draft: Draft, decisions: list[Decision]) -> None:
             old = decision.old.job
             freeing[old.site].append((decision.stop_id, old.parallelism))
     budgets = {
-        site: view.slots.free for site, view in draft.observation.engines.items() if view.slots
+        site: view.slots.free
+        for site, view in draft.situation.observation.engines.items()
+        if view.slots
     }
     for decision in decisions:
         if not decision.starts or decision.new is None or decision.new.site not in budgets:

@@ -10,6 +10,7 @@ from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.queues import explain_undrained
 from speck.deploy.planner.sessions import find_awaited_stops, is_still_fed
 from speck.deploy.planner.sinks import find_staying_readers, has_outside_reader, sinks_of
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import find_successors, try_main
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -37,11 +38,13 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         if is_left or cut or (new is not None and new.source != decision.old.job.source):
             draft.leavers[sink].append(decision)
     between = draft.cut_between
-    if draft.drain:
+    if draft.situation.conditions.drains:
         draft.drained_links = {
             d.old.job.source
             for d in decisions
-            if d.stops and d.old and (_is_drained_as_it_leaves(draft, d) or d.job_name in between)
+            if d.stops
+            and d.old
+            and (_is_drained_as_it_leaves(draft.situation, d) or d.job_name in between)
         }
 
 
@@ -51,17 +54,23 @@ def leaves(decision: Decision) -> bool:
     return decision.new is None or decision.new.source != decision.old.job.source
 
 
-def _is_drained_as_it_leaves(draft: Draft, reader: Decision) -> bool:
+def _is_drained_as_it_leaves(situation: Situation, reader: Decision) -> bool:
     assert reader.old is not None
-    return leaves(reader) and explain_undrained(draft, reader.old) is None
+    return leaves(reader) and explain_undrained(situation, reader.old) is None
 
 
 def drains(draft: Draft, reader: Decision) -> bool:
     """Whether `reader` can empty a link before it stops reading it."""
     old = reader.old
     assert old is not None
-    is_drained = _is_drained_as_it_leaves(draft, reader) or reader.job_name in draft.cut_between
-    return is_drained and old.job.source in draft.drained_links and not may_arrive(draft, old)
+    is_drained = (
+        _is_drained_as_it_leaves(draft.situation, reader) or reader.job_name in draft.cut_between
+    )
+    return (
+        is_drained
+        and old.job.source in draft.drained_links
+        and not may_arrive(draft.situation, old)
+    )
 
 
 def find_leaving_producers(draft: Draft, reader: Decision) -> list[Decision]:
@@ -80,7 +89,7 @@ def sort_upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision
     another.
     """
     by_name = {d.job_name: d for d in stopping}
-    before = {d.job_name: _find_earlier(draft, d) & by_name.keys() for d in stopping}
+    before = {d.job_name: sorted(_find_earlier(draft, d) & by_name.keys()) for d in stopping}
     try:
         return [by_name[name] for name in TopologicalSorter(before).static_order()]
     except CycleError:
@@ -98,7 +107,11 @@ def stop(draft: Draft, decision: Decision) -> None:
     old = decision.old
     assert old is not None
     after: list[int] = []
-    if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
+    if (
+        decision.new
+        and decision.starts
+        and decision.new.site not in draft.situation.conditions.cannot_try
+    ):
         after.append(try_main(draft, decision))
     # While the link is still fed, another session has to receive what comes from now on.
     leads = leaves(decision) or draft.find_together(old.job)
@@ -110,28 +123,33 @@ def stop(draft: Draft, decision: Decision) -> None:
     identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
     pauses = decision.new is not None and decision.new.state is DesiredState.STOPPED
     operation: Fence | Cancel | Stop = Stop(*identity, final, pauses)
-    if may_arrive(draft, old):
+    if may_arrive(draft.situation, old):
         operation = Fence(*identity)
-    elif needs_no_savepoint(draft, decision) or old.job.site in draft.cannot_save:
+    elif (
+        needs_no_savepoint(draft, decision)
+        or old.job.site in draft.situation.conditions.cannot_save
+    ):
         operation = Cancel(*identity, final, pauses)
     decision.stop_id = draft.add(operation, after, decision.reason)
     if leads or decision.job_name in draft.cut_between:
-        own = source_client_id(draft.installation, decision.job_name, old.job.source)
+        own = source_client_id(draft.situation.installation, decision.job_name, old.job.source)
         draft.leaving_readers[old.job.source].append((own, decision.stop_id))
 
 
 def _is_final(draft: Draft, link: Link) -> bool:
     """Whether messages that reach the link after a drain are not for its reader. False where
     producers only pause: their next messages may be for it if the change is interrupted."""
-    staying = any(d.job.job_name in draft.cut_jobs for d in draft.producers.get(link, ()))
+    staying = any(
+        d.job.job_name in draft.cut_jobs for d in draft.situation.jobs.producers.get(link, ())
+    )
     return not staying and not is_still_fed(draft, link)
 
 
-def _is_lossy(draft: Draft, link: Link) -> bool:
+def _is_lossy(situation: Situation, link: Link) -> bool:
     """Whether no producer sends again what a reader of the link has missed."""
-    producers = [incarnation.job for incarnation in draft.producers.get(link, ())]
+    producers = [incarnation.job for incarnation in situation.jobs.producers.get(link, ())]
     lossy = all(job.delivery is Delivery.AT_MOST_ONCE for job in producers)
-    return bool(producers) and lossy and link not in draft.links_fed_outside
+    return bool(producers) and lossy and not situation.is_fed_outside(link)
 
 
 def find_staying_producers(draft: Draft, reader: Decision) -> list[Incarnation]:
@@ -141,7 +159,9 @@ def find_staying_producers(draft: Draft, reader: Decision) -> list[Incarnation]:
         return []
     link = reader.old.job.source
     leaving = {d.job_name for d in draft.leavers[link]}
-    staying = [d for d in draft.producers.get(link, ()) if d.job.job_name not in leaving]
+    staying = [
+        d for d in draft.situation.jobs.producers.get(link, ()) if d.job.job_name not in leaving
+    ]
     return [incarnation for incarnation in staying if reports_numbers(incarnation.job)]
 
 
@@ -154,19 +174,21 @@ def drain(
     reserved the sessions of the readers that go on.
     """
     source = old.job.source
-    client_id = source_client_id(draft.installation, decision.job_name, source)
+    client_id = source_client_id(draft.situation.installation, decision.job_name, source)
     producers = find_leaving_producers(draft, decision)
     going_on = find_staying_producers(draft, decision)
-    has_debt = client_id in draft.readers_owed and drains(draft, decision)
+    has_debt = client_id in draft.situation.present.owed and drains(draft, decision)
     is_joined = bool(draft.find_together(old.job)) and source in draft.joined_links
     handed_over = drains(draft, decision) and (is_followed(draft, client_id) or is_joined)
     has_follower = handed_over and is_still_fed(draft, source)
     if not (producers or going_on or has_debt or has_follower):
         return None
     leavers = [d.old for d in producers if d.old]
-    sinks = [sink for each in leavers for sink in sinks_of(draft, each)]
-    silent = [s for d in leavers if not reports_numbers(d.job) for s in sinks_of(draft, d)]
-    others = draft.sinks_outside.get(source, ()) if has_follower else ()
+    sinks = [sink for each in leavers for sink in sinks_of(draft.situation, each)]
+    silent = [
+        s for d in leavers if not reports_numbers(d.job) for s in sinks_of(draft.situation, d)
+    ]
+    others = draft.situation.outside.sinks.get(source, ()) if has_follower else ()
     operation = Drain(
         old.job.source_site,
         source,
@@ -176,21 +198,23 @@ def drain(
         old.job.site,
         old.engine_job_id,
         tuple(sorted(silent)),
-        tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
+        tuple(
+            sorted({*others, *(s for each in going_on for s in sinks_of(draft.situation, each))})
+        ),
         has_follower,
-        has_follower and is_fed_uncounted(draft, source),
-        _is_lossy(draft, source),
-        draft.limit_s,
+        has_follower and is_fed_uncounted(draft.situation, source),
+        _is_lossy(draft.situation, source),
+        draft.situation.conditions.limit_s,
         handed_over,
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
     if (going_on or has_follower) and not producers:
         reason = "what was sent so far"
-    if draft.limit_s is not None:
-        reason += f"; what it has not taken in {draft.limit_s:g} s is dropped"
-    stops = find_awaited_stops(draft, producers)
-    whatever = frozenset(stops if draft.drops else ())
+    if draft.situation.conditions.limit_s is not None:
+        reason += f"; what it has not taken in {draft.situation.conditions.limit_s:g} s is dropped"
+    stops = find_awaited_stops(draft.situation, producers)
+    whatever = frozenset(stops if draft.situation.conditions.drops else ())
     step = draft.add(operation, (*stops, *reserve_steps), reason, whatever)
     draft.drained_readers.add(client_id)
     for sink in operation.sinks:
@@ -200,12 +224,12 @@ def drain(
     return step
 
 
-def is_fed_uncounted(draft: Draft, link: Link) -> bool:
+def is_fed_uncounted(situation: Situation, link: Link) -> bool:
     """Whether a publisher without reported numbers feeds the link."""
-    producers = draft.producers.get(link, ())
-    if not producers and link not in draft.sinks_outside:
+    producers = situation.jobs.producers.get(link, ())
+    if not producers and link not in situation.outside.sinks:
         return True
-    return link in draft.desired.inputs or not all(reports_numbers(p.job) for p in producers)
+    return link in situation.desired.inputs or not all(reports_numbers(p.job) for p in producers)
 
 
 def is_followed(draft: Draft, client_id: str) -> bool:
@@ -213,7 +237,7 @@ def is_followed(draft: Draft, client_id: str) -> bool:
     after this one."""
     if any(former.client_id == client_id for former in draft.predecessors.values()):
         return True
-    sessions = draft.inventory.sessions if draft.backlog_only else ()
+    sessions = draft.situation.inventory.sessions if draft.backlog_only else ()
     return any(session.follows == client_id and session.reserved for session in sessions)
 
 
@@ -227,14 +251,16 @@ def needs_no_savepoint(draft: Draft, decision: Decision) -> bool:
     """
     assert decision.old is not None
     old, new = decision.old.job, decision.new
-    own = source_client_id(draft.installation, decision.job_name, old.source)
+    own = source_client_id(draft.situation.installation, decision.job_name, old.source)
     if old.sink in draft.drained_links or is_followed(draft, own) or draft.find_together(old):
         return False
-    if reports_numbers(old) and any(map(reports_numbers, find_successors(draft, old))):
+    if reports_numbers(old) and any(map(reports_numbers, find_successors(draft.situation, old))):
         return False
     if new is None:
-        is_counted = find_staying_readers(draft, old.sink) or has_outside_reader(draft, old.sink)
-        return not (draft.drain and is_counted)
+        is_counted = find_staying_readers(draft.situation, old.sink) or has_outside_reader(
+            draft.situation, old.sink
+        )
+        return not (draft.situation.conditions.drains and is_counted)
     return _restarts_without_state(draft, decision, old, new)
 
 

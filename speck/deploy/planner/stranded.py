@@ -9,6 +9,7 @@ from speck.deploy.planner.decisions import has_silent_start, is_live
 from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.lineages import Lineage, has_ended_unseen, is_running, was_interrupted
 from speck.deploy.planner.sessions import count_untaken
+from speck.deploy.planner.situation import Situation
 from speck.model.job import Job
 from speck.model.link import Link
 
@@ -20,44 +21,48 @@ def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> b
     if session is None or session.job is None:
         return False
     going_on = lineage.members
-    if has_ended_unseen(draft, lineage.owner):
+    if has_ended_unseen(draft.situation, lineage.owner):
         going_on = (lineage.owner,)
-    if any(draft.wants(each) or is_running(draft, each, waiting) for each in going_on):
+    if any(
+        each in draft.situation.wanted or is_running(draft.situation, each, waiting)
+        for each in going_on
+    ):
         return False
-    if not was_interrupted(draft, session):
+    if not was_interrupted(draft.situation, session):
         return False
     is_followed = any(former in lineage.members for former in draft.predecessors.values())
-    if is_followed and _may_be_fed_outside(draft, session.link):
+    if is_followed and _may_be_fed_outside(draft.situation, session.link):
         return True
-    if not (is_followed or reaches_wanted_links(draft, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(draft.situation, session.job.sink)):
         return False
-    producers = draft.producers.get(session.link, ())
+    producers = draft.situation.jobs.producers.get(session.link, ())
     sending = any(
-        d.job.job_name in waiting or (is_live(draft, d) and not has_silent_start(draft, d))
+        d.job.job_name in waiting
+        or (is_live(draft.situation, d) and not has_silent_start(draft.situation, d))
         for d in producers
     )
-    count = count_untaken(draft, lineage.find_last_begun() or session)
+    count = count_untaken(draft.situation, lineage.find_last_begun() or session)
     return sending or (count != 0 if producers else bool(count))
 
 
-def _may_be_fed_outside(draft: Draft, link: Link) -> bool:
+def _may_be_fed_outside(situation: Situation, link: Link) -> bool:
     """Whether publishers outside speck or jobs of other scopes may feed a link."""
-    return link in draft.links_fed_outside or all(job.sink != link for job in _list_jobs(draft))
+    return situation.is_fed_outside(link) or all(job.sink != link for job in _list_jobs(situation))
 
 
-def _list_jobs(draft: Draft) -> list[Job]:
+def _list_jobs(situation: Situation) -> list[Job]:
     """All jobs as they run, were to run, or are wanted."""
-    reading = [s.job for s in draft.inventory.sessions if s.job is not None]
-    deployed = (incarnation.job for incarnation in draft.inventory.jobs.values())
-    return [*reading, *deployed, *draft.wanted_jobs.values()]
+    reading = [s.job for s in situation.inventory.sessions if s.job is not None]
+    deployed = (incarnation.job for incarnation in situation.inventory.jobs.values())
+    return [*reading, *deployed, *situation.jobs.wanted.values()]
 
 
-def reaches_wanted_links(draft: Draft, link: Link) -> bool:
+def reaches_wanted_links(situation: Situation, link: Link) -> bool:
     """Whether records on a link reach one that a wanted job writes."""
     ways = defaultdict[Link, set[Link]](set)
-    for job in _list_jobs(draft):
+    for job in _list_jobs(situation):
         ways[job.source].add(job.sink)
-    wanted_links = {job.sink for job in draft.wanted_jobs.values()}
+    wanted_links = {job.sink for job in situation.jobs.wanted.values()}
     visited, ahead = {link}, [link]
     while ahead:
         new = ways[ahead.pop()] - visited
