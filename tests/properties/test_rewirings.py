@@ -90,6 +90,24 @@ ROLLED_BACK = [
     ("B:in>x A:x>o1 S:in>o2", "A:in>x B:x>y C:y>o1 S:x>o2", Refused("A"), 84),
     ("A:in>x B:x>o1 S:in>o2", "A:in>y B:y>o1 S:y>o2", Refused("B"), 85),
     ("A:in>x B:x>o1 S:in>o2", "A:in>x B:x>y C:y>o1 T:x>o2", Refused("T"), 94),
+    (
+        "A:in>cloud/y C@cloud:cloud/y>x D@cloud:x>o1 S@cloud:x>o2",
+        "A:in>o1 S@cloud:in>o2",
+        Cancelled(36),
+        7,
+    ),
+    (
+        "D:in>cloud/x C:cloud/x>edge-b/y A:edge-b/y>o1 T:in>o2",
+        "B:in>y E:y>cloud/x D:cloud/x>o1 S:cloud/x>o2",
+        Refused("S"),
+        0,
+    ),
+    (
+        "D:in>cloud/x C:cloud/x>edge-b/y A:edge-b/y>o1 T:in>o2",
+        "B:in>y E:y>x F:x>cloud/x D:cloud/x>o1 S:cloud/x>o2",
+        Refused("S"),
+        0,
+    ),
 ]
 """The same of changes that were rolled back. In most of them several readers change at one record,
 and only some of them have begun."""

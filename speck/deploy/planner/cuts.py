@@ -283,19 +283,30 @@ def _list_producers(situation: Situation, link: Link) -> frozenset[str]:
 
 def _find_entries(situation: Situation, by_name: dict[str, Decision], link: Link) -> list[Link]:
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
-    nearest present links upstream, and those behind jobs that newly write to them."""
-    there = {job for d in situation.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
+    nearest present links upstream, and those behind jobs that newly write to them, or that nothing
+    has reached: they are stopped, and so are, or have gone, those before them."""
+    ways = [d.job.ends for d in situation.inventory.jobs.values()]
+    there = {link for ends in ways for link in ends}
+    reached = _find_reached(situation, ways)
     entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
         at = ahead.pop()
         if at in there:
             entries.append(at)
         for job in situation.jobs.wanted.values():
-            is_new = at not in there or not _is_kept(by_name.get(job.job_name))
+            is_new = at not in reached or not _is_kept(by_name.get(job.job_name))
             if job.sink == at and is_new and job.source not in visited:
                 visited.add(job.source)
                 ahead.append(job.source)
     return entries
+
+
+def _find_reached(situation: Situation, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
+    """The links that records reach through present jobs, running or not, from outside."""
+    written = {job.sink for job in situation.jobs.wanted.values()} | {sink for _, sink in ways}
+    sources = {source for source, _ in ways}
+    first = {s for s in sources if s not in written or situation.is_fed_outside(s)}
+    return set[Link]().union(*(_find_reachable(link, ways) for link in first))
 
 
 def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
 from speck.deploy.planner.situation import Situation
@@ -109,13 +110,21 @@ def _list_committed(
 
 def _begins_behind_a_cut(draft: Draft, job: Job) -> bool:
     """Whether a job that reads first begins with what another one that reads first sends behind a
-    cut."""
+    cut: that one is fed, itself or through others that read first."""
     own = source_client_id(draft.situation.installation, job.job_name, job.source)
     session = draft.situation.present.usable.get(own)
     if session is None or session.begun or session.instead_of is None:
         return False
-    writers = (each for each in draft.situation.jobs.wanted.values() if each.sink == job.source)
-    return any(each.job_name not in draft.kept_jobs for each in writers)
+    reading = [j for j in draft.situation.jobs.wanted.values() if j.job_name not in draft.kept_jobs]
+    visited, ahead = set[Link](), [job.source]
+    while ahead:
+        at = ahead.pop()
+        sources = {each.source for each in reading if each.sink == at} - visited
+        if any(_is_sent_to(draft.situation, source) for source in sources):
+            return True
+        visited |= sources
+        ahead += sources
+    return False
 
 
 def _is_fed(draft: Draft, link: Link) -> bool:
@@ -125,6 +134,15 @@ def _is_fed(draft: Draft, link: Link) -> bool:
         each.job.job_name not in leaving for each in draft.situation.jobs.producers.get(link, ())
     )
     return staying or draft.situation.has_foreign_producers(link)
+
+
+def _is_sent_to(situation: Situation, link: Link) -> bool:
+    """Whether jobs that run, or publishers outside speck, write to a link."""
+    if situation.is_fed_outside(link):
+        return True
+    producers = situation.jobs.producers.get(link, ())
+    is_written = any(job.sink == link for job in situation.jobs.wanted.values())
+    return any(is_live(situation, each) for each in producers) or not (producers or is_written)
 
 
 def _list_links_fed(draft: Draft, sink: Link) -> list[Link]:

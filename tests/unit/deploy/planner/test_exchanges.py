@@ -217,3 +217,23 @@ def test_readers_of_different_links_change_where_their_records_part() -> None:
         "drain edge-a/p for C",
         "drain edge-a/q for D",
     ]
+
+
+@pytest.mark.parametrize("left", [("C",), ("C", "D"), ("A", "C", "D")])
+def test_a_reader_goes_back_past_a_chain_that_a_cancelled_change_has_stopped(
+    left: tuple[str, ...],
+) -> None:
+    """Nothing reaches that chain now: what it will get parts from what the reader has at the
+    input."""
+    chain = {
+        "A": job("A", "edge-a/p", "edge-a/q"),
+        "C": job("C", "edge-a/q", "edge-a/r"),
+        "D": reader("D", "x", "r"),
+    }
+    head, feed = job("B", "edge-a/T", "edge-a/p"), reader("B", "x")
+    there = deployed(feed, reader("S", "y"), *(chain[name] for name in left))
+    sessions = tuple(s for s in there.sessions if s.job_name not in left)
+    ended = end_jobs(replace(there, sessions=sessions), *left)
+    plan = plan_jobs(ended, head, *chain.values(), reader("S", "y", "r"))
+    catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
+    assert [each.job_name for each in catching_up] == ["B", "S"]
