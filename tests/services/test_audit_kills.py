@@ -35,7 +35,7 @@ def test_every_act_has_a_line_though_the_service_is_killed(tmp_path: Path) -> No
     with serving(home):
         pass  # it reports what the last kill has cut short
     records = Records.open(home / "store", clock)
-    names = {token["name"] for token in Tokens(records, clock).all()} - {"root"}
+    names = {token.name for token in Tokens(records, clock).all()} - {"root"}
     seal = StoredSeal(records).load()
     records.store.close()
     outcomes = {201, "unknown"}

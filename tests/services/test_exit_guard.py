@@ -13,7 +13,7 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from speck.binding import Artifact, Submission, Target
 from speck.errors import EngineRefusedError
-from speck.fog.flink import Runtime
+from speck.fog.flink_conf import Runtime
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, flink_cluster, sha256_of
 from tests.waiting import wait_for

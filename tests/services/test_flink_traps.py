@@ -25,7 +25,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
-from speck.fog.flink import Runtime
+from speck.fog.flink_conf import Runtime
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of
 from tests.waiting import wait_for

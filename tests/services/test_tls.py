@@ -112,7 +112,11 @@ def test_a_job_runs_through_both(secured: Secured, tmp_path: Path) -> None:
                 {
                     "name": "edge-a",
                     "tier": "edge",
-                    "spe": {"kind": "flink", "address": secured.engine.url},
+                    "spe": {
+                        "kind": "flink",
+                        "address": secured.engine.url,
+                        "credentials": "edge-a",
+                    },
                     "broker": {
                         "kind": "mqtt",
                         "address": secured.broker.address,
