@@ -33,39 +33,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from speck.deploy.planner.backlog import (
-    Backlog,
-    find_postponed,
-    find_stopped_between,
-    find_waiting,
-    keep_sessions,
-)
-from speck.deploy.planner.catching_up import stop_together, switch
-from speck.deploy.planner.cuts import note_cuts
-from speck.deploy.planner.decisions import decide, leave_alone
-from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.handovers import hand_over, match_readers
+from speck.deploy.planner.backlog import Backlog, find_backlog, find_postponed
+from speck.deploy.planner.catching_up import switch
+from speck.deploy.planner.decisions import Decision
+from speck.deploy.planner.first_stage import read_first
+from speck.deploy.planner.handovers import hand_over
 from speck.deploy.planner.queues import mark_queues
-from speck.deploy.planner.sessions import (
-    find_ending_sessions,
-    is_still_fed,
-    release_sessions,
-    renew_sessions,
-    reserve_sessions,
-)
+from speck.deploy.planner.releases import release_sessions, renew_sessions
+from speck.deploy.planner.sessions import reserve_fed_links, reserve_left_links
 from speck.deploy.planner.settling import find_stopping, settle
-from speck.deploy.planner.sinks import clear, forget
-from speck.deploy.planner.situation import Conditions, Outside, Situation, situate
-from speck.deploy.planner.start_order import StartOrder
-from speck.deploy.planner.starts import note_circuits, note_slot_waits, start
-from speck.deploy.planner.state_losses import note_state_losses
-from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
+from speck.deploy.planner.sinks import forget_jobs
+from speck.deploy.planner.situation import Conditions, Outside, situate
+from speck.deploy.planner.starts import start_jobs
+from speck.deploy.planner.steps import Before
+from speck.deploy.planner.stops import stop_jobs
+from speck.deploy.planner.wire import wire
+from speck.deploy.planner.wiring import Wiring
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
-from speck.model.job_change import Action, JobChange
+from speck.model.job_change import JobChange
 from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import DRAIN_LIMIT_S, Gate, Plan
+from speck.model.plan import DRAIN_LIMIT_S, Gate, Plan, Step
 from speck.model.queue import DroppedQueue
 
 
@@ -118,87 +107,66 @@ def plan(
     )
     outside = Outside(outside_readers, outside_sinks or {})
     situation = situate(desired, inventory, observation, installation, outside, conditions)
-    draft = Draft(situation)
-    match_readers(draft)
-    decisions = _decide(situation)
-    note_cuts(draft, decisions)
-    stopping = [] if leave else find_stopping(draft)
-    reads_first = not leave and conditions.drains
-    backlog = find_waiting(draft, has_read) if reads_first else Backlog()
-    if reads_first and not backlog.jobs:
-        backlog = find_stopped_between(draft, decisions, has_read)
-    waiting = backlog.jobs
-    postponed = find_postponed(draft) if reads_first and not waiting else []
-    if postponed:
+    wiring = wire(situation)
+    stopping = find_stopping(wiring)
+    backlog = find_backlog(wiring)
+    stage, postponed = wiring, [] if backlog.jobs else find_postponed(wiring)
+    if backlog.jobs:
+        stage = read_first(wiring, backlog)
+    elif postponed:
         wanted = situation.wanted.replaced([*situation.wanted.sessions, *postponed])
-        draft.situation = replace(situation, wanted=wanted)
-    later_queues: list[DroppedQueue] = []
-    if waiting:  # these jobs first read what waits for them; all others stay as they are until then
-        meanwhile = {**waiting, **backlog.giving_way}
-        rest = frozenset(inventory.jobs.keys() - meanwhile.keys())
-        first = replace(desired, jobs=tuple(meanwhile.values()))
-        then, draft = draft, Draft(situation.reading_first(first, rest))
-        draft.backlog_only, draft.kept_jobs = True, rest
-        keep_sessions(draft, then, backlog.set_aside)
-        draft.cut_between = frozenset(backlog.giving_way)
-        draft.handed_back = backlog.handed_back
-        draft.predecessors |= backlog.handed_back
-        draft.first_readers |= backlog.renewed
-        later_queues = _find_later_queues(then, decisions, backlog)
-        decisions = _decide(draft.situation)
-    _add_steps(draft, decisions)
-    changes = tuple(_make_job_change(decision) for decision in decisions)
-    queues = tuple(mark_queues(draft) + later_queues)
+        stage = replace(wiring, situation=replace(situation, wanted=wanted))
+    steps, queues = mark_queues(stage, make_steps(stage))
+    queues += _find_later_queues(wiring, backlog) if backlog.jobs else []
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that
-    gate = Gate(failed_too=conditions.drops and bool(reads)) if waiting or postponed else None
+    gate = Gate(failed_too=conditions.drops and bool(reads)) if backlog.jobs or postponed else None
     if stopping:  # they stop before anything else is planned; the queues are those of what follows
-        draft = Draft(situation)
-        settle(draft, stopping)
-        gate, reads = Gate(), frozenset()
-    steps = tuple(draft.steps)
+        steps, gate, reads = settle(stopping), Gate(), frozenset()
+    changes = tuple(_make_job_change(decision) for decision in stage.decisions)
     gate = gate if steps else None
-    return Plan(desired.name, changes, steps, gate, queues, reads, conditions.limit_s)
+    return Plan(desired.name, changes, steps, gate, tuple(queues), reads, conditions.limit_s)
 
 
-def _find_later_queues(
-    then: Draft, decisions: list[Decision], backlog: Backlog
-) -> list[DroppedQueue]:
+def _find_later_queues(then: Wiring, backlog: Backlog) -> list[DroppedQueue]:
     """The queues that the change drops once the backlog has been read: who asks for the change has
     to know them now."""
-    _add_steps(then, decisions)
+    _, queues = mark_queues(then, make_steps(then))
     return [
         queue
-        for queue in mark_queues(then)
+        for queue in queues
         if queue.job_name not in backlog.jobs and queue.client_id not in backlog.spared
     ]
 
 
-def _decide(situation: Situation) -> list[Decision]:
-    leave = situation.conditions.leave
-    names = sorted(situation.jobs.wanted.keys() | situation.inventory.jobs.keys())
-    return [leave_alone(situation, n) if n in leave else decide(situation, n) for n in names]
-
-
-def _add_starts(draft: Draft, decision: Decision, order: StartOrder) -> None:
-    """Add a start after those that come before it, whatever their names."""
-    ahead, earlier_of = [decision], dict[str, list[Decision]]()
-    while ahead:  # each is on top a second time when those before it have been added
-        each = ahead[-1]
-        if each.start_id is None and each.job_name not in earlier_of:
-            earlier = earlier_of[each.job_name] = order.find_earlier(each)
-            ahead += [other for other in earlier if other.job_name not in earlier_of]
-            continue
-        ahead.pop()
-        if each.start_id is None:
-            starts = ids(other.start_id for other in earlier_of[each.job_name])
-            start(draft, each, starts, order.find_stops(each), order.find_beside(each))
-            _add_clear(draft, each)
-
-
-def _add_clear(draft: Draft, decision: Decision) -> None:
-    if decision.action is not Action.REMOVE and decision.job_name not in draft.kept_jobs:
-        clear(draft, decision)
+def make_steps(wiring: Wiring) -> tuple[Step, ...]:
+    """The steps of a wiring, each numbered after those before it."""
+    fed = reserve_fed_links(wiring, 0)
+    stopped = stop_jobs(wiring, fed, last := len(fed.steps))
+    last += len(stopped.steps)
+    stopped, switched = switch(wiring, fed, stopped, last)
+    last += len(switched.steps)
+    left = reserve_left_links(wiring, stopped, last)
+    last += len(left.steps)
+    ended, renewed = renew_sessions(wiring, stopped, switched, last)
+    last += len(ended.steps) + len(renewed.steps)
+    reserved = fed.joined(left).joined(renewed)
+    handed_over = switched.joined(hand_over(wiring, reserved, stopped, switched, last))
+    last += len(handed_over.steps) - len(switched.steps)
+    started = start_jobs(wiring, Before(reserved, stopped, handed_over), last)
+    last += len(started.steps)
+    released = ended.joined(release_sessions(wiring, stopped, handed_over, started, last))
+    last += len(released.steps) - len(ended.steps)
+    forgotten = forget_jobs(wiring, stopped, released, last)
+    steps = (
+        *reserved.steps,
+        *stopped.steps,
+        *handed_over.steps,
+        *started.steps,
+        *released.steps,
+        *forgotten,
+    )
+    return tuple(sorted(steps, key=lambda step: step.id))
 
 
 def _make_job_change(decision: Decision) -> JobChange:
@@ -209,40 +177,3 @@ def _make_job_change(decision: Decision) -> JobChange:
         decision.old.job.site if decision.old else None,
         decision.new.site if decision.new else None,
     )
-
-
-def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
-    by_name = {d.job_name: d for d in decisions}
-    ending = find_ending_sessions(draft)
-    shared_ids = {(s.link.site, s.client_id) for s in ending}
-    lasting = [
-        s for s in draft.situation.wanted.sessions if (s.link.site, s.client_id) not in shared_ids
-    ]
-    if draft.backlog_only:
-        lasting = [s for s in lasting if s.client_id in draft.first_readers]
-    note_state_losses(decisions)
-    note_leaving(draft, decisions)
-    reserve_sessions(draft, [s for s in lasting if is_still_fed(draft, s.link)], {})
-    for names in draft.together.values():
-        if not any(by_name[name].stops for name in names):
-            stop_together(draft, by_name, names)
-    for decision in sort_upstream_first(draft, [d for d in decisions if d.stops]):
-        stop(draft, decision)
-        if decision.old is not None:
-            stop_together(draft, by_name, draft.find_together(decision.old.job))
-    switch(draft, decisions)
-    reserve_sessions(draft, [s for s in lasting if not is_still_fed(draft, s.link)], {})
-    renew_sessions(draft, ending)
-    hand_over(draft, decisions)
-    note_slot_waits(draft, decisions)
-    note_circuits(draft, decisions)
-    order = StartOrder(draft, decisions)
-    for decision in decisions:
-        if decision.starts:
-            _add_starts(draft, decision, order)
-        else:
-            _add_clear(draft, decision)
-    releases = release_sessions(draft, decisions)
-    for decision in decisions:
-        if decision.action is Action.REMOVE:
-            forget(draft, decision, releases)

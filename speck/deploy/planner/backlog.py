@@ -8,13 +8,13 @@ lost with its engine take messages that no other session has, before another rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
-from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.leaving import is_still_fed
 from speck.deploy.planner.lineages import (
     Lineage,
     find_lineages,
@@ -25,9 +25,10 @@ from speck.deploy.planner.lineages import (
     is_running,
     was_followed,
 )
-from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_still_fed
+from speck.deploy.planner.sessions import count_abandoned, is_new_reader
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
+from speck.deploy.planner.wiring import Followers, Leaving, Wiring
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
@@ -75,20 +76,30 @@ class Backlog:
             self.completed_links.add(job.sink)
 
 
-def find_waiting(draft: Draft, has_read: frozenset[str] = frozenset()) -> Backlog:
-    """The jobs that have to read a link first, but not a session that the change `has_read`,
-    unless its reader was lost with its engine since then and no queue may be dropped.
+def find_backlog(wiring: Wiring) -> Backlog:
+    """What jobs have to read before the rest of a plan, in a stage of their own, which leaves
+    everything else as it is."""
+    conditions = wiring.situation.conditions
+    if conditions.leave or not conditions.drains:
+        return Backlog()
+    backlog = _find_waiting(wiring.situation, wiring.followers)
+    return backlog if backlog.jobs else _find_stopped_between(wiring)
 
-    If there are any, they get a plan of their own, which leaves everything else as it is. The next
-    plan finds them as readers of that link, which they leave like any reader. Which of several
-    readers comes to an end depends on what the others read meanwhile, so it is looked at again.
+
+def _find_waiting(situation: Situation, followers: Followers) -> Backlog:
+    """The jobs that have to read a link first, but not a session that the change has read, unless
+    its reader was lost with its engine since then and no queue may be dropped.
+
+    The next plan finds them as readers of that link, which they leave like any reader. Which of
+    several readers comes to an end depends on what the others read meanwhile, so it is looked at
+    again.
     """
-    backlog = _collect(draft, has_read, {})
+    backlog = _collect(situation, followers, {})
     for _ in range(_MOST_LOOKS):
-        before, backlog = backlog, _collect(draft, has_read, backlog.jobs)
+        before, backlog = backlog, _collect(situation, followers, backlog.jobs)
         if before.jobs == backlog.jobs:
             break
-    _set_aside(draft.situation, backlog)
+    _set_aside(situation, backlog)
     return backlog
 
 
@@ -108,29 +119,26 @@ def _set_aside(situation: Situation, backlog: Backlog) -> None:
                 backlog.giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
 
 
-def _collect(draft: Draft, has_read: frozenset[str], meanwhile: Mapping[str, Job]) -> Backlog:
+def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:
     lineage_of = {
-        s.client_id: each
-        for each in find_lineages(draft.situation, meanwhile)
-        for s in each.members
+        s.client_id: each for each in find_lineages(situation, meanwhile) for s in each.members
     }
     backlog, count = Backlog(), -1
+    read = situation.conditions.has_read
     while count < len(backlog.jobs):  # others may have to read what one of them writes
         count = len(backlog.jobs)
-        for session in sorted(
-            draft.situation.inventory.sessions, key=partial(_rank, draft.situation)
-        ):
-            if session.client_id in has_read and not _reads_again(draft.situation, session):
+        for session in sorted(situation.inventory.sessions, key=partial(_rank, situation)):
+            if session.client_id in read and not _reads_again(situation, session):
                 continue
             if session.drained and session.link in backlog.completed_links:
                 continue
             lineage = lineage_of.get(session.client_id)
-            reader = _find_first_reader(draft, session, lineage, backlog)
-            if reader is None or _is_out_of_reach(draft.situation, reader):
+            reader = _find_first_reader(situation, followers, session, lineage, backlog)
+            if reader is None or _is_out_of_reach(situation, reader):
                 continue
             backlog.spare(session, lineage)
-            if not _leaves_unread(draft.situation, reader, backlog.jobs):
-                backlog.add(draft.situation, reader, session, lineage)
+            if not _leaves_unread(situation, reader, backlog.jobs):
+                backlog.add(situation, reader, session, lineage)
     return backlog
 
 
@@ -175,85 +183,80 @@ def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]
     return False
 
 
-def find_stopped_between(
-    draft: Draft, decisions: Sequence[Decision], has_read: frozenset[str] = frozenset()
-) -> Backlog:
+def _find_stopped_between(wiring: Wiring) -> Backlog:
     """The jobs between a cut and the readers that change there, by name, that do not run though
     messages wait for them: these come from before the cut, and have to reach the readers first."""
-    sessions = {(s.job_name, s.link): s for s in draft.situation.inventory.sessions}
+    situation, followers = wiring.situation, wiring.followers
+    sessions = {(s.job_name, s.link): s for s in situation.inventory.sessions}
     backlog = Backlog()
-    for decision in decisions:
+    for decision in wiring.decisions:
         old, name = decision.old, decision.job_name
-        if name not in draft.cut_between or old is None or is_live(draft.situation, old):
+        if name not in wiring.cuts.between or old is None or is_live(situation, old):
             continue
         session = sessions.get((name, old.job.source))
-        if not decision.starts or not old.has_state or draft.find_together(old.job):
+        if not decision.starts or not old.has_state or wiring.cuts.find_together(old.job):
             continue
-        if session is None or session.client_id in has_read:
+        if session is None or session.client_id in situation.conditions.has_read:
             continue
-        if count_abandoned(draft, session) != 0:
-            backlog.add(draft.situation, old.job, session, None)
+        if count_abandoned(situation, followers, session) != 0:
+            backlog.add(situation, old.job, session, None)
     return backlog
 
 
-def find_postponed(draft: Draft) -> list[Session]:
+def find_postponed(wiring: Wiring) -> list[Session]:
     """Sessions whose readers would close a circle now, but not among the jobs as they are wanted.
     Their messages are read after this plan, in a plan of their own."""
-    predecessors = draft.predecessors.values()
+    situation, followers = wiring.situation, wiring.followers
+    if situation.conditions.leave or not situation.conditions.drains:
+        return []
+    predecessors = followers.predecessors.values()
     return [
         session
-        for session in draft.situation.inventory.sessions
-        if session.usable and session not in predecessors and _is_postponed(draft, session)
+        for session in situation.inventory.sessions
+        if session.usable
+        and session not in predecessors
+        and _is_postponed(situation, followers, session)
     ]
 
 
-def _is_postponed(draft: Draft, session: Session) -> bool:
-    reader = draft.situation.jobs.wanted.get(session.job_name or "")
-    if reader is None or session in draft.situation.wanted or _is_read(draft.situation, session):
+def _is_postponed(situation: Situation, followers: Followers, session: Session) -> bool:
+    reader = situation.jobs.wanted.get(session.job_name or "")
+    if reader is None or session in situation.wanted or _is_read(situation, session):
         return False
-    if not _find_candidates(draft, session, None, {}):
+    if not _find_candidates(situation, followers, session, None, {}):
         return False
     reader = replace(reader, source=session.link)
-    others = [job for name, job in draft.situation.jobs.wanted.items() if name != reader.job_name]
-    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, None, Backlog())
-
-
-def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
-    """Whether another job already does what the session's reader will do, and reads the sources of
-    this plan's jobs: then it has the messages that they will write."""
-    reader = then.situation.jobs.wanted.get(session.job_name or "")
-    sources = {
-        job.source
-        for job in draft.situation.jobs.wanted.values()
-        if job.sink == session.link and job.job_name not in draft.kept_jobs
-    }
-    return reader is not None and any(
-        incarnation.job.sink == reader.sink and incarnation.job.source in sources
-        for incarnation in draft.situation.inventory.jobs.values()
+    others = [job for name, job in situation.jobs.wanted.items() if name != reader.job_name]
+    return not _has_circle([reader, *others]) and _has_to_be_read(
+        situation, followers, session, None, Backlog()
     )
 
 
 def _find_first_reader(
-    draft: Draft, session: Session, lineage: Lineage | None, backlog: Backlog
+    situation: Situation,
+    followers: Followers,
+    session: Session,
+    lineage: Lineage | None,
+    backlog: Backlog,
 ) -> Job | None:
     """The session's reader as it has to run first; None if it need not, or cannot."""
     name, waiting = session.job_name or "", backlog.jobs
     if name in waiting or not session.reserved:
         return None
-    if (early := _find_early(draft.situation, session)) is not None:
+    if (early := _find_early(situation, session)) is not None:
         return early
-    if (outrun := _find_outrun(draft, session)) is not None:
+    if (outrun := _find_outrun(situation, followers, session)) is not None:
         candidates = [outrun]
-    elif _is_read(draft.situation, session) or not _has_to_be_read(
-        draft, session, lineage, backlog
+    elif _is_read(situation, session) or not _has_to_be_read(
+        situation, followers, session, lineage, backlog
     ):
         return None
     else:
-        candidates = _find_candidates(draft, session, lineage, waiting)
+        candidates = _find_candidates(situation, followers, session, lineage, waiting)
     others = [
         incarnation.job
-        for other, incarnation in draft.situation.inventory.jobs.items()
-        if other not in (name, *waiting) and is_live(draft.situation, incarnation)
+        for other, incarnation in situation.inventory.jobs.items()
+        if other not in (name, *waiting) and is_live(situation, incarnation)
     ]
     for job in candidates:
         reader = replace(job, source=session.link)
@@ -271,94 +274,65 @@ def _find_early(situation: Situation, session: Session) -> Job | None:
     return old.job if old.ends_early and is_live(situation, old) else None
 
 
-def _find_outrun(draft: Draft, session: Session) -> Job | None:
+def _find_outrun(situation: Situation, followers: Followers, session: Session) -> Job | None:
     """The session's reader as it was to run, if it has to reach the record that a reader beside it
     has reached."""
-    if session.job is None or not is_outrun(draft.situation, session):
+    if session.job is None or not is_outrun(situation, session):
         return None
-    is_followed = session in draft.predecessors.values()
-    if not (is_followed or reaches_wanted_links(draft.situation, session.job.sink)):
+    is_followed = session in followers.predecessors.values()
+    if not (is_followed or reaches_wanted_links(situation, session.job.sink)):
         return None
     return replace(session.job, state=DesiredState.RUNNING)
 
 
-def keep_sessions(draft: Draft, then: Draft, set_aside: Set[str]) -> None:
-    """Keep all present sessions wanted but those to `set_aside`, so that none is released. Links
-    that the jobs of this plan write to get the readers that they will have in `then`, and links
-    that they leave those that follow them there."""
-    there = {(s.client_id, s.link): s.reserved for s in draft.situation.inventory.sessions}
-    sinks = {
-        job.sink
-        for job in draft.situation.jobs.wanted.values()
-        if job.job_name not in draft.kept_jobs
-    }
-    kept = [s for s in draft.situation.inventory.sessions if s.client_id not in set_aside]
-    for session in then.situation.wanted.sessions:
-        key = (session.client_id, session.link)
-        reads_on = session.link in sinks and not _has_it_already(draft, then, session)
-        if there.get(key) or not (reads_on or _leaves_to(draft, then, session)):
-            continue
-        draft.first_readers.add(session.client_id)
-        if key not in there:
-            kept.append(session)
-        if session.client_id in then.predecessors:
-            draft.predecessors[session.client_id] = then.predecessors[session.client_id]
-    draft.situation = replace(draft.situation, wanted=draft.situation.wanted.replaced(kept))
-
-
-def _leaves_to(draft: Draft, then: Draft, session: Session) -> bool:
-    """Whether a job that runs leaves the session's link with this plan, and the session's reader
-    is to follow it there."""
-    former = then.predecessors.get(session.client_id)
-    if former is None or not is_running(draft.situation, former):
-        return False
-    job = draft.situation.jobs.wanted.get(former.job_name or "")
-    return job is not None and job.source != former.link
-
-
 def _find_candidates(
-    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+    situation: Situation,
+    followers: Followers,
+    session: Session,
+    lineage: Lineage | None,
+    waiting: dict[str, Job],
 ) -> list[Job]:
     """The forms in which the session's reader may run, the best first: as it ran or was to run
     there; as wanted, with its former sink if that is read, or with its new one; as it ran last, if
     it is no longer wanted."""
     name = session.job_name or ""
-    job, old = draft.situation.jobs.wanted.get(name), draft.situation.inventory.jobs.get(name)
-    forms = _find_unfinished_forms(draft, session, lineage, waiting)
+    job, old = situation.jobs.wanted.get(name), situation.inventory.jobs.get(name)
+    forms = _find_unfinished_forms(situation, followers, session, lineage, waiting)
     if job is None:
         if old is None:
             return forms
-        comes_back = is_lost(draft.situation, old) or _lost_its_follower(draft, session)
-        again = old.job.source == session.link and _is_fed_first(
-            draft.situation, session.link, waiting
-        )
+        comes_back = is_lost(situation, old) or _lost_its_follower(situation, followers, session)
+        again = old.job.source == session.link and _is_fed_first(situation, session.link, waiting)
         return [*forms, old.job] if comes_back or again else forms
     if job.state is not DesiredState.RUNNING:
         return forms
     if old is None:
         return [*forms, job]
     before = replace(job, sink=old.job.sink)
-    if session in draft.situation.wanted:
+    if session in situation.wanted:
         return [*forms, before]
     is_read = (
-        before.sink in draft.situation.outside.readers
-        or before.sink in draft.situation.present.reserved_links
+        before.sink in situation.outside.readers or before.sink in situation.present.reserved_links
     )
     return [*forms, before, job] if is_read else [*forms, job]
 
 
 def _find_unfinished_forms(
-    draft: Draft, session: Session, lineage: Lineage | None, waiting: dict[str, Job]
+    situation: Situation,
+    followers: Followers,
+    session: Session,
+    lineage: Lineage | None,
+    waiting: dict[str, Job],
 ) -> list[Job]:
     """The reader as it ran with the session or was to run, if a change that ended early has left
     messages there, or if it is to read what another job writes first."""
     if session.job is None or lineage is None:
         return []
-    is_fed = _is_fed_first(draft.situation, session.link, waiting)
-    if not (is_fed or is_stranded(draft, lineage, waiting)):
+    is_fed = _is_fed_first(situation, session.link, waiting)
+    if not (is_fed or is_stranded(situation, followers, lineage, waiting)):
         return []
-    old = draft.situation.inventory.jobs.get(session.job_name or "")
-    form = old.job if old is not None and is_arriving(draft.situation, session) else session.job
+    old = situation.inventory.jobs.get(session.job_name or "")
+    form = old.job if old is not None and is_arriving(situation, session) else session.job
     return [replace(form, state=DesiredState.RUNNING)]
 
 
@@ -409,59 +383,72 @@ def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
 
 
 def _has_to_be_read(
-    draft: Draft, session: Session, lineage: Lineage | None, backlog: Backlog
+    situation: Situation,
+    followers: Followers,
+    session: Session,
+    lineage: Lineage | None,
+    backlog: Backlog,
 ) -> bool:
     """Whether messages that no other session has may wait in the session, or may still arrive."""
     name, waiting = session.job_name or "", backlog.jobs
-    if is_left_behind(draft.situation, session):
+    if is_left_behind(situation, session):
         return False
-    if session.link not in backlog.completed_links and is_held_at_another_link(
-        draft.situation, session
-    ):
+    if session.link not in backlog.completed_links and is_held_at_another_link(situation, session):
         return False
-    is_fed = _is_fed_first(draft.situation, session.link, waiting)
+    is_fed = _is_fed_first(situation, session.link, waiting)
     if lineage is not None and lineage.find_reader(waiting, also_drained=is_fed) != session:
         return False
-    if _lost_its_follower(draft, session):
+    if _lost_its_follower(situation, followers, session):
         return True
     if lineage is not None:
-        if any(is_running(draft.situation, each, waiting) for each in lineage.members):
+        if any(is_running(situation, each, waiting) for each in lineage.members):
             return False
-        if is_fed or is_stranded(draft, lineage, waiting):
+        if is_fed or is_stranded(situation, followers, lineage, waiting):
             return True
     if session.drained:
         return False
-    old = draft.situation.inventory.jobs.get(name)
-    if name not in draft.situation.jobs.wanted:
-        is_followed = _is_followed_while_fed(draft, session)
-        return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
-    if session in draft.situation.wanted:
-        return (
-            draft.situation.has_foreign_producers(session.link)
-            or count_abandoned(draft, session) != 0
+    old = situation.inventory.jobs.get(name)
+    if name not in situation.jobs.wanted:
+        is_followed = _is_followed_while_fed(situation, followers, session)
+        return is_followed or (
+            old is not None and _is_owed(situation, followers, session, old, waiting)
         )
-    if _goes_back(draft.situation, session):
+    if session in situation.wanted:
+        return (
+            situation.has_foreign_producers(session.link)
+            or count_abandoned(situation, followers, session) != 0
+        )
+    if _goes_back(situation, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended
     has_begun = has_begun and (session.begun or session.job is None)
     if old is not None and has_begun:
         # it failed or was lost: what it took since its last checkpoint is waiting again
-        is_followed = _is_followed_while_fed(draft, session) or count_abandoned(draft, session) != 0
-        return is_followed or _is_owed(draft, session, old, waiting)
-    return bool(count_abandoned(draft, session))
+        is_followed = (
+            _is_followed_while_fed(situation, followers, session)
+            or count_abandoned(situation, followers, session) != 0
+        )
+        return is_followed or _is_owed(situation, followers, session, old, waiting)
+    return bool(count_abandoned(situation, followers, session))
 
 
-def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str, Job]) -> bool:
+def _is_owed(
+    situation: Situation,
+    followers: Followers,
+    session: Session,
+    old: Incarnation,
+    waiting: dict[str, Job],
+) -> bool:
     """Whether jobs have sent, or will send, messages that are only for a reader that was lost: a
     running reader would take them before it leaves its link. Jobs that have left the link since
     have sent what is counted."""
-    if old.job.source != session.link or not is_lost(draft.situation, old):
+    if old.job.source != session.link or not is_lost(situation, old):
         return False
     producers, count = (
-        draft.situation.jobs.producers.get(session.link, ()),
-        count_abandoned(draft, session),
+        situation.jobs.producers.get(session.link, ()),
+        count_abandoned(situation, followers, session),
     )
-    sending = any(d.job.job_name in waiting or is_live(draft.situation, d) for d in producers)
+    sending = any(d.job.job_name in waiting or is_live(situation, d) for d in producers)
     return sending or (count != 0 if producers else bool(count))
 
 
@@ -477,20 +464,20 @@ def _ends_of(job: Job | None) -> tuple[Link, Link] | None:
     return (job.source, job.sink) if job is not None else None
 
 
-def _lost_its_follower(draft: Draft, session: Session) -> bool:
+def _lost_its_follower(situation: Situation, followers: Followers, session: Session) -> bool:
     """Whether the reader that was to continue after this one has no messages since its end: a
     broker forgot its session, or it never began and another one is wanted instead."""
-    is_followed_anew = session in draft.predecessors.values() and not session.drained
+    is_followed_anew = session in followers.predecessors.values() and not session.drained
     return session.followed_by is None and any(
-        not other.reserved or (is_followed_anew and other not in draft.situation.wanted)
-        for other in draft.situation.inventory.sessions
+        not other.reserved or (is_followed_anew and other not in situation.wanted)
+        for other in situation.inventory.sessions
         if other.follows == session.client_id
     )
 
 
-def _is_followed_while_fed(draft: Draft, session: Session) -> bool:
-    is_followed = any(former == session for former in draft.predecessors.values())
-    return is_followed and is_still_fed(draft, session.link)
+def _is_followed_while_fed(situation: Situation, followers: Followers, session: Session) -> bool:
+    is_followed = bool(followers.follows(session))
+    return is_followed and is_still_fed(situation, Leaving(), session.link)
 
 
 def _goes_back(situation: Situation, session: Session) -> bool:

@@ -7,60 +7,54 @@ stored for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set
+from dataclasses import replace
 
-from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.decisions import Decision, is_rewired
 from speck.deploy.planner.handovers import list_others, make_handover
 from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.starts import is_rewired, make_start
+from speck.deploy.planner.starts import make_start
+from speck.deploy.planner.steps import HandedOver, Reserved, StepList, Stopped, ids
+from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.plan import CatchUp, HandOver, Switch
 
 
-def stop_together(draft: Draft, by_name: Mapping[str, Decision], names: Iterable[str]) -> None:
-    """Let the readers that stop together catch up with each other, once the last of them stops.
-    What comes after their stops comes after that.
+def find_catch_ups(wiring: Wiring, names: Set[str]) -> list[tuple[CatchUp, str]]:
+    """How readers that stop together catch up with each other, and why. What comes after their
+    stops comes after that.
 
     Those that an earlier change has stopped do so, too.
     """
-    readers = [by_name[name] for name in sorted(names)]
-    if not readers or any(reader.stops and reader.stop_id is None for reader in readers):
-        return
-    ends = ids(reader.stop_id for reader in readers)
-    for reader in readers if len(readers) > 1 else ():
-        _catch_up(draft, reader, readers, ends)
+    present = wiring.situation.inventory.jobs
+    readers = [present[name] for name in sorted(names)]
+    if len(readers) < 2:
+        return []
+    found = []
+    for reader in readers:
+        others = ", ".join(each.job.job_name for each in readers if each is not reader)
+        operation = _make_catch_up(wiring.situation, reader, readers)
+        found.append((operation, f"ends at the same record as {others}"))
+    return found
 
 
-def _catch_up(
-    draft: Draft, reader: Decision, readers: list[Decision], stops: tuple[int, ...]
-) -> None:
-    assert reader.old is not None
-    job = reader.old.job
-    attempt = draft.situation.inventory.attempts.get(reader.job_name, 0) + 1
-    operation = CatchUp(
+def _make_catch_up(
+    situation: Situation, reader: Incarnation, readers: list[Incarnation]
+) -> CatchUp:
+    job = reader.job
+    attempt = situation.inventory.attempts.get(job.job_name, 0) + 1
+    return CatchUp(
         job,
         attempt,
-        draft.situation.engine_job_id(reader.job_name, attempt),
-        _find_session(draft.situation, reader.old),
-        tuple(_find_session(draft.situation, each.old) for each in readers if each.old is not None),
-        job.sink in draft.situation.present.reserved_links
-        or job.sink in draft.situation.outside.readers,
-        list_former_sinks(draft.situation, reader.old, job),
+        situation.engine_job_id(job.job_name, attempt),
+        _find_session(situation, reader),
+        tuple(_find_session(situation, each) for each in readers),
+        job.sink in situation.present.reserved_links or job.sink in situation.outside.readers,
+        list_former_sinks(situation, reader, job),
     )
-    others = ", ".join(each.job_name for each in readers if each is not reader)
-    stop = reader.stop_id
-    reader.stop_id = draft.add(operation, stops, f"ends at the same record as {others}")
-    _replace_stops(draft, {stop: reader.stop_id})
-
-
-def _replace_stops(draft: Draft, replacements: Mapping[int | None, int]) -> None:
-    for link, leaving in draft.leaving_readers.items():
-        draft.leaving_readers[link] = [
-            (client_id, replacements.get(step, step)) for client_id, step in leaving
-        ]
 
 
 def _find_session(situation: Situation, incarnation: Incarnation) -> str:
@@ -68,79 +62,84 @@ def _find_session(situation: Situation, incarnation: Incarnation) -> str:
     return source_client_id(situation.installation, job.job_name, job.source)
 
 
-def switch(draft: Draft, decisions: Sequence[Decision]) -> None:
-    """Add the step from which the jobs that change at a record of such links have their new links:
-    after they have all stopped, and before any of them starts."""
-    if not draft.together:
-        return
-    readers = frozenset[str]().union(*draft.together.values())
-    changing = [d for d in decisions if d.job_name in draft.switching | readers]
-    starts = [make_start(draft, d) for d in decisions if d.starts and _changes(draft, d)]
-    handovers, joining = _find_handovers(draft), _find_joining(draft)
+def switch(
+    wiring: Wiring, reserved: Reserved, stopped: Stopped, last: int
+) -> tuple[Stopped, HandedOver]:
+    """The stops and handovers with the step from which the jobs that change at a record of such
+    links have their new links: after they have all stopped, and before any of them starts."""
+    cuts = wiring.cuts
+    if not cuts.together:
+        return stopped, HandedOver()
+    readers = frozenset[str]().union(*cuts.together.values())
+    changing = [d for d in wiring.decisions if d.job_name in cuts.switching | readers]
+    starts = [make_start(wiring, d) for d in wiring.decisions if _is_switched(wiring, d)]
+    handovers, joining = _find_handovers(wiring), _find_joining(wiring)
     if not starts and not handovers and not joining:
-        return
+        return stopped, HandedOver()
     given_a_place = [each.client_id for each in (*handovers, *joining)]
-    reserved = ids(draft.reserve_of.get(client_id) for client_id in given_a_place)
-    stops = ids(d.stop_id for d in changing)
+    after = ids(stopped.of.get(d.job_name) for d in changing)
+    after += ids(reserved.of.get(client_id) for client_id in given_a_place)
     sites = sorted({d.old.job.source_site for d in changing if d.old is not None})
     operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining))
-    step = draft.add(operation, (*stops, *reserved), _explain(draft))
-    draft.handover_of |= dict.fromkeys(given_a_place, step)
-    _replace_stops(draft, dict.fromkeys(stops, step))
-    for decision in changing:
-        decision.stop_id = step
+    steps = StepList(last)
+    step = steps.add(operation, after, _explain(wiring))
+    of = {**stopped.of, **dict.fromkeys((d.job_name for d in changing), step)}
+    handed_over = HandedOver(steps.listed(), dict.fromkeys(given_a_place, step))
+    return replace(stopped, of=of), handed_over
 
 
-def _explain(draft: Draft) -> str:
-    links = ", ".join(sorted(str(link) for link in draft.together))
+def _explain(wiring: Wiring) -> str:
+    links = ", ".join(sorted(str(link) for link in wiring.cuts.together))
     reason = f"from the same record of {links} on"
     if any(
-        link in draft.situation.desired.inputs or not draft.situation.outside.sinks.get(link)
-        for link in draft.together
+        link in wiring.situation.desired.inputs or not wiring.situation.outside.sinks.get(link)
+        for link in wiring.cuts.together
     ):
         return f"{reason}; at least once where a publisher does not number its messages"
     return reason
 
 
-def _changes(draft: Draft, decision: Decision) -> bool:
+def _is_switched(wiring: Wiring, decision: Decision) -> bool:
     """Whether a job gets other links there, or begins to read such a link."""
     new = decision.new
-    if new is None or not is_rewired(decision):
+    if new is None or not decision.starts or not is_rewired(decision):
         return False
     if decision.old is None:
-        return new.source in draft.together
-    return decision.job_name in draft.switching
+        return new.source in wiring.cuts.together
+    return decision.job_name in wiring.cuts.switching
 
 
-def _find_handovers(draft: Draft) -> list[HandOver]:
+def _find_handovers(wiring: Wiring) -> list[HandOver]:
     # the successor of a reader is stored with it last: the others only run beside it
     sessions = sorted(
-        draft.situation.wanted.sessions, key=lambda s: s.client_id not in draft.readers_beside
+        wiring.situation.wanted.sessions, key=lambda s: s.client_id not in wiring.followers.beside
     )
-    followers = ((session, draft.predecessors.get(session.client_id)) for session in sessions)
+    followers = (
+        (session, wiring.followers.predecessors.get(session.client_id)) for session in sessions
+    )
     handovers = (
-        make_handover(session, former, list_others(draft.situation, session, former))
+        make_handover(session, former, list_others(wiring.situation, session, former))
         for session, former in followers
-        if former is not None and former.job_name in draft.together.get(session.link, ())
+        if former is not None and former.job_name in wiring.cuts.together.get(session.link, ())
     )
     return [each for each in handovers if each is not None]
 
 
-def _find_joining(draft: Draft) -> list[HandOver]:
+def _find_joining(wiring: Wiring) -> list[HandOver]:
     """New readers that do not follow another one: they begin where the others end."""
     joining = []
-    for link, names in draft.together.items():
-        reader = draft.situation.inventory.jobs[min(names)].job
+    for link, names in wiring.cuts.together.items():
+        reader = wiring.situation.inventory.jobs[min(names)].job
         former = Session(
-            _find_session(draft.situation, draft.situation.inventory.jobs[min(names)]),
+            _find_session(wiring.situation, wiring.situation.inventory.jobs[min(names)]),
             link,
             reader.source_site,
             reader.job_name,
         )
         joining += [
             make_handover(session, former)
-            for session in draft.situation.wanted.sessions
-            if session.client_id not in draft.predecessors
-            and is_new_reader(draft.situation, session, link)
+            for session in wiring.situation.wanted.sessions
+            if session.client_id not in wiring.followers.predecessors
+            and is_new_reader(wiring.situation, session, link)
         ]
     return [each for each in joining if each is not None]

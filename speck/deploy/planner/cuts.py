@@ -11,17 +11,16 @@ producers stop, the readers take everything that was sent, and all continue from
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from speck.deploy.planner.decisions import is_live
-from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.decisions import Decision, is_live, is_rewired
 from speck.deploy.planner.lineages import list_waiting_instead
 from speck.deploy.planner.sessions import has_place, is_new_reader
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.starts import is_rewired
+from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation
+from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.job_change import Action
 from speck.model.link import Link
@@ -31,78 +30,148 @@ _Ways = Sequence[tuple[str, Link, Link]]
 """The name, source and sink of each job."""
 
 
-def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
-    """Make jobs stop and start that feed, or lie between, readers that must change at the same
-    record."""
-    if not draft.situation.conditions.drains or draft.backlog_only:
-        return
+def find_cuts(
+    situation: Situation, followers: Followers, decisions: Sequence[Decision]
+) -> tuple[Cuts, tuple[Decision, ...]]:
+    """The cuts, and the decisions with them: jobs stop and start that feed, or lie between, readers
+    that must change at the same record."""
+    if not situation.conditions.drains:
+        return Cuts(), tuple(decisions)
     by_name = {d.job_name: d for d in decisions}
-    stopping, warned = set[str](), set[tuple[str, Link]]()
-    for link, leaving in _find_leaving_readers(draft.situation, decisions).items():
-        cuts = _find_torn(draft, link, leaving)
-        for decision in leaving:
-            for job in _find_successors(draft.situation, decision):
-                cuts += _find_cuts(draft, by_name, decision, job)
-        for cut in cuts:
-            readers = _find_together(draft.situation, by_name, cut)
-            if readers and cut.link is not None:
-                draft.together[cut.link] = draft.together.get(cut.link, frozenset()) | readers
-                joins = any(
-                    is_new_reader(draft.situation, s, cut.link)
-                    for s in draft.situation.wanted.on_link(cut.link)
-                )
-                draft.switching |= cut.changing
-                draft.joined_links |= {cut.link} if joins else set()
-                between = cut.between - (frozenset() if joins else readers)
-                stopping |= {n for n in readers | between if _is_kept(by_name.get(n))}
-                draft.cut_between |= between
-                continue
-            if cut.link is not None and draft.situation.has_foreign_producers(cut.link):
-                warned |= {(d.job_name, cut.link) for d in leaving}
-            stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
-            draft.cut_between |= cut.between
+    partings, pauses, warned = list[_Parting](), list[_Pause](), set[tuple[str, Link | None]]()
+    for link, leaving in _find_leaving_readers(situation, decisions).items():
+        found = [
+            parting
+            for decision in leaving
+            for successor in _find_successors(situation, decision)
+            for parting in _find_partings(situation, followers, by_name, decision, successor)
+        ]
+        cuts = _find_torn(situation, followers, link, leaving)
+        cuts += [parting.cut for parting in found if parting.cut is not None]
+        paused = [_pause(situation, by_name, cut) for cut in cuts]
+        warned |= {(d.job_name, each.unstoppable) for each in paused for d in leaving}
+        partings += found
+        pauses += paused
+    exchanges, instead_of = _find_exchanges(situation, followers, by_name, partings)
+    stopping = frozenset[str]().union(*(each.stopping for each in pauses))
+    result = Cuts(
+        frozenset(each.link for each in partings if each.cut is not None),
+        frozenset(name for name in stopping if _is_kept(by_name.get(name))),
+        frozenset[str]().union(*(each.between for each in pauses)),
+        _join_readers(pauses),
+        frozenset[str]().union(*(each.changing for each in pauses)),
+        frozenset(each.link for each in pauses if each.link is not None and each.joins),
+        instead_of,
+        exchanges,
+    )
+    return result, tuple(_apply(d, result, warned) for d in decisions)
+
+
+def _apply(decision: Decision, cuts: Cuts, warned: Set[tuple[str, Link | None]]) -> Decision:
+    """The decision about a job with what the cuts mean for it."""
     for name, link in sorted(warned, key=str):
-        _warn_of_loss(by_name[name], link)
-    draft.cut_jobs = frozenset(stopping)
-    for name in sorted(stopping):
-        _restart(by_name[name])
-    _note_unfinished(draft, by_name)
+        if name == decision.job_name and link is not None:
+            decision = _warn_of_loss(decision, link)
+    return _restart(decision) if decision.job_name in cuts.jobs else decision
 
 
-def _note_unfinished(draft: Draft, by_name: dict[str, Decision]) -> None:
-    """Note the readers that are to begin behind a cut at which an earlier change, which ended
-    early, has stopped those before them."""
-    ways = [
-        (d.job.job_name, d.job.source, d.job.sink) for d in draft.situation.inventory.jobs.values()
-    ]
-    for former in draft.situation.inventory.sessions:
-        for session in list_waiting_instead(draft.situation, former):
-            successor = draft.situation.jobs.wanted[session.job_name or ""]
-            draft.instead_of.setdefault(session.client_id, former.client_id)
-            for entry in _find_entries(draft.situation, by_name, session.link):
-                parting = _find_nearest_common(former.link, entry, ways)
-                if parting is not None:
-                    draft.exchanges[parting][session.client_id] = successor
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """Who stops at a cut."""
+
+    stopping: frozenset[str]
+    between: frozenset[str]
+    link: Link | None = None
+    """The link, if its readers stop at the same record without their producers."""
+    together: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
+    joins: bool = False
+    unstoppable: Link | None = None
+    """The link, if it has producers that nobody can stop."""
 
 
-def _note_exchange(draft: Draft, parting: Link, decision: Decision, successor: Job) -> None:
-    """Note that a reader goes on at another link from a cut on, or another one takes its place
-    there."""
+def _pause(situation: Situation, by_name: Mapping[str, Decision], cut: _Cut) -> _Pause:
+    readers = _find_together(situation, by_name, cut)
+    if not readers or cut.link is None:
+        is_foreign = cut.link is not None and situation.has_foreign_producers(cut.link)
+        unstoppable = cut.link if is_foreign else None
+        return _Pause(cut.stopping | cut.between, cut.between, unstoppable=unstoppable)
+    wanted = situation.wanted.on_link(cut.link)
+    joins = any(is_new_reader(situation, session, cut.link) for session in wanted)
+    between = cut.between - (frozenset() if joins else readers)
+    return _Pause(readers | between, between, cut.link, readers, cut.changing, joins)
+
+
+def _join_readers(pauses: Sequence[_Pause]) -> dict[Link, frozenset[str]]:
+    together = dict[Link, frozenset[str]]()
+    for pause in pauses:
+        if pause.link is not None:
+            together[pause.link] = together.get(pause.link, frozenset()) | pause.together
+    return together
+
+
+def _find_exchanges(
+    situation: Situation,
+    followers: Followers,
+    by_name: Mapping[str, Decision],
+    partings: Sequence[_Parting],
+) -> tuple[dict[Link, dict[str, Job]], dict[str, str]]:
+    """The readers that begin behind cuts, by link and client id, and the sessions from which their
+    records are taken until then: for `Cuts`."""
+    exchanges, instead_of = defaultdict[Link, dict[str, Job]](dict), dict[str, str]()
+    for each in partings:
+        exchange = _find_exchange(situation, followers, each)
+        if exchange is not None:
+            exchanges[each.link][exchange.new] = each.successor
+            instead_of |= {exchange.new: exchange.former} if exchange.has_both else {}
+    for former in situation.inventory.sessions:
+        for session in list_waiting_instead(situation, former):
+            # an earlier change, which ended early, has stopped those before these at a cut
+            instead_of.setdefault(session.client_id, former.client_id)
+            for link in _find_partings_before(situation, by_name, former, session):
+                successor = situation.jobs.wanted[session.job_name or ""]
+                exchanges[link][session.client_id] = successor
+    return dict(exchanges), instead_of
+
+
+def _find_partings_before(
+    situation: Situation, by_name: Mapping[str, Decision], former: Session, session: Session
+) -> list[Link]:
+    """Where the paths to two links part."""
+    ways = _list_present_ways(situation)
+    entries = _find_entries(situation, by_name, session.link)
+    partings = (_find_nearest_common(former.link, entry, ways) for entry in entries)
+    return [link for link in partings if link is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A reader goes on at another link from a cut on, or another one takes its place there."""
+
+    former: str
+    new: str
+    has_both: bool
+    """Whether the same records reach the sessions of both."""
+
+
+def _find_exchange(
+    situation: Situation, followers: Followers, parting: _Parting
+) -> _Exchange | None:
+    decision, successor = parting.decision, parting.successor
     assert decision.old is not None
     if _stays_on_source(decision):
-        return
-    old, there = decision.old.job, draft.situation.inventory.jobs.get(successor.job_name)
+        return None
+    old, there = decision.old.job, situation.inventory.jobs.get(successor.job_name)
     if successor.source in (old.source, there.job.source if there is not None else None):
-        return
-    former = source_client_id(draft.situation.installation, old.job_name, old.source)
-    new = source_client_id(draft.situation.installation, successor.job_name, successor.source)
-    draft.exchanges[parting][new] = successor
-    followed = {session.client_id for session in draft.predecessors.values()}
+        return None
+    former = source_client_id(situation.installation, old.job_name, old.source)
+    new = source_client_id(situation.installation, successor.job_name, successor.source)
     # where one reader follows the other at a link, their lineage tells who takes what
-    reached_before = new not in draft.predecessors and _has_link(draft.situation, successor.source)
-    reached_later = former not in followed and _is_fed_later(draft.situation, old.source)
-    if reached_before or reached_later:
-        draft.instead_of[new] = former
+    is_follower = new in followers.predecessors
+    reached_before = not is_follower and _has_link(situation, successor.source)
+    is_followed = bool(followers.follows_reader(former))
+    reached_later = not is_followed and _is_fed_later(situation, old.source)
+    return _Exchange(former, new, reached_before or reached_later)
 
 
 def _has_link(situation: Situation, link: Link) -> bool:
@@ -130,7 +199,19 @@ class _Cut:
     """Those whose change makes it necessary."""
 
 
-def _find_together(situation: Situation, by_name: dict[str, Decision], cut: _Cut) -> frozenset[str]:
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    """The link at which the paths to a reader and to its successor part, and the cut there."""
+
+    link: Link
+    decision: Decision
+    successor: Job
+    cut: _Cut | None
+
+
+def _find_together(
+    situation: Situation, by_name: Mapping[str, Decision], cut: _Cut
+) -> frozenset[str]:
     """The readers that can stop at the same record without a stop of their producers; none if these
     stop, or if one of the readers cannot."""
     if cut.link is None or not situation.has_foreign_producers(cut.link):
@@ -166,26 +247,28 @@ def _find_leaving_readers(
     return leaving
 
 
-def _find_torn(draft: Draft, link: Link, leaving: Sequence[Decision]) -> list[_Cut]:
+def _find_torn(
+    situation: Situation, followers: Followers, link: Link, leaving: Sequence[Decision]
+) -> list[_Cut]:
     """The cut at a link that several readers leave, if not each is replaced by one that does the
     same work."""
     leaving = [d for d in leaving if not _stays_on_source(d)]
     if len(leaving) < 2 or all(
-        _is_replaced(draft, d) or _ends(draft.situation, d) for d in leaving
+        _is_replaced(situation, followers, d) or _ends(situation, d) for d in leaving
     ):
         return []
     names = frozenset(d.job_name for d in leaving)
-    return [_Cut(link, _list_producers(draft.situation, link), names, changing=names)]
+    return [_Cut(link, _list_producers(situation, link), names, changing=names)]
 
 
-def _is_replaced(draft: Draft, decision: Decision) -> bool:
+def _is_replaced(situation: Situation, followers: Followers, decision: Decision) -> bool:
     """Whether exactly one reader of the same link, with the same sink link, replaces it."""
     assert decision.old is not None
     job = decision.old.job
-    own = source_client_id(draft.situation.installation, decision.job_name, job.source)
-    followers = [c for c, former in draft.predecessors.items() if former.client_id == own]
-    sessions = (s for s in draft.situation.wanted.sessions if s.client_id in followers)
-    successors = (draft.situation.jobs.wanted.get(s.job_name or "") for s in sessions)
+    own = source_client_id(situation.installation, decision.job_name, job.source)
+    own_followers = followers.follows_reader(own)
+    sessions = (s for s in situation.wanted.sessions if s.client_id in own_followers)
+    successors = (situation.jobs.wanted.get(s.job_name or "") for s in sessions)
     return [each.sink for each in successors if each is not None] == [job.sink]
 
 
@@ -220,58 +303,74 @@ def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     return is_live(situation, old) or has_place(situation, old, job.source)
 
 
-def _find_cuts(
-    draft: Draft, by_name: dict[str, Decision], decision: Decision, successor: Job
-) -> list[_Cut]:
-    """The cuts for a reader and its successor on another link: where their paths part, with the
-    jobs behind that keep their source. Until these have taken all earlier records, the successor
-    must get nothing."""
+def _find_partings(
+    situation: Situation,
+    followers: Followers,
+    by_name: Mapping[str, Decision],
+    decision: Decision,
+    successor: Job,
+) -> list[_Parting]:
+    """Where the paths to a reader and to its successor on another link part."""
     assert decision.old is not None
-    first = decision.old.job.source
-    before = [
-        (d.job.job_name, d.job.source, d.job.sink) for d in draft.situation.inventory.jobs.values()
-    ]
-    after = [(job.job_name, job.source, job.sink) for job in draft.situation.jobs.wanted.values()]
-    cuts: list[_Cut] = []
-    for entry in _find_entries(draft.situation, by_name, successor.source):
-        parting = _find_nearest_common(first, entry, before)
-        if parting is None:
-            continue
-        old_way, entry_way = (
-            _find_jobs_between(before, parting, first),
-            _find_jobs_between(before, parting, entry),
-        )
-        new_way = _find_jobs_between(after, entry, successor.source)
-        heads = _find_readers(before, parting, old_way | entry_way)
-        heads |= {decision.job_name} if first == parting else set()
-        if entry == parting:
-            coming = _find_readers(after, parting, new_way)
-            coming |= {successor.job_name} if successor.source == parting else set()
-            heads |= {_find_predecessor(draft, name) for name in coming}
-        names = old_way | entry_way | new_way | {decision.job_name, successor.job_name}
-        between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
-        if len(heads) == 1:  # all records pass it: it stops at the same record for all
-            between -= heads
-        if between and len(heads) == 1:
-            cuts.append(_Cut(None, frozenset(heads), frozenset(heads), between))
-        elif between:
-            producers = _list_producers(draft.situation, parting)
-            changing = frozenset({decision.job_name, successor.job_name})
-            cuts.append(_Cut(parting, producers, frozenset(heads), between, changing))
-        draft.cut_links |= {parting} if between else set()
-        _note_exchange(draft, parting, decision, successor)
-    return cuts
+    first, before = decision.old.job.source, _list_present_ways(situation)
+    partings = []
+    for entry in _find_entries(situation, by_name, successor.source):
+        link = _find_nearest_common(first, entry, before)
+        if link is not None:
+            cut = _find_cut(situation, followers, by_name, decision, successor, link, entry)
+            partings.append(_Parting(link, decision, successor, cut))
+    return partings
+
+
+def _find_cut(
+    situation: Situation,
+    followers: Followers,
+    by_name: Mapping[str, Decision],
+    decision: Decision,
+    successor: Job,
+    parting: Link,
+    entry: Link,
+) -> _Cut | None:
+    """The cut where two paths part, if jobs behind it keep their source. Until these have taken all
+    earlier records, the successor must get nothing."""
+    assert decision.old is not None
+    first, before = decision.old.job.source, _list_present_ways(situation)
+    after = [(job.job_name, job.source, job.sink) for job in situation.jobs.wanted.values()]
+    present = _find_jobs_between(before, parting, first)
+    present |= _find_jobs_between(before, parting, entry)
+    coming = _find_jobs_between(after, entry, successor.source)
+    heads = _find_readers(before, parting, present)
+    heads |= {decision.job_name} if first == parting else set()
+    if entry == parting:
+        joining = _find_readers(after, parting, coming)
+        joining |= {successor.job_name} if successor.source == parting else set()
+        heads |= {_find_predecessor(situation, followers, name) for name in joining}
+    names = present | coming | {decision.job_name, successor.job_name}
+    between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
+    if len(heads) == 1:  # all records pass it: it stops at the same record for all
+        between -= heads
+    if not between:
+        return None
+    if len(heads) == 1:
+        return _Cut(None, frozenset(heads), frozenset(heads), between)
+    changing = frozenset({decision.job_name, successor.job_name})
+    producers = _list_producers(situation, parting)
+    return _Cut(parting, producers, frozenset(heads), between, changing)
+
+
+def _list_present_ways(situation: Situation) -> _Ways:
+    return [(d.job.job_name, d.job.source, d.job.sink) for d in situation.inventory.jobs.values()]
 
 
 def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
     return {name for name, source, _ in ways if source == link and name in names}
 
 
-def _find_predecessor(draft: Draft, name: str) -> str:
+def _find_predecessor(situation: Situation, followers: Followers, name: str) -> str:
     """The reader that a new one continues, or the job itself: the two count as one."""
-    job = draft.situation.jobs.wanted[name]
-    own = source_client_id(draft.situation.installation, name, job.source)
-    former = draft.predecessors.get(own)
+    job = situation.jobs.wanted[name]
+    own = source_client_id(situation.installation, name, job.source)
+    former = followers.predecessors.get(own)
     return former.job_name or name if former is not None else name
 
 
@@ -281,7 +380,7 @@ def _list_producers(situation: Situation, link: Link) -> frozenset[str]:
     )
 
 
-def _find_entries(situation: Situation, by_name: dict[str, Decision], link: Link) -> list[Link]:
+def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: Link) -> list[Link]:
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
     nearest present links upstream, and those behind jobs that newly write to them, or that nothing
     has reached: they are stopped, and so are, or have gone, those before them."""
@@ -357,18 +456,21 @@ def _find_reachable(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]
     return visited
 
 
-def _restart(decision: Decision) -> None:
+def _restart(decision: Decision) -> Decision:
     new = decision.new
     assert new is not None
     if decision.stops or decision.starts:
-        return
-    decision.action = Action.UPDATE
-    decision.reason = "stops for a moment: its readers change at the same record"
-    decision.stops = decision.starts = True
-    decision.keeps_state = new.upgrade is Upgrade.SAVEPOINT
-
-
-def _warn_of_loss(decision: Decision, link: Link) -> None:
-    decision.reason += (
-        f"; {link} is fed from outside, so records around the cut may be lost or come twice"
+        return decision
+    return replace(
+        decision,
+        action=Action.UPDATE,
+        reason="stops for a moment: its readers change at the same record",
+        stops=True,
+        starts=True,
+        keeps_state=new.upgrade is Upgrade.SAVEPOINT,
     )
+
+
+def _warn_of_loss(decision: Decision, link: Link) -> Decision:
+    warning = f"{link} is fed from outside, so records around the cut may be lost or come twice"
+    return replace(decision, reason=f"{decision.reason}; {warning}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from speck.deploy.planner.draft import Decision
+from dataclasses import dataclass
+
 from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
@@ -11,65 +12,93 @@ from speck.model.observation import RunState
 from speck.spec.fingerprint import differences
 
 
-def decide(situation: Situation, name: str) -> Decision:
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What will happen to one job."""
+
+    job_name: str
+    new: Job | None
+    old: Incarnation | None
+    action: Action
+    reason: str
+    stops: bool = False
+    keeps_state: bool = False
+    starts: bool = False
+    again: bool = False  # the earlier start is sent again, under its id
+
+
+def decide(situation: Situation) -> tuple[Decision, ...]:
+    """What will happen to each job, by name."""
+    names = sorted(situation.jobs.wanted.keys() | situation.inventory.jobs.keys())
+    return tuple(_decide(situation, name) for name in names)
+
+
+def _decide(situation: Situation, name: str) -> Decision:
     new, old = situation.jobs.wanted.get(name), situation.inventory.jobs.get(name)
+    if name in situation.conditions.leave:
+        return Decision(name, new, old, Action.UNCHANGED, "left alone")
     if old is None:
         assert new is not None
         starts = new.state is DesiredState.RUNNING
         reason = "new job" if starts else "new job, kept stopped"
         return Decision(name, new, None, Action.ADD, reason, starts=starts)
-    live = is_live(situation, old)
     if new is None:
-        stops = live or may_arrive(situation, old)
+        stops = is_live(situation, old) or may_arrive(situation, old)
         return Decision(name, None, old, Action.REMOVE, "no longer wanted", stops=stops)
-    return decide_kept(situation, name, new, old, live)
+    if new.state is DesiredState.RUNNING:
+        return _decide_running(situation, name, new, old)
+    return _decide_stopped(situation, name, new, old)
 
 
-def leave_alone(situation: Situation, name: str) -> Decision:
-    return Decision(
-        name,
-        situation.jobs.wanted.get(name),
-        situation.inventory.jobs.get(name),
-        Action.UNCHANGED,
-        "left alone",
-    )
-
-
-def decide_kept(
-    situation: Situation, name: str, new: Job, old: Incarnation, live: bool
-) -> Decision:
-    is_wanted = new.state is DesiredState.RUNNING
+def _list_changes(situation: Situation, old: Incarnation, new: Job) -> list[str]:
     changes = differences(old.job, new)
-    if live and old.ends_early:
+    if is_live(situation, old) and old.ends_early:
         changes.append("it would stop at some record of its link")
-    arriving = not live and may_arrive(situation, old)
-    again = is_wanted and not changes and (arriving or has_silent_start(situation, old))
-    action = Action.MOVE if old.job.site != new.site else Action.UPDATE
-    if is_wanted and not changes and (old.finished or (live and not again)):
+    return changes
+
+
+def _decide_running(situation: Situation, name: str, new: Job, old: Incarnation) -> Decision:
+    """What happens to a job that is there and is to run."""
+    changes = _list_changes(situation, old, new)
+    live, sent = is_live(situation, old), may_arrive(situation, old)
+    again = not changes and ((sent and not live) or has_silent_start(situation, old))
+    runs = live and not again
+    if not changes and (runs or old.finished):
         reason = "its sources have ended" if old.finished else "same fingerprint, running"
         return Decision(name, new, old, Action.UNCHANGED, reason)
-    if not is_wanted and not live and not arriving:
-        changes_later = "; ".join([*changes, "stopped, as wanted"])
-        action = Action.UPDATE if changes else Action.UNCHANGED
-        return Decision(name, new, old, action, changes_later)
-    if not is_wanted:
-        changes.append("state running -> stopped")
-    elif (again or not live) and not old.confirmed and old.base is None:
+    action = Action.MOVE if old.job.site != new.site else Action.UPDATE
+    if not runs and not old.confirmed and old.base is None:
         action = Action.ADD
-        changes = [*changes, f"not started yet: {explain_not_live(situation, old)}"]
-    elif again or not live:
+        changes.append(f"not started yet: {explain_not_live(situation, old)}")
+    elif not runs:
         changes.append(explain_not_live(situation, old))
     return Decision(
         name,
         new,
         old,
-        action if is_wanted else Action.UPDATE,
+        action,
         "; ".join(changes),
-        stops=(live or arriving) and not again,
-        keeps_state=not is_wanted or (new.upgrade is Upgrade.SAVEPOINT and not old.finished),
-        starts=is_wanted,
+        stops=(live or sent) and not again,
+        keeps_state=new.upgrade is Upgrade.SAVEPOINT and not old.finished,
+        starts=True,
         again=again,
     )
+
+
+def _decide_stopped(situation: Situation, name: str, new: Job, old: Incarnation) -> Decision:
+    """What happens to a job that is there and is to be stopped."""
+    changes = _list_changes(situation, old, new)
+    if is_live(situation, old) or may_arrive(situation, old):
+        reason = "; ".join([*changes, "state running -> stopped"])
+        return Decision(name, new, old, Action.UPDATE, reason, stops=True, keeps_state=True)
+    action = Action.UPDATE if changes else Action.UNCHANGED
+    return Decision(name, new, old, action, "; ".join([*changes, "stopped, as wanted"]))
+
+
+def is_rewired(decision: Decision) -> bool:
+    """Whether a job will have other links than before, or begins or ends."""
+    old, new = decision.old, decision.new
+    return old is None or new is None or old.job.ends != new.ends
 
 
 def may_arrive(situation: Situation, old: Incarnation) -> bool:

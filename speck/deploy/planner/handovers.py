@@ -9,8 +9,8 @@ messages.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
-from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.lineages import (
     find_beside,
     find_owner,
@@ -18,6 +18,8 @@ from speck.deploy.planner.lineages import (
     is_outdated,
 )
 from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.steps import HandedOver, Reserved, StepList, Stopped, ids
+from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -25,19 +27,19 @@ from speck.model.plan import HandOver
 from speck.spec.job_contract import reports_numbers
 
 
-def match_readers(draft: Draft) -> None:
-    """Record which session each new reader's session follows, and which sessions have to begin
-    again.
+def find_followers(situation: Situation) -> Followers:
+    """Which session each new reader's session follows, and which sessions have to begin again.
 
     If several readers leave a link and several join, those with the same sink link are paired
     first, then those of the same class, then by name. A new reader without a partner follows the
     last one that leaves: it continues from there beside the others.
     """
-    there = index_job_sessions(draft.situation.inventory.sessions)
-    wanted_sessions = index_job_sessions(draft.situation.wanted.sessions)
+    there = index_job_sessions(situation.inventory.sessions)
+    wanted_sessions = index_job_sessions(situation.wanted.sessions)
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
     followed: dict[Link, list[Session]] = defaultdict(list)
+    predecessors, renewed = dict[str, Session](), set[str]()
     for session in there.values():
         is_owner = session.follows is None and session.followed_by is None
         if session.client_id not in wanted_sessions and session.reserved and is_owner:
@@ -45,44 +47,48 @@ def match_readers(draft: Draft) -> None:
     for session in wanted_sessions.values():
         former = there.get(session.client_id)
         owner = find_owner(former, there) if former is not None else None
-        is_there = former is not None and not is_outdated(draft.situation, former)
+        is_there = former is not None and not is_outdated(situation, former)
         if former is None or owner is None or not (former.usable and is_there):
             coming[session.link].append(session)
-            continue
-        if owner is former:
-            continue
-        if owner.client_id in wanted_sessions:
-            draft.renewed_sessions.add(former.client_id)
-        else:
-            draft.predecessors[former.client_id] = owner
+        elif owner is not former and owner.client_id in wanted_sessions:
+            renewed.add(former.client_id)
+        elif owner is not former:
+            predecessors[former.client_id] = owner
             leaving[former.link] = [s for s in leaving[former.link] if s != owner]
             followed[former.link].append(owner)
+    beside = set[str]()
     for link, sessions in coming.items():
-        _pair(draft, sessions, leaving[link], followed[link])
+        pairs, others = _pair(situation, sessions, leaving[link], followed[link])
+        predecessors |= pairs | others
+        beside |= others.keys()
+    return Followers(predecessors, frozenset(beside), frozenset(renewed))
 
 
 def _pair(
-    draft: Draft, coming: list[Session], leaving: list[Session], followed: list[Session]
-) -> None:
-    coming = sorted(coming, key=lambda s: s.client_id)
-    unmatched = sorted(
-        (s for s in leaving if _is_numbered(_find_old_job(draft.situation, s))),
-        key=lambda s: s.client_id,
-    )
-    coming = [s for s in coming if _is_numbered(_find_new_job(draft.situation, s))]
-    last = unmatched[-1:] or followed[-1:]
+    situation: Situation,
+    sessions: Sequence[Session],
+    leaving: Sequence[Session],
+    followed: Sequence[Session],
+) -> tuple[dict[str, Session], dict[str, Session]]:
+    """The predecessors of the readers that come to a link, and of those that only run beside one of
+    them, by client id."""
+    unmatched = [s for s in _sort(leaving) if _is_numbered(_find_old_job(situation, s))]
+    coming = [s for s in _sort(sessions) if _is_numbered(_find_new_job(situation, s))]
+    last = unmatched[-1:] or list(followed[-1:])
+    pairs = dict[str, Session]()
     for is_alike in (_has_same_sink, _has_same_class, _is_any):
         for session in list(coming):
-            new = _find_new_job(draft.situation, session)
-            match = [s for s in unmatched if is_alike(_find_old_job(draft.situation, s), new)]
+            new = _find_new_job(situation, session)
+            match = [s for s in unmatched if is_alike(_find_old_job(situation, s), new)]
             if match:
-                draft.predecessors[session.client_id] = match[0]
+                pairs[session.client_id] = match[0]
                 unmatched.remove(match[0])
                 coming.remove(session)
-    for session in coming:
-        for predecessor in last:
-            draft.predecessors[session.client_id] = predecessor
-            draft.readers_beside.add(session.client_id)
+    return pairs, {session.client_id: former for session in coming for former in last}
+
+
+def _sort(sessions: Iterable[Session]) -> list[Session]:
+    return sorted(sessions, key=lambda s: s.client_id)
 
 
 def _find_old_job(situation: Situation, session: Session) -> Job | None:
@@ -111,26 +117,28 @@ def _is_any(old: Job | None, new: Job | None) -> bool:
     return True
 
 
-def hand_over(draft: Draft, decisions: list[Decision]) -> None:
-    """Add the steps in which readers follow others, after the old reader's stop."""
-    by_name = {d.job_name: d for d in decisions}
-    for session in draft.situation.wanted.sessions:
-        pairs = draft.handed_back if draft.backlog_only else draft.predecessors
+def hand_over(
+    wiring: Wiring, reserved: Reserved, stopped: Stopped, switched: HandedOver, last: int
+) -> HandedOver:
+    """Let readers follow others, after the old reader's stop, unless that `switched` them."""
+    steps, of = StepList(last), dict[str, int]()
+    first, present = wiring.first, wiring.situation.inventory.jobs
+    pairs = first.handed_back if first is not None else wiring.followers.predecessors
+    for session in wiring.situation.wanted.sessions:
         former = pairs.get(session.client_id)
-        if former is None or session.client_id in draft.handover_of:
+        if former is None or session.client_id in switched.of or session.client_id in of:
             continue
-        operation = make_handover(session, former, list_others(draft.situation, session, former))
+        others = list_others(wiring.situation, session, former)
+        operation = make_handover(session, former, others)
         if operation is None:
             continue
-        assert former.job_name is not None
-        stop_id = None
-        old = by_name.get(former.job_name)
-        if old is not None and old.old is not None and old.old.job.source == former.link:
-            stop_id = old.stop_id
-        after = ids([stop_id, draft.reserve_of.get(session.client_id)])
-        draft.handover_of[session.client_id] = draft.add(
-            operation, after, _explain_handover(draft.situation, former)
-        )
+        old, after = present.get(operation.former_job), list[int | None]()
+        if old is not None and old.job.source == former.link:
+            after.append(stopped.of.get(operation.former_job))
+        after.append(reserved.of.get(session.client_id))
+        reason = _explain_handover(wiring.situation, former)
+        of[session.client_id] = steps.add(operation, ids(after), reason)
+    return HandedOver(steps.listed(), of)
 
 
 def list_others(situation: Situation, session: Session, former: Session) -> tuple[str, ...]:

@@ -8,18 +8,18 @@ that runs is still drained, for a limited time, unless its engine or its broker 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from speck.deploy.planner.decisions import is_live
-from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.leaving import explain_undrained
 from speck.deploy.planner.lineages import is_left_behind
 from speck.deploy.planner.sessions import is_held_elsewhere
 from speck.deploy.planner.sinks import list_sinks
 from speck.deploy.planner.situation import Situation
-from speck.model.incarnation import Incarnation, Session
+from speck.deploy.planner.wiring import Wiring
+from speck.model.incarnation import Session
 from speck.model.job import DesiredState
-from speck.model.observation import RunState
 from speck.model.plan import Plan, Release, Reserve, Step
 from speck.model.queue import Count, DroppedQueue
 from speck.model.unread import count_unread
@@ -27,63 +27,80 @@ from speck.spec.job_contract import reports_numbers
 
 OUTSIDE = "its reader is outside speck"
 NOT_RUNNING = "the job does not run"
-STUCK = "the job takes nothing: it keeps failing or is stalled"
-NOT_DRAINED = "the job leaves it undrained"
 
 
-def mark_queues(draft: Draft) -> list[DroppedQueue]:
-    """The queues that the releases of a plan drop, in their order. Lets these releases say so, and
-    look again when they are carried out: messages may have come by then."""
-    queues = []
-    for position, operation, session in _list_releases(draft):
-        why = None if _is_spent(draft, session) else _explain(draft.situation, session)
-        if session.dropping is not None:  # its release has begun in a change that ended early
-            why = session.dropping.why
-        if draft.situation.conditions.drops:
-            operation = replace(
-                operation,
-                limit_s=draft.situation.find_limit(session.site),
-                why=why,
-                sinks=list_sinks(draft.situation, session.link),
-                counted=_is_counted(draft.situation, session),
-                drained=_is_drained_for_good(draft, session),
-            )
-            draft.steps[position] = replace(draft.steps[position], operation=operation)
-        if why is None:
+def mark_queues(
+    wiring: Wiring, steps: Sequence[Step]
+) -> tuple[tuple[Step, ...], list[DroppedQueue]]:
+    """The steps with what their releases drop, and the queues that they drop, in their order. Lets
+    these releases say so, and look again when they are carried out: messages may have come by
+    then."""
+    marked, queues = [], []
+    sessions = {(s.client_id, s.site, s.link): s for s in wiring.situation.inventory.sessions}
+    for step in steps:
+        release = step.operation
+        if not isinstance(release, Release):
+            marked.append(step)
             continue
-        messages, count = _count(draft.situation, session)
-        reason = "left" if messages == 0 else "left; drops its queue"
-        sinks = list_sinks(draft.situation, session.link)
-        guarded = _is_guarded(draft, session)
-        operation = replace(operation, abandons=messages, guarded=guarded, sinks=sinks)
-        draft.steps[position] = replace(draft.steps[position], operation=operation, reason=reason)
-        if messages != 0:
-            place = session.site, session.link.topic
-            queues.append(
-                DroppedQueue(session.client_id, session.job_name, *place, messages, count, why)
+        session = sessions[release.client_id, release.site, release.link]
+        queue = _find_queue(wiring, session)
+        reason = step.reason
+        if wiring.situation.conditions.drops:
+            release = _allow_to_drop(wiring, session, release, queue.why if queue else None)
+        if queue is not None:
+            sinks, guarded = (
+                list_sinks(wiring.situation, session.link),
+                _is_guarded(wiring, session),
             )
-    return queues
+            release = replace(release, abandons=queue.messages, guarded=guarded, sinks=sinks)
+            reason = "left" if queue.messages == 0 else "left; drops its queue"
+        marked.append(replace(step, operation=release, reason=reason))
+        queues += [queue] if queue is not None and queue.messages != 0 else []
+    return tuple(marked), queues
 
 
-def _is_drained_for_good(draft: Draft, session: Session) -> bool:
+def _find_queue(wiring: Wiring, session: Session) -> DroppedQueue | None:
+    """What nobody takes of a session that is released; None if its reader takes everything."""
+    why = None if _is_spent(wiring, session) else _explain(wiring.situation, session)
+    if session.dropping is not None:  # its release has begun in a change that ended early
+        why = session.dropping.why
+    if why is None:
+        return None
+    messages, count = _count(wiring.situation, session)
+    place = session.site, session.link.topic
+    return DroppedQueue(session.client_id, session.job_name, *place, messages, count, why)
+
+
+def _allow_to_drop(wiring: Wiring, session: Session, release: Release, why: str | None) -> Release:
+    situation = wiring.situation
+    return replace(
+        release,
+        limit_s=situation.find_limit(session.site),
+        why=why,
+        sinks=list_sinks(situation, session.link),
+        counted=_is_counted(situation, session),
+        drained=_is_drained_for_good(wiring, session),
+    )
+
+
+def _is_drained_for_good(wiring: Wiring, session: Session) -> bool:
     """Whether a session is drained whose later messages are in no other one. There should be none:
     but a producer may still run whose site does not answer."""
-    is_followed = any(former == session for former in draft.predecessors.values())
-    return session.client_id in draft.drained_readers and not is_followed
+    return wiring.debts.is_drained(session) and not wiring.followers.follows(session)
 
 
-def _is_guarded(draft: Draft, session: Session) -> bool:
+def _is_guarded(wiring: Wiring, session: Session) -> bool:
     """Whether a session is kept if something has come by the time of its release. Not that of a job
     which is to run elsewhere: what it has to read first is decided with the plan (`backlog.py`),
     and what comes during the change is for the new wiring. Nor one whose reader is followed: what
     comes from now on, once its producers run again, is in the follower's session, too."""
-    is_followed = any(former == session for former in draft.predecessors.values())
-    if is_followed and not draft.situation.has_foreign_producers(session.link):
+    situation = wiring.situation
+    is_followed = bool(wiring.followers.follows(session))
+    if is_followed and not situation.has_foreign_producers(session.link):
         return False
-    job = draft.situation.jobs.wanted.get(session.job_name or "")
-    return not draft.situation.conditions.drops and (
-        job is None or job.state is not DesiredState.RUNNING
-    )
+    job = situation.jobs.wanted.get(session.job_name or "")
+    is_elsewhere = job is not None and job.state is DesiredState.RUNNING
+    return not situation.conditions.drops and not is_elsewhere
 
 
 def keep_queues(plan: Plan) -> Plan | None:
@@ -112,16 +129,6 @@ def _identify(step: Step) -> tuple[str, str, str] | None:
     return operation.client_id, operation.site, operation.link.topic
 
 
-def _list_releases(draft: Draft) -> Iterator[tuple[int, Release, Session]]:
-    """The positions of the steps that release sessions, their operations, and the sessions."""
-    sessions = {(s.client_id, s.site, s.link): s for s in draft.situation.inventory.sessions}
-    for position, step in enumerate(draft.steps):
-        operation = step.operation
-        if isinstance(operation, Release):
-            key = operation.client_id, operation.site, operation.link
-            yield position, operation, sessions[key]
-
-
 def _explain(situation: Situation, session: Session) -> str | None:
     """Why nobody takes what waits in a session before it is released; None if its reader does."""
     if session.job_name is None:
@@ -137,31 +144,15 @@ def _explain(situation: Situation, session: Session) -> str | None:
     return explain_undrained(situation, old)
 
 
-def explain_undrained(situation: Situation, old: Incarnation) -> str | None:
-    """Why a job that may run does not take first what waits on the link that it leaves; None if it
-    does. Without the consent to drop queues, a site that does not answer is waited for."""
-    engine_job = situation.observation.job(old.job.site, old.engine_job_id)
-    is_restarting = engine_job is not None and engine_job.state is RunState.RESTARTING
-    if is_restarting or old.job.job_name in situation.conditions.stuck_jobs:
-        return STUCK
-    if not situation.conditions.drains:
-        return NOT_DRAINED
-    if situation.conditions.drops and situation.is_engine_silent(old.job.site):
-        return f"the engine of {old.job.site} does not answer"
-    if situation.conditions.drops and situation.is_broker_silent(old.job.source_site):
-        return f"the broker of {old.job.source_site} does not answer"
-    return None
-
-
-def _is_spent(draft: Draft, session: Session) -> bool:
+def _is_spent(wiring: Wiring, session: Session) -> bool:
     """Whether the messages of a session are for others, or were or will be taken before it is
     released: a drain that its reader does not end fails, and so drops nothing."""
     return (
         session.drained
-        or session.client_id in draft.drained_readers
-        or session.client_id in draft.renewed_sessions
-        or is_left_behind(draft.situation, session)
-        or is_held_elsewhere(draft, session)
+        or wiring.debts.is_drained(session)
+        or session.client_id in wiring.followers.renewed
+        or is_left_behind(wiring.situation, session)
+        or is_held_elsewhere(wiring.situation, wiring.followers, session)
     )
 
 

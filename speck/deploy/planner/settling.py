@@ -6,35 +6,38 @@ have stopped before that: then the messages in between are in its own session on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from speck.deploy.planner.decisions import is_live
-from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.wiring import Wiring
 from speck.model.incarnation import Incarnation, Session
-from speck.model.plan import Stop
+from speck.model.plan import Step, Stop
 
 
-def find_stopping(draft: Draft) -> list[Incarnation]:
+def find_stopping(wiring: Wiring) -> list[Incarnation]:
     """The readers that are being stopped, and would get a follower by this plan, on links that are
     still fed. Nobody is waited for if the user has allowed to drop its queue."""
+    situation = wiring.situation
+    if situation.conditions.drops or situation.conditions.leave:
+        return []
     readers = {
         former.client_id: former
-        for client_id, former in draft.predecessors.items()
-        if not _is_there(draft.situation, client_id)
+        for client_id, former in wiring.followers.predecessors.items()
+        if not _is_there(situation, client_id)
     }
-    found = [old for former in readers.values() if (old := _find_stopping(draft.situation, former))]
-    return (
-        sorted(found, key=lambda each: each.job.job_name)
-        if not draft.situation.conditions.drops
-        else []
-    )
+    found = [old for former in readers.values() if (old := _find_stopping(situation, former))]
+    return sorted(found, key=lambda each: each.job.job_name)
 
 
-def settle(draft: Draft, stopping: list[Incarnation]) -> None:
-    """Add the steps in which the readers stop: the next plan knows where."""
-    for each in stopping:
+def settle(stopping: Sequence[Incarnation]) -> tuple[Step, ...]:
+    """The steps in which the readers stop: the next plan knows where."""
+    steps = []
+    for number, each in enumerate(stopping, 1):
         job = each.job
         operation = Stop(job.site, job.job_name, each.attempt, each.engine_job_id)
-        draft.add(operation, (), "asked to stop by an earlier change")
+        steps.append(Step(number, operation, (), "asked to stop by an earlier change"))
+    return tuple(steps)
 
 
 def _is_there(situation: Situation, client_id: str) -> bool:

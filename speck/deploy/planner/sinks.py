@@ -3,15 +3,16 @@ dropped."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.decisions import Decision
+from speck.deploy.planner.situation import Situation, group
+from speck.deploy.planner.steps import Released, StepList, Stopped, ids
+from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, StaleSink
 from speck.model.job import Job
+from speck.model.job_change import Action
 from speck.model.link import Link
-from speck.model.plan import Clear, Forget
+from speck.model.plan import Clear, Forget, Step
 
 
 def sink_of(situation: Situation, incarnation: Incarnation) -> str:
@@ -42,19 +43,32 @@ def list_former_sinks(situation: Situation, old: Incarnation | None, new: Job) -
     return tuple(sink for sink in sinks_of(situation, old) if sink != own)[-_FORMER_SINKS:]
 
 
-def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> None:
-    old = decision.old
+def forget_jobs(
+    wiring: Wiring, stopped: Stopped, released: Released, last: int
+) -> tuple[Step, ...]:
+    """Forget the jobs that are removed, with the numbers that their sinks reported."""
+    steps = StepList(last)
+    for decision in wiring.decisions:
+        if decision.action is Action.REMOVE:
+            _forget(wiring, stopped, released, steps, decision)
+    return steps.listed()
+
+
+def _forget(
+    wiring: Wiring, stopped: Stopped, released: Released, steps: StepList, decision: Decision
+) -> None:
+    old, situation = decision.old, wiring.situation
     assert old is not None
-    sinks = sinks_of(draft.situation, old)
-    counted = draft.releases_on[old.job.sink]
+    sinks = sinks_of(situation, old)
+    counted = released.on.get(old.job.sink, ())
     after = (
-        *ids([decision.stop_id]),
-        *clear(draft, decision),
-        *releases.get(decision.job_name, []),
-        *(step for sink in sinks for step in draft.drains_of[sink]),
+        *ids([stopped.of.get(decision.job_name)]),
+        *clear(wiring, stopped, steps, decision, None),
+        *released.of.get(decision.job_name, ()),
+        *(step for sink in sinks for step in stopped.drains_of.get(sink, ())),
         *counted,
     )
-    readers = _list_noted_readers(draft.situation, old.job.sink)
+    readers = _list_noted_readers(situation, old.job.sink)
     operation = Forget(
         old.job.site,
         decision.job_name,
@@ -62,9 +76,9 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         old.job.sink,
         sinks,
         readers,
-        draft.situation.find_limit(old.job.sink_site),
+        situation.find_limit(old.job.sink_site),
     )
-    decision.forget_id = draft.add(operation, after, "removed", frozenset(counted))
+    steps.add(operation, after, "removed", frozenset(counted))
 
 
 def find_stale_sinks(situation: Situation, decision: Decision) -> tuple[StaleSink, ...]:
@@ -86,22 +100,23 @@ def find_stale_sinks(situation: Situation, decision: Decision) -> tuple[StaleSin
     return tuple(dict.fromkeys(stale))
 
 
-def clear(draft: Draft, decision: Decision) -> list[int]:
+def clear(
+    wiring: Wiring, stopped: Stopped, steps: StepList, decision: Decision, started: int | None
+) -> list[int]:
     """Add the steps that clear stale reports, once no drain needs them; returns their ids. One
     after the other: each stores the incarnation without its own reports."""
-    by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
-    for sink in find_stale_sinks(draft.situation, decision):
-        by_link[sink.site, sink.link].append(sink.client_id)
-    steps: list[int] = []
+    situation = wiring.situation
+    by_link = group(((s.site, s.link), s.client_id) for s in find_stale_sinks(situation, decision))
+    added: list[int] = []
     for (site, link), sinks in by_link.items():
-        drains = [step for sink in sinks for step in draft.drains_of[sink]]
-        before = steps[-1:]
-        after = [*ids([decision.stop_id, decision.start_id]), *drains, *before]
-        readers = _list_noted_readers(draft.situation, link)
-        limit_s = draft.situation.find_limit(site)
+        drains = [step for sink in sinks for step in stopped.drains_of.get(sink, ())]
+        before = added[-1:]
+        after = [*ids([stopped.of.get(decision.job_name), started]), *drains, *before]
+        readers = _list_noted_readers(situation, link)
+        limit_s = situation.find_limit(site)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers, limit_s)
-        steps.append(draft.add(operation, after, "its links changed", frozenset(before)))
-    return steps
+        added.append(steps.add(operation, after, "its links changed", frozenset(before)))
+    return added
 
 
 def _make_own_sink(situation: Situation, decision: Decision) -> str | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from speck.deploy.planner.draft import Decision, Draft
-from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.starts import is_rewired, rank_start
+from speck.deploy.planner.decisions import Decision, is_rewired
+from speck.deploy.planner.situation import Situation, group
+from speck.deploy.planner.steps import Stopped
+from speck.deploy.planner.wiring import Cuts, Wiring
 from speck.model.ids import source_client_id
+from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
 
@@ -26,6 +28,36 @@ class _Rule:
     """What is waited for behind a link."""
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """Whom starts wait for, by what the job does: it takes over from another one, or gets other
+    links; it stops and starts again with the same links; it begins to send; it changes at the same
+    record as others."""
+
+    taking_over: frozenset[str]
+    """The jobs that follow another reader, or that ran with other links."""
+    restarts: _Rule
+    begins: _Rule
+    takes_over: _Rule
+    cuts: _Rule
+
+    @classmethod
+    def none(cls) -> _Rules:
+        return cls(frozenset(), *(_Rule(set(), set()) for _ in range(4)))
+
+
+@dataclass(frozen=True)
+class _Readers:
+    """Who reads, and stops to read, where."""
+
+    decisions: Mapping[Link, Sequence[Decision]]
+    stops: Mapping[Link, Sequence[int]]
+    """The stops of those that leave a link, or will write elsewhere, by the link."""
+    followers: Mapping[str, Sequence[Decision]]
+    """Those that follow one reader, by its client id."""
+
+
+@dataclass(frozen=True)
 class StartOrder:
     """The order of the starts of a plan, from the ends of the changed part to its beginnings.
 
@@ -34,63 +66,24 @@ class StartOrder:
     back to its old link.
     """
 
-    def __init__(self, draft: Draft, decisions: Sequence[Decision]) -> None:
-        self._draft = draft
-        self._decisions_reading = defaultdict[Link, list[Decision]](list)
-        self._stops_reading = defaultdict[Link, list[int]](list)
-        """The stops of those that leave a link, or will write elsewhere, by the link."""
-        staying, sharing, reading_anew = set[str](), set[str](), set[str]()
-        self._taking_over = set[str]()
-        """The jobs that follow another reader, or that ran with other links."""
-        self._followers = defaultdict[str, list[Decision]](list)
-        """Those that follow one reader, by its client id."""
-        if draft.backlog_only or not draft.situation.conditions.drains:
-            return
-        followed = {session.client_id for session in draft.predecessors.values()}
-        branched = _find_branched_links(draft.situation, decisions)
-        for link, leaving in draft.leaving_readers.items():
-            self._stops_reading[link] += [step for _, step in leaving]
-        for decision in decisions:
-            old, new, name = decision.old, decision.new, decision.job_name
-            if new is None:
-                continue
-            self._decisions_reading[new.source].append(decision)
-            rewired = old is not None and is_rewired(decision)
-            if decision.stop_id is not None and rewired:
-                self._stops_reading[new.source].append(decision.stop_id)
-            if not decision.starts:
-                continue
-            own = source_client_id(draft.situation.installation, name, new.source)
-            others = {session for session, _ in draft.leaving_readers.get(new.source, ())} - {own}
-            if others - followed:
-                staying.add(name)
-            if others or own in draft.predecessors:
-                sharing.add(name)
-            if old is None or (rewired and new.source in branched):
-                reading_anew.add(name)
-            if own in draft.predecessors:
-                self._followers[draft.predecessors[own].client_id].append(decision)
-            if own in draft.predecessors or rewired:
-                self._taking_over.add(name)
-        self._restarts = _Rule(staying, set())
-        self._begins = _Rule(sharing, set())
-        taken_over = sharing | reading_anew
-        self._takes_over = _Rule(taken_over, taken_over - self._taking_over)
-        changing = {it.job_name for it in decisions if it.starts and is_rewired(it)}
-        self._cuts = _Rule(changing, changing)
+    situation: Situation
+    cuts: Cuts
+    predecessors: Mapping[str, Session]
+    readers: _Readers
+    rules: _Rules
 
     def find_beside(self, decision: Decision) -> list[Decision]:
         """The others that take the place of the reader which this one follows, or that change at
         the same record of its link. They start when all of them can: if one has taken records that
         another cannot take, the way back is closed."""
         assert decision.new is not None
-        own = source_client_id(
-            self._draft.situation.installation, decision.job_name, decision.new.source
+        own = source_client_id(self.situation.installation, decision.job_name, decision.new.source)
+        former = self.predecessors.get(own)
+        beside = list(
+            self.readers.followers.get(former.client_id, ()) if former is not None else ()
         )
-        former = self._draft.predecessors.get(own)
-        beside = list(self._followers.get(former.client_id, ()) if former is not None else ())
-        if decision.new.source in self._draft.cut_links:
-            readers = self._decisions_reading.get(decision.new.source, ())
+        if decision.new.source in self.cuts.links:
+            readers = self.readers.decisions.get(decision.new.source, ())
             beside += [each for each in readers if each.starts and each not in beside]
         return [each for each in beside if each is not decision]
 
@@ -109,7 +102,7 @@ class StartOrder:
         links, also the new jobs, and where links branch those that read another link than before.
         If it changes at the same record as others, all that get other links.
         """
-        if not self._decisions_reading:
+        if not self.readers.decisions:
             return []
         earlier = dict[str, Decision]()
         for each in (decision, *self.find_beside(decision)):
@@ -119,14 +112,14 @@ class StartOrder:
 
     def _find_earlier(self, decision: Decision) -> dict[str, Decision]:
         assert decision.new is not None
-        if decision.new.source in self._draft.cut_links:
-            rule = self._cuts
-        elif decision.job_name in self._taking_over:
-            rule = self._takes_over
-        elif decision.stops and decision.job_name not in self._draft.cut_jobs:
-            rule = self._restarts
+        if decision.new.source in self.cuts.links:
+            rule = self.rules.cuts
+        elif decision.job_name in self.rules.taking_over:
+            rule = self.rules.takes_over
+        elif decision.stops and decision.job_name not in self.cuts.jobs:
+            rule = self.rules.restarts
         else:
-            rule = self._begins
+            rule = self.rules.begins
         return self._find_behind(decision.new.sink, rule) if rule.awaited else {}
 
     def find_stops(self, decision: Decision) -> list[int]:
@@ -135,14 +128,14 @@ class StartOrder:
         The messages that wait for it would otherwise pass jobs that still run with their old links,
         and miss those that have left.
         """
-        if decision.stops or decision.old is None or not self._stops_reading:
+        if decision.stops or decision.old is None or not self.readers.stops:
             return []
         assert decision.new is not None
         visited, ahead, stops = {decision.new.sink}, [decision.new.sink], set[int]()
         while ahead:
             link = ahead.pop()
-            stops.update(self._stops_reading.get(link, ()))
-            behind = {it.new.sink for it in self._decisions_reading.get(link, ()) if it.new}
+            stops.update(self.readers.stops.get(link, ()))
+            behind = {it.new.sink for it in self.readers.decisions.get(link, ()) if it.new}
             ahead += behind - visited
             visited |= behind
         return sorted(stops)
@@ -164,7 +157,7 @@ class StartOrder:
 
     def _collect(self, link: Link, rule: _Rule) -> dict[str, Decision]:
         behind = [rule.found.get(sink, {}) for sink in self._list_passed_sinks(link, rule)]
-        readers = self._decisions_reading.get(link, ())
+        readers = self.readers.decisions.get(link, ())
         there = {it.job_name: it for it in readers if it.job_name in rule.awaited}
         if not there and len(behind) == 1:
             return behind[0]
@@ -174,9 +167,81 @@ class StartOrder:
 
     def _list_passed_sinks(self, link: Link, rule: _Rule) -> Iterator[Link]:
         """The sinks of the readers of a link behind which others are waited for."""
-        for each in self._decisions_reading.get(link, ()):
+        for each in self.readers.decisions.get(link, ()):
             if each.new and (each.job_name in rule.passed or each.job_name not in rule.awaited):
                 yield each.new.sink
+
+
+def order_starts(wiring: Wiring, stopped: Stopped) -> StartOrder:
+    """The order of the starts of a plan; none where jobs only read first, or nothing is drained."""
+    is_ordered = wiring.first is None and wiring.situation.conditions.drains
+    readers = _find_readers(wiring, stopped) if is_ordered else _Readers({}, {}, {})
+    rules = _find_rules(wiring) if is_ordered else _Rules.none()
+    predecessors = wiring.followers.predecessors
+    return StartOrder(wiring.situation, wiring.cuts, predecessors, readers, rules)
+
+
+def _find_readers(wiring: Wiring, stopped: Stopped) -> _Readers:
+    reading, stops, followers = [], [], []
+    for link, leaving in wiring.leaving.readers.items():
+        stops += [(link, stopped.of[name]) for _, name in leaving]
+    for decision in wiring.decisions:
+        old, new, name = decision.old, decision.new, decision.job_name
+        if new is None:
+            continue
+        reading.append((new.source, decision))
+        if name in stopped.of and old is not None and is_rewired(decision):
+            stops.append((new.source, stopped.of[name]))
+        former = _find_former(wiring, decision)
+        if decision.starts and former is not None:
+            followers.append((former.client_id, decision))
+    return _Readers(group(reading), group(stops), group(followers))
+
+
+def _find_former(wiring: Wiring, decision: Decision) -> Session | None:
+    """The session that a job's own one follows."""
+    assert decision.new is not None
+    source = decision.new.source
+    own = source_client_id(wiring.situation.installation, decision.job_name, source)
+    return wiring.followers.predecessors.get(own)
+
+
+def _find_rules(wiring: Wiring) -> _Rules:
+    starting = [d for d in wiring.decisions if d.starts and d.new is not None]
+    branched = _find_branched_links(wiring.situation, wiring.decisions)
+    following = {d.job_name for d in starting if _find_former(wiring, d) is not None}
+    rewired = {d.job_name for d in starting if is_rewired(d)}
+    changed = {d.job_name for d in starting if d.old is not None} & rewired
+    followed = {session.client_id for session in wiring.followers.predecessors.values()}
+    others = {d.job_name: _find_others_leaving(wiring, d) for d in starting}
+    sharing = {name for name, leaving in others.items() if leaving} | following
+    reading_anew = {
+        d.job_name
+        for d in starting
+        if d.old is None or (d.job_name in changed and d.new and d.new.source in branched)
+    }
+    taking_over, awaited = following | changed, sharing | reading_anew
+    return _Rules(
+        frozenset(taking_over),
+        _Rule({name for name, leaving in others.items() if leaving - followed}, set()),
+        _Rule(sharing, set()),
+        _Rule(awaited, awaited - taking_over),
+        _Rule(rewired, rewired),
+    )
+
+
+def _find_others_leaving(wiring: Wiring, decision: Decision) -> set[str]:
+    """The client ids of the others that leave the link which a job reads."""
+    assert decision.new is not None
+    source = decision.new.source
+    own = source_client_id(wiring.situation.installation, decision.job_name, source)
+    return {client_id for client_id, _ in wiring.leaving.readers.get(source, ())} - {own}
+
+
+def rank_start(decision: Decision) -> tuple[bool, str]:
+    """The order of the starts of jobs that change at the same record. Those that ran with the same
+    links come last: they can most likely start."""
+    return not is_rewired(decision), decision.job_name
 
 
 def _find_branched_links(situation: Situation, decisions: Sequence[Decision]) -> set[Link]:

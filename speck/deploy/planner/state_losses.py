@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from speck.deploy.planner.draft import Decision
+from collections.abc import Sequence
+from dataclasses import replace
+
+from speck.deploy.planner.decisions import Decision
 from speck.model.job_change import Action
 
 
-def note_state_losses(decisions: list[Decision]) -> None:
-    """Add it to the reasons: of jobs that are not upgraded with their state, and of new jobs that
-    look like a removed one under another name."""
+def explain_state_losses(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """The decisions with that among their reasons: of jobs that are not upgraded with their state,
+    and of new jobs that look like a removed one under another name."""
     removed = [d for d in decisions if d.action is Action.REMOVE and d.old and d.old.has_state]
+    explained = []
     for decision in decisions:
-        old = decision.old
+        old, reason = decision.old, decision.reason
         if not decision.starts or decision.again:
-            continue
-        if old is not None and old.has_state and not (decision.keeps_state or old.finished):
-            decision.reason += "; starts WITHOUT its state (upgrade: stateless)"
+            pass
+        elif old is not None and old.has_state and not (decision.keeps_state or old.finished):
+            reason += "; starts WITHOUT its state (upgrade: stateless)"
         elif old is None and (former := _find_former(decision, removed)) is not None:
             removed.remove(former)
-            decision.reason += (
+            reason += (
                 f"; starts WITHOUT the state of {former.job_name}: a job that is renamed is a new"
                 " job"
             )
+        explained.append(replace(decision, reason=reason))
+    return tuple(explained)
 
 
 def _find_former(new: Decision, removed: list[Decision]) -> Decision | None:

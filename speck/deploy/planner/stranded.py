@@ -6,42 +6,40 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from speck.deploy.planner.decisions import has_silent_start, is_live
-from speck.deploy.planner.draft import Draft
 from speck.deploy.planner.lineages import Lineage, has_ended_unseen, is_running, was_interrupted
 from speck.deploy.planner.sessions import count_untaken
 from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.wiring import Followers
 from speck.model.job import Job
 from speck.model.link import Link
 
 
-def is_stranded(draft: Draft, lineage: Lineage, waiting: Mapping[str, Job]) -> bool:
+def is_stranded(
+    situation: Situation, followers: Followers, lineage: Lineage, waiting: Mapping[str, Job]
+) -> bool:
     """Whether a change that ended early has left messages that no reader takes any more, and that
     are for one which follows now, or for an output."""
     session = lineage.find_reader(waiting)
     if session is None or session.job is None:
         return False
     going_on = lineage.members
-    if has_ended_unseen(draft.situation, lineage.owner):
+    if has_ended_unseen(situation, lineage.owner):
         going_on = (lineage.owner,)
-    if any(
-        each in draft.situation.wanted or is_running(draft.situation, each, waiting)
-        for each in going_on
-    ):
+    if any(each in situation.wanted or is_running(situation, each, waiting) for each in going_on):
         return False
-    if not was_interrupted(draft.situation, session):
+    if not was_interrupted(situation, session):
         return False
-    is_followed = any(former in lineage.members for former in draft.predecessors.values())
-    if is_followed and _may_be_fed_outside(draft.situation, session.link):
+    is_followed = any(former in lineage.members for former in followers.predecessors.values())
+    if is_followed and _may_be_fed_outside(situation, session.link):
         return True
-    if not (is_followed or reaches_wanted_links(draft.situation, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(situation, session.job.sink)):
         return False
-    producers = draft.situation.jobs.producers.get(session.link, ())
+    producers = situation.jobs.producers.get(session.link, ())
     sending = any(
-        d.job.job_name in waiting
-        or (is_live(draft.situation, d) and not has_silent_start(draft.situation, d))
+        d.job.job_name in waiting or (is_live(situation, d) and not has_silent_start(situation, d))
         for d in producers
     )
-    count = count_untaken(draft.situation, lineage.find_last_begun() or session)
+    count = count_untaken(situation, lineage.find_last_begun() or session)
     return sending or (count != 0 if producers else bool(count))
 
 

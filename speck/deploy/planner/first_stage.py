@@ -1,0 +1,77 @@
+"""The wiring of a stage in which jobs only read what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from speck.deploy.planner.backlog import Backlog
+from speck.deploy.planner.decisions import decide
+from speck.deploy.planner.lineages import is_running
+from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.wire import complete
+from speck.deploy.planner.wiring import Cuts, FirstStage, Followers, Wiring
+from speck.model.incarnation import Session
+from speck.model.link import Link
+
+
+def read_first(then: Wiring, backlog: Backlog) -> Wiring:
+    """The wiring in which the jobs of the backlog read first, before the one `then`. All others
+    stay as they are."""
+    inventory = then.situation.inventory
+    meanwhile = {**backlog.jobs, **backlog.giving_way}
+    rest = frozenset(inventory.jobs.keys() - meanwhile.keys())
+    desired = replace(then.situation.desired, jobs=tuple(meanwhile.values()))
+    situation = then.situation.reading_first(desired, rest)
+    coming = _find_coming(situation, then, rest)
+    sessions = [s for s in inventory.sessions if s.client_id not in backlog.set_aside]
+    present = {(s.client_id, s.link) for s in inventory.sessions}
+    sessions += [s for s in coming if (s.client_id, s.link) not in present]
+    situation = replace(situation, wanted=situation.wanted.replaced(sessions))
+    names = {s.client_id for s in coming}
+    followers = Followers({**_find_predecessors(then, coming), **backlog.handed_back})
+    first = FirstStage(rest, backlog.handed_back, frozenset(names | backlog.renewed))
+    cuts = Cuts(between=frozenset(backlog.giving_way))
+    return complete(situation, decide(situation), followers, cuts, first)
+
+
+def _find_predecessors(then: Wiring, sessions: list[Session]) -> dict[str, Session]:
+    predecessors = then.followers.predecessors
+    names = (s.client_id for s in sessions)
+    return {name: predecessors[name] for name in names if name in predecessors}
+
+
+def _find_coming(situation: Situation, then: Wiring, rest: Set[str]) -> list[Session]:
+    """The sessions that are missing on links that the jobs of this stage write to: those of the
+    readers that they will have `then`. And on links that they leave, those of their followers."""
+    reserved = {(s.client_id, s.link) for s in situation.inventory.sessions if s.reserved}
+    reading = [job for job in situation.jobs.wanted.values() if job.job_name not in rest]
+    sinks = {job.sink for job in reading}
+    coming = []
+    for session in then.situation.wanted.sessions:
+        sources = {job.source for job in reading if job.sink == session.link}
+        reads_on = session.link in sinks and not _has_it_already(then, sources, session)
+        is_missing = (session.client_id, session.link) not in reserved
+        if is_missing and (reads_on or _leaves_to(situation, then, session)):
+            coming.append(session)
+    return coming
+
+
+def _has_it_already(then: Wiring, sources: Set[Link], session: Session) -> bool:
+    """Whether another job already does what the session's reader will do, and reads the `sources`
+    of the jobs that write to its link: then it has the messages that they will write."""
+    reader = then.situation.jobs.wanted.get(session.job_name or "")
+    return reader is not None and any(
+        each.job.sink == reader.sink and each.job.source in sources
+        for each in then.situation.inventory.jobs.values()
+    )
+
+
+def _leaves_to(situation: Situation, then: Wiring, session: Session) -> bool:
+    """Whether a job that runs leaves the session's link with this stage, and the session's reader
+    is to follow it there."""
+    former = then.followers.predecessors.get(session.client_id)
+    if former is None or not is_running(situation, former):
+        return False
+    job = situation.jobs.wanted.get(former.job_name or "")
+    return job is not None and job.source != former.link
