@@ -3,6 +3,7 @@ package io.speck.mqtt.testing;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 import com.hivemq.client.mqtt.MqttClient;
+import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
 import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
 import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
@@ -133,6 +134,8 @@ public abstract class JobTest {
                         .serverHost("127.0.0.1")
                         .serverPort(at.port())
                         .buildBlocking();
+        // acknowledges nothing: a sink may publish before this one is gone
+        reserving.toAsync().publishes(MqttGlobalPublishFilter.ALL, message -> {}, true);
         reserving.connectWith().cleanStart(false).sessionExpiryInterval(600).send();
         reserving.subscribeWith().topicFilter(topic).qos(MqttQos.AT_LEAST_ONCE).send();
         reserving.disconnect();
