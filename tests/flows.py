@@ -22,6 +22,7 @@ from unittest.mock import patch
 from binders.memory import World
 from speck.deploy.changes.ledger import ChangeLedger
 from speck.deploy.execution.journal import Journal
+from speck.deploy.operations import Done
 from speck.errors import ConflictError, QueuesError
 from speck.model.change import Change, ChangeState
 from speck.model.values import JsonObject
@@ -93,15 +94,15 @@ class Flow:
         """Count the operations that are done, and those of a former plan again when their change
         goes on with another one. An interruption comes then, or before the outcome is stored with
         the beginnings of the operations that it releases: none of these begins."""
-        set_done, go_on = Journal.set_done, ChangeLedger.go_on
+        record_success, go_on = Journal.record_success, ChangeLedger.go_on
 
         def count(done: int) -> None:
             self._done += done
             if self._stop_after is not None and self._done >= self._stop_after:
                 self._interrupt()
 
-        def count_one(journal: Journal, step_id: int) -> None:
-            set_done(journal, step_id)
+        def count_one(journal: Journal, step_id: int, outcome: Done) -> None:
+            record_success(journal, step_id, outcome)
             count(1)
 
         def count_earlier(ledger: ChangeLedger, change: Change) -> None:
@@ -109,7 +110,7 @@ class Flow:
             count(sum(operation.state == "done" for operation in change.earlier))
 
         with (
-            patch.object(Journal, "set_done", count_one),
+            patch.object(Journal, "record_success", count_one),
             patch.object(ChangeLedger, "go_on", count_earlier),
         ):
             yield

@@ -154,6 +154,8 @@ def _judge_now(facts: Facts) -> JobState:
             return JobState.FAILED  # its start failed: there was nothing to lose
         case RunState.RUNNING if facts.finding.stall is not None:
             return JobState.STALLED
+        case RunState.RUNNING | RunState.STARTING if facts.end is EndState.STOPPING:
+            return JobState.STOPPING  # engines report it as running until its savepoint is complete
         case RunState.FINISHED if facts.finding.was_stopped:
             return JobState.STOPPED
         case observed:

@@ -18,6 +18,7 @@ import pytest
 
 from binders.memory import World
 from speck.deploy.execution.journal import Journal
+from speck.deploy.operations import Done
 from speck.errors import QueuesError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -49,7 +50,7 @@ def feed(first: int, last: int) -> None:
 def cancelling_after(service: Service, outcomes: int) -> Iterator[None]:
     """Cancel changes once so many operations are done: those that they release do not begin; with
     0, once the first ones have begun."""
-    set_done, advance, done = Journal.set_done, Journal.advance, 0
+    record_success, advance, done = Journal.record_success, Journal.advance, 0
 
     def cancel_in_time() -> None:
         if done >= outcomes:
@@ -57,18 +58,19 @@ def cancelling_after(service: Service, outcomes: int) -> Iterator[None]:
                 if running.execution is not None:
                     running.execution.cancel()
 
-    def count(journal: Journal, step_id: int) -> None:
+    def count(journal: Journal, step_id: int, outcome: Done) -> None:
         nonlocal done
-        set_done(journal, step_id)
+        record_success(journal, step_id, outcome)
         done += 1
         cancel_in_time()
 
-    def begin(journal: Journal, *steps: Any) -> None:
-        advance(journal, *steps)
+    def begin(journal: Journal, *steps: Any) -> list[Done]:
+        outcomes = advance(journal, *steps)
         cancel_in_time()
+        return outcomes
 
     with (
-        patch.object(Journal, "set_done", count),
+        patch.object(Journal, "record_success", count),
         patch.object(Journal, "advance", begin),
     ):
         yield

@@ -26,7 +26,7 @@ from speck.deploy.execution.ordering import Call, ReadyCalls, StepOrder
 from speck.deploy.execution.retry import Retries
 from speck.deploy.execution.waiting import PollSchedule, WaitingSteps
 from speck.deploy.limiter import Limiter
-from speck.deploy.operations import Done, Operations, Outcome, Waiting
+from speck.deploy.operations import Operations, Outcome, Waiting
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.model.change import Change, ChangeState
@@ -95,7 +95,6 @@ class Execution:
         self._inbox = scheduler.inbox()
         self._active = 0
         self._workers = self._count_workers()
-        self._successes: list[tuple[int, Done]] = []
         self._blocked_since: dict[int, float] = {}
         self._spared: list[int] = []
 
@@ -197,7 +196,7 @@ class Execution:
     def _release_dependents(self) -> None:
         """Queue the calls of the steps that new successes release. `_advance` stores the successes
         before it makes any call."""
-        for step_id, _ in self._successes:
+        for step_id in self._journal.list_succeeded():
             self._spared += self._order.skip_spared(step_id)
             for released in reversed(self._order.release_after_success(step_id)):
                 self._calls.add_first(self._journal.operation(released).site, Call(released))
@@ -209,14 +208,13 @@ class Execution:
         free = self._workers - self._active
         calls = self._calls.take(lambda site: self._limiter.acquire(site, self), free)
         begun = [call.step_id for call in calls if call.finish is None]
-        successes, self._successes = self._successes, []
         spared, self._spared = self._spared, []
-        self._journal.advance(successes, spared, begun)
+        outcomes = self._journal.advance(spared, begun)
         for call in calls:
             self._submit(pool, call)
-        for _, done in successes:
-            if done.afterwards:
-                pool.submit(done.afterwards)
+        for outcome in outcomes:
+            if outcome.afterwards:
+                pool.submit(outcome.afterwards)
 
     def _submit(self, pool: Executor, call: Call) -> None:
         operation = self._journal.operation(call.step_id)
@@ -269,8 +267,7 @@ class Execution:
             self._begin_wait(step_id, message.outcome)
         elif message.outcome is not None:
             self._on_done(self._journal.operation(step_id))
-            self._journal.set_done(step_id)
-            self._successes.append((step_id, message.outcome))
+            self._journal.record_success(step_id, message.outcome)
 
     def _begin_wait(self, step_id: int, waiting: Waiting) -> None:
         now = self._clock.monotonic()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from speck import failpoints
 from speck.clock import Clock, rfc3339
@@ -34,6 +35,7 @@ class Journal:
         self._by_id = {record.step.id: record for record in change.operations}
         self._states = Counter(record.state for record in change.operations)
         self._begun: dict[int, float] = {}
+        self._successes: dict[int, Done] = {}
 
     def operation(self, step_id: int) -> Operation:
         """What a step does."""
@@ -47,12 +49,22 @@ class Journal:
 
     # -- while a step runs ----------------------------------------------------------------
 
-    def advance(
-        self, successes: Sequence[tuple[int, Done]], spared: Iterable[int], begun: Iterable[int]
-    ) -> None:
-        """Store in one write the results of steps, the steps that are not needed since these
-        succeeded, and that steps begin or are tried again: before their calls are sent."""
-        ended = [self._by_id[step_id] for step_id, _ in successes]
+    def record_success(self, step_id: int, outcome: Done) -> None:
+        """A step has succeeded. It is done once `advance` has stored that: until then its job is
+        still at work for those who judge it by the store."""
+        self._successes[step_id] = outcome
+
+    def list_succeeded(self) -> list[int]:
+        """The steps that have succeeded and whose outcomes are not stored yet."""
+        return list(self._successes)
+
+    def advance(self, spared: Iterable[int], begun: Iterable[int]) -> list[Done]:
+        """Store in one write the outcomes of the steps that have succeeded, which are returned, the
+        steps that are not needed since these succeeded, and that steps begin or are tried again:
+        before their calls are sent."""
+        successes, self._successes = self._successes, {}
+        outcomes = list(successes.values())
+        ended = [self._by_id[step_id] for step_id in successes]
         beginning = [self._by_id[step_id] for step_id in begun]
         for record in ended:
             failpoints.hit(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
@@ -61,19 +73,28 @@ class Journal:
         skipped = self._skip(spared)
         self._begin(beginning)
         if not (ended or beginning):
-            return
+            return []
+        done = [self._end_well(record) for record in ended]
         self._records.write(
-            *(outcome.store for _, outcome in successes),
-            *self._put_dropped(successes),
-            self._records.changes.put_operations(self._change.id, [*ended, *skipped, *beginning]),
+            *(outcome.store for outcome in outcomes),
+            *self._put_dropped(outcomes),
+            self._records.changes.put_operations(self._change.id, [*done, *skipped, *beginning]),
             *(
                 self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
                 for record in ended
             ),
         )
-        for record in ended:
+        for record, after in zip(ended, done, strict=True):
+            self._set(record, OperationState.DONE)
+            record.ended, record.error, record.progress = after.ended, None, None
             failpoints.hit(failpoints.AFTER_OUTCOME, record.step.operation.kind)
         self._on_progress()
+        return outcomes
+
+    def _end_well(self, record: OperationRecord) -> OperationRecord:
+        """What is stored of a step that has succeeded."""
+        ended = rfc3339(self._clock.now())
+        return replace(record, state=OperationState.DONE, ended=ended, error=None, progress=None)
 
     def _begin(self, records: Iterable[OperationRecord]) -> None:
         for record in records:
@@ -141,17 +162,10 @@ class Journal:
 
     # -- a step ends ----------------------------------------------------------------------
 
-    def set_done(self, step_id: int) -> None:
-        """A step has succeeded; `advance` stores that."""
-        record = self._by_id[step_id]
-        self._set(record, OperationState.DONE)
-        record.ended = rfc3339(self._clock.now())
-        record.error = record.progress = None
-
-    def _put_dropped(self, successes: Sequence[tuple[int, Done]]) -> Iterator[Batch]:
+    def _put_dropped(self, outcomes: Sequence[Done]) -> Iterator[Batch]:
         """The writes for the queues that steps have dropped."""
         change = self._change
-        queues = [outcome.dropped for _, outcome in successes if outcome.dropped is not None]
+        queues = [outcome.dropped for outcome in outcomes if outcome.dropped is not None]
         change.dropped += (QueueOutline.of(queue, is_dropped=True) for queue in queues)
         if queues:
             yield self._records.changes.put(change)

@@ -19,6 +19,7 @@ PENDING, RUNNING = OperationState.PENDING, OperationState.RUNNING
 BLOCKED, DONE = OperationState.BLOCKED, OperationState.DONE
 NEVER_STARTED = Facts(start=None)
 ERROR = "cannot start A: no such sensor"
+STALLS = Finding(stall="no checkpoint completed for 95 s")
 
 
 def state(facts: Facts) -> str:
@@ -78,6 +79,10 @@ def test_what_a_poll_says_of_an_incarnation() -> None:
         (Facts(end=EndState.ENDED, error=ERROR), "failed"),
         (Facts(end=EndState.FINISHED), "finished"),
         (Facts(end=EndState.STOPPING, observed=RunState.STOPPING), "stopping"),
+        (Facts(end=EndState.STOPPING, observed=RunState.RUNNING), "stopping"),
+        (Facts(end=EndState.STOPPING, observed=RunState.STARTING), "stopping"),
+        (Facts(end=EndState.STOPPING, observed=RunState.RUNNING, finding=STALLS), "stalled"),
+        (Facts(end=EndState.STOPPING, observed=RunState.FAILED), "failed"),
         (Facts(error=ERROR, observed=RunState.RUNNING), "running"),
         (Facts(error=ERROR, observed=Sight.ABSENT), "lost"),
     ],
@@ -107,7 +112,6 @@ def test_what_a_change_does_to_it(facts: Facts, expected: str) -> None:
 
 
 LOOPS = Finding(failure="no sensor", failures=3)
-STALLS = Finding(stall="no checkpoint completed for 95 s")
 DEAF = Finding(link_problem="not authorized", link_stalls=True)
 
 

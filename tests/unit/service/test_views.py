@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
+from speck.model.composition import CompositionDescription
 from speck.monitor.judge import Finding
 from speck.service import Service
 from speck.service.composition_views import DriftEntry
@@ -257,3 +258,33 @@ def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Se
     assert [j.job_name for j in service.jobs.all()] == ["B"]
     engine("cloud").unreachable = False
     wait_for(lambda: service.changes.under_way("c") is None)
+
+
+def shown_at_writes(service: Service, description: CompositionDescription) -> list[str]:
+    """The states that B goes through while a composition is applied, as seen before each write."""
+    seen: list[str] = []
+    write = service.records.store.write
+
+    def look(*args: object, **options: object) -> None:
+        state = states(service).get("B", "gone")
+        seen.extend([state] if seen[-1:] != [state] else [])
+        write(*args, **options)
+
+    service.records.store.write = look
+    assert service.compositions.apply(description, DONE).state == "done"
+    service.records.store.write = write
+    state = states(service).get("B", "gone")
+    return [*seen, *([state] if seen[-1:] != [state] else [])]
+
+
+def test_a_job_is_at_work_until_what_has_become_of_it_is_stored(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    stopped = job_body("B", "cloud", state="stopped")
+    for body, expected in (
+        (stopped, ["running", "updating", "stopped"]),
+        (B, ["stopped", "updating", "running"]),
+        (job_body("B", "edge-b"), ["running", "moving", "running"]),
+        (job_body("B", "edge-b", args=["x"]), ["running", "updating", "running"]),
+    ):
+        assert shown_at_writes(service, composition(A, body)) == expected
+    assert shown_at_writes(service, composition(A)) == ["running", "stopping", "gone"]
