@@ -2,7 +2,7 @@
 
 There is one poll at a time for each engine or broker. A caller waits at most `PATIENCE_S` after a
 poll began, and then receives the previous one: a slow site delays neither the others nor the thread
-of a request.
+of a request. Callers who want a poll of now share those that begin every `FRESH_S`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -45,26 +45,44 @@ class Poll(Generic[T]):
 
 @dataclass(slots=True)
 class _Subject(Generic[T]):
+    """The last poll of a site; the time (monotonic) since which the next one is under way, or from
+    which on it will be; and when the last one that was asked for anew began."""
+
     last: T | None = None
     error: str | None = None
     polled: bool = False
     begun: float = float("-inf")
     ended: float = float("-inf")
     under_way: float | None = None
+    begun_anew: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class _Requirement:
     """A caller accepts polls that began after the last change and ended, at most, the fresh time
-    before the call. A poll that ends during the call always suffices, however long the call takes.
+    before the call. A poll that ends during the call always suffices, however long the call takes,
+    unless polls are asked for `anew`: these begin after the call.
     """
 
     begun_after: float
     ended_after: float
+    anew: bool = False
 
     def met_by(self, subject: _Subject[T]) -> bool:
         ended, begun = subject.ended, subject.begun
         return subject.polled and ended > self.ended_after and begun > self.begun_after
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a caller has asked a cache for, `until` when (monotonic) it waits: polls that wait for
+    their `turns`, and the sites whose turns have `begun` since somebody looked."""
+
+    sites: set[str]
+    requirement: _Requirement
+    until: float
+    turns: dict[str, Turn] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
 
 
 def fresh_for(sites: int) -> float:
@@ -107,29 +125,48 @@ class PollCache(Generic[T]):
         anew: bool = False,
         urgent: bool = True,
     ) -> dict[str, Poll[T]]:
-        """Return the polls of `sites`, if possible none that ended more than `fresh_s` ago, or with
-        `anew` none that began before this call; a site that was never polled in time is missing.
-        `within_s` limits the wait for all of them.
+        """`ask`, and `wait`."""
+        return self.wait(self.ask(sites, fresh_s, within_s, anew=anew, urgent=urgent))
+
+    def ask(
+        self,
+        sites: Iterable[str],
+        fresh_s: float = FRESH_S,
+        within_s: float = PATIENCE_S,
+        *,
+        anew: bool = False,
+        urgent: bool = True,
+    ) -> Asked:
+        """Ask for polls of `sites`, if possible none that ended more than `fresh_s` ago, or with
+        `anew` none that began before this call. `within_s` limits the wait for all of them.
 
         Polls take turns, the oldest first, so that sites that were left out come first next time;
-        those of a few sites that are `urgent` begin at once."""
+        those of a few sites that are `urgent` begin at once. Of one site polls that are asked for
+        `anew` begin `FRESH_S` apart, and the limit is later by as much: however many callers there
+        are, they share them."""
         names = set(sites)
         requirement = self._requirement(fresh_s, anew=anew)
-        until = self._clock.monotonic() + within_s
-        turns: dict[str, Turn] = {}
-        begun: list[str] = []
-        with self._over:
+        until = self._clock.monotonic() + within_s + (FRESH_S if anew else 0.0)
+        asked = Asked(names, requirement, until)
+        with self._lock:
             if urgent and len(names) <= _FEW:
                 for site in names:
                     self._begin(site, requirement)
             else:
-                turns = self._queue(names, requirement, begun)
-            awaited, waiting = names - turns.keys(), len(turns)
+                asked.turns = self._queue(names, requirement, asked.begun)
+        return asked
+
+    def wait(self, asked: Asked) -> dict[str, Poll[T]]:
+        """Wait for what was asked for, and return the newest polls; a site that was never polled in
+        time is missing."""
+        requirement, until, turns = asked.requirement, asked.until, asked.turns
+        awaited, waiting = asked.sites - turns.keys(), len(turns)
+        with self._over:
             while not self._closed:
                 now = self._clock.monotonic()
-                awaited.update(begun)
-                waiting -= len(begun)
-                begun.clear()
+                awaited.update(asked.begun)
+                waiting -= len(asked.begun)
+                asked.begun.clear()
                 deadlines = self._list_awaited(awaited, requirement, until, now)
                 if not deadlines and (not waiting or now >= until):
                     break
@@ -141,7 +178,8 @@ class PollCache(Generic[T]):
                     self._over.wait(min(wait_s, PERIOD_S) if waiting else wait_s)
         self._scheduler.withdraw(turns.values())
         with self._lock:
-            return {site: poll for site in names if (poll := self._poll_of(site)) is not None}
+            polls = ((site, self._poll_of(site)) for site in asked.sites)
+            return {site: poll for site, poll in polls if poll is not None}
 
     def find_fresh(self, sites: Iterable[str], fresh_s: float) -> dict[str, Poll[T]]:
         """Return the polls of `sites` that have an answer and are fresh, without beginning any."""
@@ -160,13 +198,6 @@ class PollCache(Generic[T]):
         with self._lock:
             return self._poll_of(site)
 
-    def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
-        """Begin the first polls that `poll` would begin, without waiting for them."""
-        requirement = self._requirement(fresh_s)
-        with self._lock:
-            for site in self._oldest_first(sites)[:_FEW]:
-                self._begin(site, requirement)
-
     def forget(self, site: str) -> None:
         """Drop the poll of a site."""
         with self._lock:
@@ -184,7 +215,7 @@ class PollCache(Generic[T]):
         changed, now = self._last_change(), self._clock.monotonic()
         if anew:
             just_before = math.nextafter(now, -math.inf)
-            return _Requirement(max(changed, just_before), just_before)
+            return _Requirement(max(changed, just_before), just_before, anew=True)
         return _Requirement(changed, now - fresh_s)
 
     def _poll_of(self, site: str) -> Poll[T] | None:
@@ -201,12 +232,16 @@ class PollCache(Generic[T]):
         return sorted(ended, key=ended.__getitem__)
 
     def _begin(self, site: str, requirement: _Requirement) -> None:
-        """Call with the lock held. Begin a poll, unless one is under way or the last suffices."""
+        """Call with the lock held. Begin a poll, as soon as it may, unless one is under way or the
+        last suffices."""
         subject = self._subjects.setdefault(site, _Subject())
         if subject.under_way is None and not requirement.met_by(subject):
-            subject.under_way = self._clock.monotonic()
+            at = self._clock.monotonic()
+            if requirement.anew:
+                at = subject.begun_anew = max(at, subject.begun_anew + FRESH_S)
+            subject.under_way = at
             try:
-                self._scheduler.begin((self._name, site), partial(self._run, site, subject))
+                self._scheduler.begin((self._name, site), partial(self._run, site, subject), at)
             except SpeckError:  # it is closed
                 subject.under_way = None
                 raise
@@ -262,6 +297,8 @@ class PollCache(Generic[T]):
 
     def _run(self, site: str, subject: _Subject[T]) -> bool:
         begun = self._clock.monotonic()
+        if self._subjects.get(site) is not subject:  # it was forgotten before its poll was due
+            return True
         answer: T | None = None
         failure: str | None = "cannot poll the site: internal error in speck"
         try:

@@ -68,6 +68,7 @@ class PollScheduler:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._queues: deque[deque[Turn]] = deque()
+        self._later: list[Turn] = []
         self._recent: deque[_UnderWay] = deque()
         self._counted = 0
         self._answering = 0
@@ -79,11 +80,25 @@ class PollScheduler:
         self._timer: threading.Thread | None = None
         self._closed = False
 
-    def begin(self, subject: Subject, run: Callable[[], bool]) -> None:
-        """Make a poll now, which takes no place of those that wait for their turns: who asks for it
-        must not be able to hold these up. Raises TransientError once it is closed."""
-        with self._lock:
-            self._submit(Turn(subject, run), _UnderWay(self._clock.monotonic(), False, False))
+    def begin(
+        self, subject: Subject, run: Callable[[], bool], not_before: float = -math.inf
+    ) -> None:
+        """Make a poll at once, or at `not_before` (monotonic), which takes no place of those that
+        wait for their turns: who asks for it must not be able to hold these up. Raises
+        TransientError once it is closed."""
+        turn = Turn(subject, run, not_before)
+        with self._changed:
+            if self._closed or not_before <= self._clock.monotonic():
+                self._submit(turn, self._begin_uncounted())
+                return
+            self._later.append(turn)
+            self._start_timer()
+            self._changed.notify_all()
+
+    @property
+    def later(self) -> int:
+        """How many polls of `begin` are not due yet."""
+        return len(self._later)
 
     def queue(self, turns: Iterable[Turn]) -> None:
         """Have polls made in their turns."""
@@ -92,9 +107,7 @@ class PollScheduler:
             return
         with self._lock:
             self._queues.append(queue)
-            if self._timer is None and not self._closed:
-                self._timer = threading.Thread(target=self._wake, name="poll-turns", daemon=True)
-                self._timer.start()
+            self._start_timer()
             self._start_due()
             self._changed.notify_all()
 
@@ -125,14 +138,26 @@ class PollScheduler:
         with self._changed:
             self._closed = True
             self._queues.clear()
+            self._later.clear()
             self._changed.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- turns; all with the lock held --------------------------------------------------------
 
+    def _start_timer(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = threading.Thread(target=self._wake, name="poll-turns", daemon=True)
+            self._timer.start()
+
+    def _begin_uncounted(self) -> _UnderWay:
+        return _UnderWay(self._clock.monotonic(), counts=False, answers=False)
+
     def _start_due(self) -> None:
         """Begin what may begin now, one of each queue after the other."""
         now = self._clock.monotonic()
+        for turn in [turn for turn in self._later if turn.not_before <= now]:
+            self._later.remove(turn)
+            self._submit(turn, self._begin_uncounted())
         resting = 0
         while resting < len(self._queues) and self._has_room(now):
             queue = self._queues.popleft()
@@ -197,9 +222,10 @@ class PollScheduler:
             while not self._closed:
                 self._start_due()
                 now = self._clock.monotonic()
-                if not self._queues:
+                if not (self._queues or self._later):
                     self._changed.wait()
                     continue
-                heads = (queue[0].not_before - now for queue in self._queues)
+                next_turns = [*(queue[0] for queue in self._queues), *self._later]
+                heads = (turn.not_before - now for turn in next_turns)
                 due_s = min((head for head in heads if head > 0), default=PERIOD_S)
                 self._changed.wait(min(max(due_s, PERIOD_S / 10), PERIOD_S))

@@ -17,8 +17,8 @@ _BRIDGES_S = 60.0
 
 
 class SitePolls:
-    """Polls each engine and broker at most once a second, however many callers there are, and less
-    often when many sites are read together; see `speck.sites.poll_cache`."""
+    """Polls each engine and broker at most once a second for callers, however many there are, and
+    less often when many sites are read together; see `speck.sites.poll_cache`."""
 
     def __init__(
         self,
@@ -79,11 +79,14 @@ class SitePolls:
         others = sites - mute
         if not anew:
             others -= self.broker_numbers.find_fresh(others, fresh_s).keys()
-        self.broker_numbers.begin(mute, fresh_s)
-        self.brokers.begin(others, fresh_s)
-        self.engines.poll(sites, fresh_s, anew=anew)
-        self.brokers.poll(others, fresh_s, anew=anew)
-        self.broker_numbers.poll(mute, fresh_s, anew=anew)
+        wanted: list[tuple[PollCache[Any], Set[str]]] = [
+            (self.engines, sites),
+            (self.brokers, others),
+            (self.broker_numbers, mute),
+        ]
+        asked = [(polls, polls.ask(some, fresh_s, anew=anew)) for polls, some in wanted]
+        for polls, each in asked:
+            polls.wait(each)
 
     def last_of_broker(self, site: str) -> Poll[Any] | None:
         """The last poll of a site's broker, however old; one whose numbers cannot be read does not

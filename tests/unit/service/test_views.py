@@ -74,7 +74,7 @@ def test_a_fresh_state_is_none_of_a_poll_that_was_under_way_already(service: Ser
             assert go_on.wait(LIMIT_S)
 
     engine("cloud").before = hold
-    service.polls.engines.begin(["cloud"], fresh_s=0.0)
+    service.polls.engines.ask(["cloud"], fresh_s=0.0)
     assert looking.wait(LIMIT_S)
     refresh = threading.Thread(target=service.jobs.refresh)
     refresh.start()

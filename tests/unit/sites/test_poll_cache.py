@@ -14,6 +14,7 @@ from speck.errors import TransientError, UnreachableError
 from speck.monitor.watch import pause_s
 from speck.sites.poll_cache import FRESH_S, PollCache, fresh_for
 from speck.sites.poll_scheduler import PATIENCE_S, PollScheduler
+from tests.waiting import LIMIT_S, wait_for
 
 
 class Time(SystemClock):
@@ -68,7 +69,7 @@ def test_who_takes_older_ones_has_none_taken(sites: Sites) -> None:
     sites.looks.poll(["a"])
     sites.time.at += 10.0
     assert sites.looks.poll(["a"], 11.0)["a"].answer == 1
-    sites.looks.begin(["a"], 11.0)
+    sites.looks.ask(["a"], 11.0)
     assert sites.polls == {"a": 1}
 
 
@@ -103,7 +104,7 @@ def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
             go_on.wait(20)
 
     sites.during = hang
-    sites.looks.begin(["slow"])
+    sites.looks.ask(["slow"])
     assert there.wait(20)
     sites.time.at += PATIENCE_S
     views = sites.looks.poll(["a", "slow"])
@@ -192,6 +193,47 @@ def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites)
         views = sites.looks.poll(names, 60.0)
     assert views.keys() == set(names)
     assert max(sites.polls.values()) == 1
+
+
+def test_fresh_polls_of_a_site_begin_a_second_apart_and_all_callers_share_them(
+    sites: Sites,
+) -> None:
+    assert sites.looks.poll(["a"], anew=True)["a"].answer == 1
+    sites.time.at += FRESH_S / 10
+    answers: list[int | None] = []
+
+    def read() -> None:
+        answers.append(sites.looks.poll(["a"], anew=True)["a"].answer)
+
+    callers = [threading.Thread(target=read) for _ in range(5)]
+    for caller in callers:
+        caller.start()
+    wait_for(lambda: sites.scheduler.later == 1)
+    assert sites.looks.poll(["b"], anew=True)["b"].answer == 1, "another site is not held up"
+    assert sites.polls == {"a": 1, "b": 1}
+    sites.time.at += FRESH_S
+    for caller in callers:
+        caller.join(LIMIT_S)
+    assert answers == [2] * 5
+    assert sites.polls["a"] == 2
+
+
+def test_a_fresh_poll_need_not_wait_since_the_watch_has_polled(sites: Sites) -> None:
+    sites.looks.poll(["a"], urgent=False)
+    sites.time.at += FRESH_S / 10
+    assert sites.looks.poll(["a"], anew=True)["a"].answer == 2
+
+
+def test_the_watch_takes_the_fresh_poll_that_a_caller_waits_for(sites: Sites) -> None:
+    sites.looks.poll(["a"], anew=True)
+    sites.time.at += FRESH_S / 10
+    caller = threading.Thread(target=sites.looks.poll, args=(["a"],), kwargs={"anew": True})
+    caller.start()
+    wait_for(lambda: sites.scheduler.later == 1)
+    sites.time.at += FRESH_S
+    assert sites.looks.poll(["a"], FRESH_S / 2, urgent=False)["a"].answer == 2
+    caller.join(LIMIT_S)
+    assert sites.polls == {"a": 2}
 
 
 def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(sites: Sites) -> None:

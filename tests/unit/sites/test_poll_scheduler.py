@@ -159,3 +159,16 @@ def test_polls_that_callers_wait_for_hold_up_no_turns(polls: Polls) -> None:
         polls.scheduler.begin(("engine", caller), polls.run(caller))
     polls.scheduler.queue([polls.turn(site) for site in ("a", "b", "c")])
     polls.wait_for("u1", "u2", "u3", "a", "b")
+
+
+def test_a_poll_that_a_caller_waits_for_begins_when_it_is_due_though_there_is_no_room(
+    polls: Polls,
+) -> None:
+    polls.at_once = 0
+    polls.scheduler.queue([polls.turn("a")])
+    due = polls.time.at + 3
+    polls.scheduler.begin(("engine", "late"), polls.run("late"), due)
+    polls.scheduler.begin(("engine", "now"), polls.run("now"))
+    polls.wait_for("now")
+    polls.time.at = due
+    polls.wait_for("now", "late")
