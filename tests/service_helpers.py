@@ -79,6 +79,11 @@ def _is_gone(head: Head) -> bool:
 
 
 def look_anew(service: Service) -> None:
-    """Poll the engines of all jobs, and let these polls expire, as they do a second later."""
-    service.jobs.refresh()
+    """Poll all engines, and let these polls expire, as they do a second later."""
+    poll_engines(service)
     service.changes.touch()
+
+
+def poll_engines(service: Service) -> None:
+    """Poll all engines now, however often: callers of the API have to wait for a second."""
+    service.polls.engines.poll(service.records.sites.all(), fresh_s=0.0)

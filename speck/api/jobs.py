@@ -58,9 +58,10 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
     has_job = reach().has_job
-    if query["fresh"]:
-        with looking("poll the sites of all jobs"):
-            service().jobs.refresh(has_job)
+    if query["fresh"] and not query["after"]:  # once for all pages
+        site = query["site"]
+        with looking(f"poll the site{f' {site}' if site else 's'} of jobs"):
+            service().jobs.refresh(has_job, site)
     at_once = min(AT_ONCE, max(_LEAST_AT_ONCE, (query["limit"] or AT_ONCE) + 1))
     jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"], at_once)
     seen = (job for job in jobs if has_job(job.job_name))

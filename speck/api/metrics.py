@@ -148,11 +148,14 @@ class _State(Collector):
         """All gauges."""
         sites = self._service.sites.all()
         up = GaugeMetricFamily(
-            "speck_site_up", "Whether the site's engine answers", labels=["site"]
+            "speck_site_up",
+            "Whether the site's engine answers; no sample before its first poll",
+            labels=["site"],
         )
         free = GaugeMetricFamily("speck_site_slots_free", "Free task slots", labels=["site"])
         for site in sites:
-            up.add_metric([site.name], float(site.engine_version is not None))
+            if site.polled_at is not None:
+                up.add_metric([site.name], float(site.engine_version is not None))
             if site.slots.free is not None:
                 free.add_metric([site.name], site.slots.free)
         yield up

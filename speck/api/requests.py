@@ -52,7 +52,8 @@ def fresh() -> Param:
     """Whether states are to be those of now."""
     return flag(
         "fresh",
-        "poll the sites first; without it states are those of the last poll, and no site is asked",
+        "poll the sites first, each at most once a second for all callers, and for the first page"
+        " only; without it states are those of the last poll, and no site is asked",
     )
 
 

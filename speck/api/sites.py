@@ -66,7 +66,7 @@ def list_sites(query: Query) -> Response:
     """All sites by name."""
     name = query["site"]
     has_site = reach().has_site
-    if query["fresh"]:
+    if query["fresh"] and not query["after"]:  # once for all pages
         with looking("poll the sites"):
             names = service().records.sites.all()
             service().sites.refresh([n for n in names if name in (None, n) and has_site(n)])

@@ -53,9 +53,9 @@ class Client(PlacementCalls):
         """All sites; `fresh`: once they have been polled."""
         return self._list("/sites", "sites", "name", state=state, fresh=fresh or None)
 
-    def site(self, name: str) -> JsonObject:
-        """One site."""
-        return self._json("GET", f"/sites/{path_part(name)}")
+    def site(self, name: str, *, fresh: bool = False) -> JsonObject:
+        """One site; `fresh`: once it has been polled."""
+        return self._json("GET", f"/sites/{path_part(name)}", query={"fresh": fresh or None})
 
     def add_site(self, body: JsonObject) -> tuple[JsonObject, bool]:
         """Register a site; true when it is new."""

@@ -179,8 +179,13 @@ class Sampler:
         spread_s = SPREAD * self._every_s / max(1, len(due)) if self._polling.apart else 0.0
         polls = self._make_polls(sites)
         turns = [
-            Turn(key, partial(self._run_poll, key, polls[key]), begun + spread_s * number)
-            for number, key in enumerate(due)
+            # another subject than the watch's: an engine may answer one of the two alone
+            Turn(
+                (f"measures of {part}", site),
+                partial(self._run_poll, (part, site), polls[part, site]),
+                begun + spread_s * number,
+            )
+            for number, (part, site) in enumerate(due)
         ]
         self._scheduler.queue(turns)
         until = begun + (self._every_s or POLL_S)

@@ -7,7 +7,7 @@ board, and asks no site.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Set
 from dataclasses import dataclass, replace
 
 from speck.model.incarnation import Incarnation
@@ -77,7 +77,19 @@ class Board:
         """Drop what changes reported about a job that is gone."""
         self._outcomes.pop(key, None)
 
+    def keep_only(self, list_jobs: Callable[[], Container[Key]]) -> None:
+        """Drop what changes reported about jobs that are not stored any more. They are listed by
+        `list_jobs`, after what was reported: a job is stored before a change reports about it."""
+        for key, outcome in list(self._outcomes.items()):
+            if key not in list_jobs() and self._outcomes.get(key) is outcome:
+                self.forget(key)
+
     # -- read -------------------------------------------------------------------------------
+
+    @property
+    def reported(self) -> Set[Key]:
+        """The jobs of which a change has reported something that the board still needs."""
+        return frozenset(self._outcomes)
 
     def observed(self, key: Key, incarnation: Incarnation) -> Observed:
         """What is known last of an incarnation at its engine.

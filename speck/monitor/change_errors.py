@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+
 from speck.deploy.changes import Running
 from speck.model.plan_outline import OperationOutcome, OperationState
 from speck.store.records import Records
 
 _CHANGES_KEPT = 1000
-"""How many changes' errors are kept."""
+"""How many changes' errors are kept: of those that were read last."""
 
 _FROM_FAR = (
     OperationState.RUNNING,
@@ -23,7 +26,8 @@ class ChangeErrors:
 
     def __init__(self, records: Records):
         self._records = records
-        self._failed: dict[str, list[OperationOutcome]] = {}
+        self._lock = threading.Lock()
+        self._failed: OrderedDict[str, list[OperationOutcome]] = OrderedDict()
 
     def of(self, running: Running | None, last_change: str | None) -> dict[str, str]:
         """Job name -> the error of the newest change that concerns it: the one under way, or the
@@ -46,13 +50,15 @@ class ChangeErrors:
         return errors
 
     def _read(self, change_id: str) -> list[OperationOutcome]:
-        known = self._failed.get(change_id)
-        if known is not None:
-            return known
+        with self._lock:
+            if (known := self._failed.get(change_id)) is not None:
+                self._failed.move_to_end(change_id)
+                return known
         head = self._records.changes.head(change_id)
         failed = [o for o in self._records.changes.operations(change_id) if o.error]
         if head is not None and head.state.over:
-            if len(self._failed) >= _CHANGES_KEPT:
-                self._failed.clear()
-            self._failed[change_id] = failed
+            with self._lock:
+                self._failed[change_id] = failed
+                while len(self._failed) > _CHANGES_KEPT:
+                    self._failed.popitem(last=False)
         return failed

@@ -19,7 +19,7 @@ from speck.store.tables import Batch
 CALM_S = 60.0
 """A job that has run for this long since its last failure is not reported as failing any more."""
 
-_AMISS = (
+_UNHEALTHY = (
     JobState.STALLED,
     JobState.RESTARTING,
     JobState.STOPPING,
@@ -28,7 +28,7 @@ _AMISS = (
     JobState.LOST,
 )
 
-NOTED_AGAIN_S = 10.0
+ASKED_AGAIN_S = 10.0
 """How often an engine is asked for the failures of a job that it keeps restarting, and of one that
 has failed until it tells them."""
 
@@ -43,7 +43,7 @@ class HealthEvents:
         self._causes: dict[Key, Cause] = {}
         self._asked_at: dict[Key, float] = {}
         """When an engine was asked last for the failures of a job, with an answer or without."""
-        self._amiss_since: dict[Key, float] = {}
+        self._unhealthy_since: dict[Key, float] = {}
         self._shown: dict[Key, tuple[JobMemory, Cause | None, Finding]] = {}
 
     def find(self, key: Key, memory: JobMemory) -> Finding:
@@ -164,8 +164,8 @@ class HealthEvents:
         """Forget what is known of jobs that are not watched any more."""
         self._causes = {key: cause for key, cause in self._causes.items() if key in memories}
         self._asked_at = {key: at for key, at in self._asked_at.items() if key in memories}
-        self._amiss_since = {
-            key: since for key, since in self._amiss_since.items() if key in memories
+        self._unhealthy_since = {
+            key: since for key, since in self._unhealthy_since.items() if key in memories
         }
         for key in self._shown.keys() - memories.keys():
             del self._shown[key]
@@ -188,12 +188,12 @@ class HealthEvents:
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
         if new.state is JobState.RUNNING:
-            amiss = self._amiss_since.pop(job.key, None)
-            if amiss is None:
+            since = self._unhealthy_since.pop(job.key, None)
+            if since is None:
                 return None
-            return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
-        if new.state in _AMISS:
-            self._amiss_since.setdefault(job.key, new.since)
+            return f"{name} runs again at {job.site} after {new.since - since:.0f} s"
+        if new.state in _UNHEALTHY:
+            self._unhealthy_since.setdefault(job.key, new.since)
         match new.state:
             case JobState.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
@@ -223,7 +223,7 @@ class HealthEvents:
         if new.state is not JobState.RESTARTING and not is_unknown:
             return False
         asked_at = self._asked_at.get(job.key, float("-inf"))
-        return self._clock.monotonic() - asked_at >= NOTED_AGAIN_S
+        return self._clock.monotonic() - asked_at >= ASKED_AGAIN_S
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
         composition = visible_name(job.scope)

@@ -38,6 +38,7 @@ class JobStates:
         self._changes = changes
         self._board = board
         self.errors = ChangeErrors(records)
+        self._engines: tuple[int, Mapping[str, str]] = -1, {}
 
     def of(
         self,
@@ -55,7 +56,7 @@ class JobStates:
         errors = self.errors.of(running, last_change)
         work = list_work(running) if running is not None else {}
         removed = _list_removed(running) if running is not None else frozenset()
-        engines = {s.spe.address: s for s in self._records.sites.all().values() if s.spe.address}
+        engines = self._find_engines()
         leftover = {
             name: _describe(incarnation.job)
             for name, incarnation in inventory.items()
@@ -67,13 +68,23 @@ class JobStates:
                 continue
             facts = self._gather(scope, description, incarnation, work.get(name), errors.get(name))
             engine = engines.get(engine_address(description) or "")
-            site = description.site or (engine.name if engine is not None else None)
+            site = description.site or engine
             yield JudgedJob(
                 description,
                 incarnation,
                 judge(facts),
                 incarnation.job.site if incarnation is not None else site,
             )
+
+    def _find_engines(self) -> Mapping[str, str]:
+        """The names of sites by the addresses of their engines: a list of all jobs needs them once
+        for each composition."""
+        version = self._records.sites.writes
+        if self._engines[0] != version:
+            sites = self._records.sites.all().values()
+            addresses = {site.spe.address: site.name for site in sites if site.spe.address}
+            self._engines = version, addresses
+        return self._engines[1]
 
     def is_stuck(self, scope: str, incarnation: Incarnation) -> bool:
         """Whether an incarnation takes nothing: it is stalled, or its engine keeps restarting

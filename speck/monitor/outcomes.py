@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from speck.clock import Clock
+from speck.errors import TransientError
 from speck.model.change import Change, ChangeState
 from speck.model.observation import EngineView
 from speck.model.plan import Operation, Return, Start
@@ -28,8 +29,10 @@ class Outcomes:
             self._board.report_running(key, operation.engine_job_id, now)
 
     def report_end(self, scope: str, change: Change) -> None:
-        """A change ends. If it is not done, it has not seen what becomes of its jobs: their sites
-        are polled, and awaited for a moment, unless they did not answer the last poll."""
+        """A change ends, which is not stored yet. If it is not done, it has not seen what becomes
+        of its jobs: their sites are polled, and awaited for a moment, unless they did not answer
+        the last poll. So are the sites of the scope's other jobs that were never polled: who reads
+        that the change is done is to find all its jobs."""
         names = {o.step.operation.job_name for o in change.operations}
         sites: set[str] = set()
         now = self._clock.monotonic()
@@ -40,10 +43,16 @@ class Outcomes:
             elif change.state is not ChangeState.DONE and not incarnation.ended:
                 self._board.doubt((scope, name), incarnation.engine_job_id, now)
                 sites.add(incarnation.job.site)
-        known = sites & self._records.sites.all().keys()
-        answering = {site for site in known if not _is_silent(self._polls.engines.last(site))}
-        if answering:
-            self._polls.refresh(answering)
+        known = self._records.sites.all().keys()
+        answering = {s for s in sites & known if not _is_silent(self._polls.engines.last(s))}
+        inventory = self._records.incarnations.of_scope(scope).values()
+        in_scope = {incarnation.job.site for incarnation in inventory if not incarnation.ended}
+        try:
+            if answering:
+                self._polls.refresh(answering)
+            self._polls.refresh_unknown(in_scope & known - answering)
+        except TransientError:  # the service stops: its next run polls
+            return
 
 
 def _is_silent(poll: Poll[EngineView] | None) -> bool:

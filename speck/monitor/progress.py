@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -54,6 +54,12 @@ class ProgressPolls:
     def end(self) -> None:
         """After the last call: let the thread end."""
         self._aside.shutdown()
+
+    def keep_only(self, sites: Container[str]) -> None:
+        """Forget what was polled of other sites."""
+        self.checkpoints.keep_only(sites)
+        used = self._newest_used
+        self._newest_used = {key: begun for key, begun in used.items() if key[1] in sites}
 
     def numbers(self) -> dict[str, Poll[BrokerView]]:
         """The polls of brokers since the last call."""

@@ -1,7 +1,8 @@
 """The watch: polls all sites, reports changes, and starts repairs.
 
-The decisions are made in `speck.monitor.health`; here they meet the sites. Polls run in threads of
-their own (`speck.sites.poll_cache`): a slow or unreachable site delays no other.
+The decisions are made in `speck.monitor.health`, by what `speck.monitor.judge` says of each job;
+here they meet the sites. Polls take their turns (`speck.sites.poll_scheduler`): a slow or
+unreachable site delays no other. What is found is published on the board.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from speck.deploy.operations import Resends
 from speck.model.observation import BrokerView, EngineView
 from speck.monitor.board import Board, Losses, explain_link
 from speck.monitor.broker_identities import BrokerIdentities
+from speck.monitor.change_errors import ChangeErrors
 from speck.monitor.checkpoint_folders import CheckpointFolders
 from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Watched, decide, wants_progress
@@ -54,6 +56,7 @@ class Watch:
         changes: Changes,
         polls: SitePolls,
         board: Board,
+        errors: ChangeErrors,
         clock: Clock,
         repairer: Repairer,
         every_s: float,
@@ -78,7 +81,7 @@ class Watch:
         self.sessions = Sessions(records, connections, changes)
         self.links = LinkWatch(records, measured)
         self.identities = BrokerIdentities(records, connections, clock)
-        self._jobs = WatchedJobs(records, desired, changes, self.repairs)
+        self._jobs = WatchedJobs(records, desired, changes, self.repairs, errors)
         self._finished = FinishedJobs(records, connections, changes)
         self._moved_brokers = MovedBrokers(records)
         self._resends = resends
@@ -122,6 +125,7 @@ class Watch:
         latest; None: at the regular interval."""
         begun = self._clock.monotonic()
         self._jobs.settle(begun)
+        self._forget_others()
         # of many sites engines and brokers are polled at the same time: other processes do it
         early = self._progress.begin_numbers() if self._polls.polling.apart else None
         engines = self._polls.engines.poll(
@@ -152,6 +156,13 @@ class Watch:
             names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
             self.repairs.begin(scope, names)
         return decision.due
+
+    def _forget_others(self) -> None:
+        """Forget what is gone."""
+        sites = self._records.sites.all()
+        self._polls.keep_only(sites)
+        self._progress.keep_only(sites)
+        self._board.keep_only(self._records.incarnations.all)
 
     def _look_after_ended_sinks(self, polls: Mapping[str, Poll[BrokerView]]) -> None:
         for site, poll in polls.items():

@@ -20,9 +20,16 @@ class WatchedJobs:
     """The jobs to judge at a poll. An engine's answer from before a job's newest incarnation was
     stored says nothing about that incarnation: such a job counts as busy."""
 
-    def __init__(self, records: Records, desired: DesiredJobs, changes: Changes, repairs: Repairs):
+    def __init__(
+        self,
+        records: Records,
+        desired: DesiredJobs,
+        changes: Changes,
+        repairs: Repairs,
+        errors: ChangeErrors,
+    ):
         self._records = records
-        self._errors = ChangeErrors(records)
+        self._errors = errors
         self._desired_jobs = desired
         self._changes = changes
         self._repairs = repairs

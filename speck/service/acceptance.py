@@ -97,6 +97,7 @@ class Acceptance:
         head = wanted.head
         if head is None or not self._is_there(wanted, head):
             return None
+        self._jobs.refresh_unknown(head.name)
         accepted = describe_accepted(None, head.name, head.revision, wanted.prepared)
         accepted = replace(accepted, change=head.last_change)
         if wanted.idempotency_key:

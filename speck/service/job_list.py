@@ -64,15 +64,21 @@ class JobList:
             counts += self._status.count_states(jobs, head.name, head.last_change)
         return counts
 
-    def refresh(self, wants: Callable[[str, str], bool]) -> None:
+    def refresh(self, wants: Callable[[str, str], bool], site: str | None = None) -> None:
         """Poll the engines of jobs, so that their states are those of now: of those that are wanted
-        by scope and name."""
+        by scope and name, at one site or at any."""
         sites = {
             incarnation.job.site
             for key, incarnation in self._records.incarnations.all().items()
-            if wants(*key)
+            if site in (None, incarnation.job.site) and wants(*key)
         }
         self._polls.refresh(sites & self._records.sites.all().keys())
+
+    def refresh_unknown(self, composition: str) -> None:
+        """Poll the engines of a composition's jobs that were never polled."""
+        inventory = self._records.incarnations.of_scope(composition).values()
+        sites = {incarnation.job.site for incarnation in inventory if not incarnation.ended}
+        self._polls.refresh_unknown(sites & self._records.sites.all().keys())
 
     def _sorted_names(self) -> Sequence[tuple[str, str]]:
         """(name, composition) of every job, by name; computed once for each change of them."""

@@ -120,9 +120,11 @@ class Jobs:
         """Every job by name; filtered."""
         return self._list.all(site, state)
 
-    def refresh(self, sees: Callable[[str], bool] = lambda name: True) -> None:
-        """Poll the engines of the jobs that the caller sees, by name."""
-        self._list.refresh(lambda scope, name: sees(name))
+    def refresh(
+        self, sees: Callable[[str], bool] = lambda name: True, site: str | None = None
+    ) -> None:
+        """Poll the engines of the jobs that the caller sees, by name; `site`: of those there."""
+        self._list.refresh(lambda scope, name: sees(name), site)
 
     def count_states(self) -> Counter[JobState]:
         """How many jobs are in each state."""

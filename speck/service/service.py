@@ -284,6 +284,7 @@ class Service:
             self.changes,
             self.polls,
             self.board,
+            self.states.errors,
             self.clock,
             self.repairs,
             self.config.watch_s,

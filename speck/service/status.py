@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from speck.model.composition import visible_name
+from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView
@@ -30,6 +31,10 @@ class JobView:
     revision: int | None
     site: Annotated[str | None, Shown("where it runs or will run")]
     state: Annotated[JobState, Shown("the observed state")]
+    polled_at: Annotated[
+        str | None,
+        Shown("when the engine that has it was last polled; what a change brought about is newer"),
+    ]
     engine_job_id: str | None
     attempt: Annotated[int | None, Shown("numbers the incarnations")]
     error: str | None
@@ -84,6 +89,9 @@ class SiteView:
 
     site: Annotated[Site, Shown(hidden=True)]
     state: SiteState
+    polled_at: Annotated[
+        str | None, Shown("when its engine was last polled; null: not since the service started")
+    ]
     error: Annotated[str | None, Shown("why its engine or broker does not answer")]
     slots: SlotCounts
     engine_version: str | None
@@ -131,6 +139,7 @@ class StatusViews:
             revision=revision,
             site=job.site,
             state=status.state,
+            polled_at=self._polled_at(incarnation),
             engine_job_id=incarnation.engine_job_id if incarnation else None,
             attempt=incarnation.attempt if incarnation else None,
             error=status.reason,
@@ -139,6 +148,12 @@ class StatusViews:
             records_lost=losses.records_lost,
             sessions_lost=losses.sessions_lost,
         )
+
+    def _polled_at(self, incarnation: Incarnation | None) -> str | None:
+        if incarnation is None or incarnation.ended:
+            return None
+        poll = self._polls.engines.last(incarnation.job.site)
+        return poll.at if poll is not None else None
 
     def count_states(
         self,
@@ -168,6 +183,7 @@ class StatusViews:
         return SiteView(
             site=site,
             state=_site_state(engine, broker),
+            polled_at=engine.at if engine is not None else None,
             error=_site_error(engine, broker),
             slots=SlotCounts(slots.total if slots else None, slots.free if slots else None),
             engine_version=view.version if view else None,

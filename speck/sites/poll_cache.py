@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from speck.clock import Clock
+from speck.clock import Clock, rfc3339
 from speck.errors import SpeckError
 from speck.sites.concurrency import PERIOD_S
 from speck.sites.poll_scheduler import PATIENCE_S, PollScheduler, Turn
@@ -35,12 +35,13 @@ T = TypeVar("T")
 class Poll(Generic[T]):
     """The result of one poll: an `answer`, or None and an `error`.
 
-    `begun` is the monotonic time at which it began.
+    `begun` is the monotonic time at which it began, `at` the same in RFC 3339.
     """
 
     answer: T | None
     begun: float = float("-inf")
     error: str | None = None
+    at: str | None = None
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class _Subject(Generic[T]):
     error: str | None = None
     polled: bool = False
     begun: float = float("-inf")
+    at: str | None = None
     ended: float = float("-inf")
     under_way: float | None = None
     begun_anew: float = float("-inf")
@@ -203,6 +205,19 @@ class PollCache(Generic[T]):
         with self._lock:
             self._subjects.pop(site, None)
 
+    @property
+    def known(self) -> Set[str]:
+        """The sites of which there is a poll, or will be."""
+        with self._lock:
+            return frozenset(self._subjects)
+
+    def keep_only(self, sites: Container[str]) -> None:
+        """Drop the polls of other sites: somebody may have asked for them just before they were
+        removed."""
+        with self._lock:
+            for site in [site for site in self._subjects if site not in sites]:
+                del self._subjects[site]
+
     def close(self) -> None:
         """Begin no further poll, and end all waits."""
         with self._over:
@@ -223,7 +238,7 @@ class PollCache(Generic[T]):
         subject = self._subjects.get(site)
         if subject is None or not subject.polled:
             return None
-        return Poll(subject.last, subject.begun, subject.error)
+        return Poll(subject.last, subject.begun, subject.error, subject.at)
 
     def _oldest_first(self, sites: Iterable[str]) -> list[str]:
         """Call with the lock held. A site that was never polled counts as the oldest."""
@@ -296,9 +311,9 @@ class PollCache(Generic[T]):
         return self._run(site, subject)
 
     def _run(self, site: str, subject: _Subject[T]) -> bool:
-        begun = self._clock.monotonic()
         if self._subjects.get(site) is not subject:  # it was forgotten before its poll was due
             return True
+        begun, at = self._clock.monotonic(), rfc3339(self._clock.now())
         answer: T | None = None
         failure: str | None = "cannot poll the site: internal error in speck"
         try:
@@ -308,7 +323,8 @@ class PollCache(Generic[T]):
         finally:
             with self._over:
                 subject.last, subject.error, subject.polled = answer, failure, True
-                subject.begun, subject.ended = begun, self._clock.monotonic()
+                subject.begun, subject.at = begun, at
+                subject.ended = self._clock.monotonic()
                 subject.under_way = None
                 self.ended += 1
                 self._over.notify_all()

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -132,6 +132,17 @@ class PollScheduler:
                 if left_s <= 0:
                     return
                 self._changed.wait(min(left_s, PERIOD_S))
+
+    @property
+    def silent(self) -> frozenset[Subject]:
+        """What did not answer the last poll."""
+        with self._lock:
+            return frozenset(self._silent)
+
+    def keep_only(self, sites: Container[str]) -> None:
+        """Forget which of the other sites did not answer."""
+        with self._lock:
+            self._silent = {subject for subject in self._silent if subject[1] in sites}
 
     def close(self) -> None:
         """Begin no further poll."""

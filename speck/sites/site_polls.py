@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Container, Set
 from typing import Any
 
 from speck.binding import BrokerPoll, EnginePoll
@@ -70,9 +70,14 @@ class SitePolls:
         fresh_s = fresh_for(len(sites))
         self.engines.poll(sites, fresh_s, anew=fresh_s <= FRESH_S)
 
+    def refresh_unknown(self, sites: Set[str]) -> None:
+        """The same of those that were never polled."""
+        if unknown := {site for site in sites if self.engines.last(site) is None}:
+            self.refresh(unknown)
+
     def refresh_all(self, sites: Set[str]) -> None:
-        """The same of engines and brokers. Where the numbers of a broker could not be read, they
-        are tried again: it may accept connections, and answer nothing else."""
+        """Like `refresh`, of engines and brokers. Where the numbers of a broker could not be read,
+        they are tried again: it may accept connections, and answer nothing else."""
         fresh_s = fresh_for(len(sites))
         anew = fresh_s <= FRESH_S
         mute = {name for name in sites if (p := self.broker_numbers.last(name)) and p.error}
@@ -103,6 +108,12 @@ class SitePolls:
         """Drop the polls of a site."""
         for polls in (self.engines, self.broker_numbers, self.brokers):
             polls.forget(site)
+
+    def keep_only(self, sites: Container[str]) -> None:
+        """Drop the polls of all other sites."""
+        for polls in (self.engines, self.broker_numbers, self.brokers):
+            polls.keep_only(sites)
+        self.scheduler.keep_only(sites)
 
     def close(self) -> None:
         """Begin no further poll."""

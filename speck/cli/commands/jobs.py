@@ -20,7 +20,16 @@ from speck.model.values import JsonObject
 if TYPE_CHECKING:
     from speck.client import Client
 
-_ENGINES = ("job_name", "composition", "revision", "site", "state", "engine_job_id", "attempt")
+_ENGINES = (
+    "job_name",
+    "composition",
+    "revision",
+    "site",
+    "state",
+    "polled_at",
+    "engine_job_id",
+    "attempt",
+)
 
 
 @click.command()

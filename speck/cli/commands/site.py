@@ -12,6 +12,7 @@ from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import (
     Number,
     add_connection_options,
+    add_fresh_option,
     add_output_option,
     add_yes_option,
     client,
@@ -249,25 +250,27 @@ def _read_bodies(file: str) -> list[JsonObject]:
 
 @site.command("list")
 @click.option("--state", help="Only sites in this state, e.g. up or unreachable.")
+@add_fresh_option
 @add_connection_options
 @add_output_option
-def list_sites(state: str | None) -> None:
+def list_sites(state: str | None, fresh: bool) -> None:
     """List sites."""
     from speck.cli import tables
 
-    records = client().sites(state=state)
+    records = client().sites(state=state, fresh=fresh)
     output().show({"sites": records}, tables.sites(records))
 
 
 @site.command()
 @_name
+@add_fresh_option
 @add_connection_options
 @add_output_option
-def show(name: str) -> None:
+def show(name: str, fresh: bool) -> None:
     """Show a site."""
     from speck.cli.output import fields
 
-    record = client().site(name)
+    record = client().site(name, fresh=fresh)
     slots = record["slots"]
     output().show(
         record,
@@ -276,6 +279,7 @@ def show(name: str) -> None:
                 ("name", record["name"]),
                 ("tier", record["tier"]),
                 ("state", record["state"]),
+                ("polled at", record["polled_at"]),
                 ("engine", f"{record['spe']['kind']} {record['spe'].get('address') or ''}".strip()),
                 ("engine credentials", record["spe"].get("credentials")),
                 ("engine version", record["engine_version"]),

@@ -6,6 +6,7 @@ executed once more; at last its end is stored, and those who wait for it are not
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,6 +21,8 @@ from speck.model.change import Change, ChangeReport, ChangeState
 from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.store.tables import Batch
+
+LOG = logging.getLogger(__name__)
 
 _CLOSE_S = 30.0
 _CANCEL_S = 1.0
@@ -39,8 +42,8 @@ class ChangeRunner:
         report_end: Callable[[str, Change], None] = lambda scope, change: None,
         scheduler: Scheduler = THREADS,
     ):
-        """`report_end` is called with each change of a scope that ends, before its end is
-        announced."""
+        """`report_end` is called with each change of a scope that ends, before its end is stored
+        and announced."""
         self._changes = changes
         self._ledger = ledger
         self._recovery = recovery
@@ -177,6 +180,12 @@ class ChangeRunner:
             change.state, change.error = ChangeState.RUNNING, None
         return False
 
+    def _announce(self, running: Running) -> None:
+        try:
+            self._report_end(running.scope, running.change)
+        except Exception:  # whatever it is: the change has ended
+            LOG.exception("what change %s has left cannot be seen", running.change.id)
+
     def _leave(self, running: Running) -> None:
         """Store that a change has ended, or that it pauses because the service stops.
 
@@ -186,8 +195,8 @@ class ChangeRunner:
             if running.ends_early and not running.change.state.over:
                 running.change.abandon()
             if running.change.state.over:
+                self._announce(running)
                 self._ledger.end(running.change)
-                self._report_end(running.scope, running.change)
             else:
                 self._ledger.pause(running.change)
         except StoreWriteError:

@@ -487,6 +487,32 @@ def test_a_token_is_shown_once(bench: Bench) -> None:
     assert secret not in answer_to_list.text and "sha256" not in answer_to_list.text
 
 
+def test_a_site_that_was_not_polled_is_neither_up_nor_down(deployed: Bench) -> None:
+    for name in ("edge-a", "edge-b"):
+        deployed.service.polls.forget(name)
+    deployed.service.sites.refresh(["edge-a"])
+    text = deployed.client.get("/metrics").text
+    assert 'speck_site_up{site="edge-a"} 1.0' in text
+    assert 'speck_site_up{site="edge-b"}' not in text
+    assert 'speck_sites{state="unknown"} 1.0' in text
+
+
+def test_a_fresh_list_polls_what_it_shows_and_once_for_all_pages(deployed: Bench) -> None:
+    engines = {name: deployed.world.engine(f"http://{name}:8081") for name in ("edge-a", "edge-b")}
+
+    def polls(query: str) -> dict[str, int]:
+        for engine in engines.values():
+            engine.calls.clear()
+        assert deployed.client.get(query).status_code == 200
+        return {name: engine.count("view") for name, engine in engines.items()}
+
+    assert polls("/jobs?fresh=true&limit=1&after=A") == {"edge-a": 0, "edge-b": 0}
+    assert polls("/sites?fresh=true&limit=1&after=edge-a") == {"edge-a": 0, "edge-b": 0}
+    assert polls("/jobs?fresh=true&site=cloud") == {"edge-a": 0, "edge-b": 0}
+    assert polls("/jobs?fresh=true&site=edge-a") == {"edge-a": 1, "edge-b": 0}
+    assert polls("/sites?fresh=true&site=edge-b") == {"edge-a": 0, "edge-b": 1}
+
+
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
     deployed.world.engine("http://edge-b:8081").unreachable = True
     deployed.client.get("/nothing")

@@ -207,6 +207,7 @@ SITE = {
     "error": NASTY,
     "labels": {NASTY: NASTY},
     "last_seen": NASTY,
+    "polled_at": NASTY,
     "uplink_mbps": NASTY,
     "agent": None,
     "calibration": None,

@@ -70,6 +70,7 @@ def test_the_api_shows_them() -> None:
         "composition": None,
         "revision": 1,
         "state": "running",
+        "polled_at": None,
         "engine_job_id": None,
         "attempt": None,
         "error": None,

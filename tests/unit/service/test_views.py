@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Set
 
 import pytest
 
-from speck.errors import EngineRefusedError, NotFoundError, UnreachableError
+from speck.errors import EngineRefusedError, NotFoundError, TransientError, UnreachableError
 from speck.model.composition import CompositionDescription
 from speck.monitor.judge import Finding
 from speck.service import Service
@@ -288,3 +289,101 @@ def test_a_job_is_at_work_until_what_has_become_of_it_is_stored(service: Service
     ):
         assert shown_at_writes(service, composition(A, body)) == expected
     assert shown_at_writes(service, composition(A)) == ["running", "stopping", "gone"]
+
+
+def test_the_end_of_a_failed_change_is_told_once_its_sites_were_polled(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
+    seen: list[tuple[str, bool]] = []
+    refresh = service.polls.refresh
+
+    def has_event() -> bool:
+        return any("of c failed" in event.message for event in service.records.events.after())
+
+    def look(sites: Set[str]) -> None:
+        seen.append((list(service.records.changes.heads())[-1].state, has_event()))
+        refresh(sites)
+
+    service.polls.refresh = look
+    assert service.compositions.apply(composition(A), DONE).state == "failed"
+    assert seen == [("running", False)]
+    assert has_event()
+
+
+@pytest.mark.parametrize("error", [TransientError("cannot poll sites: it stops"), ValueError("x")])
+def test_a_change_ends_though_its_sites_cannot_be_polled(
+    service: Service, error: Exception
+) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
+
+    def refuse(sites: Set[str]) -> None:
+        raise error
+
+    service.polls.refresh = refuse
+    assert service.compositions.apply(composition(A), DONE).state == "failed"
+    assert list(service.records.changes.heads())[-1].state == "failed"
+
+
+def test_jobs_whose_sites_were_never_polled_are_known_when_a_change_ends(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    again = reopened(service)
+    for site in SITES:
+        again.polls.forget(site)
+    try:
+        more = composition(A, B, job_body("C", "edge-b"))
+        assert again.compositions.apply(more, DONE).state == "done"
+        assert states(again) == {"A": "running", "B": "running", "C": "running"}
+        for site in SITES:
+            again.polls.forget(site)
+        assert again.compositions.apply(more, DONE).state == "done"
+        assert states(again) == {"A": "running", "B": "running", "C": "running"}
+    finally:
+        again.close()
+
+
+def test_a_state_says_how_old_it_is(service: Service) -> None:
+    assert service.sites.get("cloud").polled_at is not None
+    service.compositions.apply(composition(A, job_body("B", "cloud", state="stopped")), DONE)
+    assert service.jobs.get("B").polled_at is None, "no engine knows it"
+    service.jobs.refresh()
+    before = service.jobs.get("A").polled_at
+    assert before is not None
+    engine("edge-a").unreachable = True
+    service.jobs.refresh()
+    after = service.jobs.get("A")
+    assert after.state == "unreachable"
+    assert after.polled_at > before
+    service.polls.forget("edge-a")
+    assert service.jobs.get("A").polled_at is None
+    assert service.sites.get("edge-a").polled_at is None
+
+
+def test_of_one_site_only_its_engine_is_polled_for_a_fresh_list(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    before = engine("edge-a").count("view"), engine("cloud").count("view")
+    service.jobs.refresh(site="cloud")
+    after = engine("edge-a").count("view"), engine("cloud").count("view")
+    assert after == (before[0], before[1] + 1)
+
+
+def test_a_site_whose_engine_does_not_measure_is_not_silent_for_the_watch(
+    service: Service,
+) -> None:
+    engine("cloud").refuse("measure", 1, UnreachableError("cannot read metrics"))
+    service.sampler.poll()
+    wait_for(lambda: service.scheduler.silent == {("measures of engine", "cloud")})
+
+
+def test_nothing_is_remembered_of_jobs_and_sites_that_are_gone(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("edge-c").unreachable = True
+    service.sites.refresh()
+    assert service.scheduler.silent == {("engine", "edge-c")}
+    service.sites.delete("edge-c")
+    service.polls.engines.poll(["edge-c"], urgent=False)  # by a round that had begun before
+    service.forgetting.composition("c", force=True)
+    service.watch.poll()
+    assert service.board.reported == frozenset()
+    assert service.polls.engines.known == {"cloud", "edge-a", "edge-b"}
+    assert service.scheduler.silent == frozenset()

@@ -24,13 +24,22 @@ from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor import failure_causes
-from speck.monitor.health_events import CALM_S, NOTED_AGAIN_S
+from speck.monitor.health_events import ASKED_AGAIN_S, CALM_S
 from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.store.desired_state import DesiredJobs
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, job, job_body, look_anew
+from tests.service_helpers import (
+    DONE,
+    broker,
+    composition,
+    engine,
+    job,
+    job_body,
+    look_anew,
+    poll_engines,
+)
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -70,6 +79,7 @@ class Watched:
             self.service.changes,
             self.service.polls,
             self.service.board,
+            self.service.states.errors,
             self.time,
             self,
             0,
@@ -92,7 +102,7 @@ class Watched:
         return [e.message for e in self.service.records.events.after() if e.kind == kind]
 
     def job(self, name: str) -> JsonObject:
-        self.service.jobs.refresh()
+        poll_engines(self.service)
         return self.service.jobs.get(name)
 
 
@@ -457,12 +467,12 @@ def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_e
     pool.refuse("exceptions", 2, UnreachableError("cannot reach edge-a"))
 
     for _ in range(10):
-        watched.look(after=NOTED_AGAIN_S / 10)
+        watched.look(after=ASKED_AGAIN_S / 10)
     assert pool.count("exceptions") == 1
-    watched.look(after=NOTED_AGAIN_S)
+    watched.look(after=ASKED_AGAIN_S)
     assert pool.count("exceptions") == 2
     assert watched.job("A").error is None
-    watched.look(after=NOTED_AGAIN_S)
+    watched.look(after=ASKED_AGAIN_S)
     assert watched.job("A").error == "no such sensor"
 
 
