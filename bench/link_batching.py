@@ -33,9 +33,9 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from bench.common import is_quick, machine, say
-from bench.connector import Job, engine_settings, submitted
 from bench.experiment import Check, Experiment, interval
 from bench.instruments import crossing
+from bench.runner import Job, engine_settings, submitted
 from speck.fog import flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.replay import expand

@@ -15,18 +15,19 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from secrets import token_hex
 
 from bench.chains import CHECKPOINT_S, MOST_S, chain
 from bench.common import end_well_when_told, is_quick, machine, say, write_result
-from bench.connector import RECEIVE_MAXIMUM, WINDOW, Job, engine_settings, submitted
-from bench.load import Cores, JavaProgram, Order, load, pinning, run
+from bench.connector import WINDOW
+from bench.load import Measured, Order
+from bench.runner import RECEIVE_MAXIMUM, Job, Lab, lab, list_rates, rate, submitted, take_turns
 from speck.client import Client
-from speck.fog import flink, mosquitto
 from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.service import serving
@@ -127,70 +128,60 @@ def measure_deploying(folder: Path) -> JsonObject:
 
 
 @contextmanager
-def connected(folder: Path, cores: Cores) -> Iterator[tuple[JavaProgram, Mapping[str, int]]]:
-    """A job at each listener of one broker, and a load generator; with the processes."""
+def connected(folder: Path) -> Iterator[Lab]:
+    """A job at each listener of one broker."""
     issue_all(folder / "ca", {"bench": "127.0.0.1"})
     identity = Identity.of_site(folder / "ca", "bench")
-    port = pick_port("127.0.0.1")
+    port, credentials = pick_port("127.0.0.1"), folder / "credentials"
     secured = "\n".join(f"{key} {value}" for key, value in identity.broker_settings().items())
-    with ExitStack() as stack:
-        broker = mosquitto.start(
-            folder / "broker",
-            settings={
-                "max_inflight_messages": str(WINDOW),
-                "listener": f"{port} 127.0.0.1\n{secured}",
-            },
-            launch=pinning(cores.load),
-        )
-        stack.callback(broker.stop)
+    identity.write_credentials(credentials / "broker", [f"ssl://127.0.0.1:{port}"])
+    listener = {"listener": f"{port} 127.0.0.1\n{secured}"}
+    with (
+        lab(
+            folder, WINDOW, 1.0, slots=2, broker_settings=listener, credentials=credentials
+        ) as running,
+        ExitStack() as stack,
+    ):
+        broker = running.broker
         brokers = {"plain": broker, "tls": replace(broker, port=port, encrypted=True)}
-        identity.write_credentials(folder / "credentials" / "broker", [brokers["tls"].address])
-        settings = replace(
-            engine_settings(folder, 1.0), slots=2, credentials=folder / "credentials"
-        )
-        engine = flink.start(settings, launch=pinning(cores.measured))
-        stack.callback(engine.stop)
         windows = {"receive-maximum": str(RECEIVE_MAXIMUM), "sink-window": str(WINDOW)}
         for variant in VARIANTS:
             job = Job(*_topics(variant), "at_least_once", windows)
-            stack.enter_context(submitted(engine, brokers[variant], job))
-        generator = stack.enter_context(load(cores.load, broker))
-        yield generator, {"job": engine.processes["engine"].pid, "broker": broker.pid}
+            stack.enter_context(submitted(running.engine, brokers[variant], job))
+        yield running
 
 
 def measure_connector(folder: Path) -> list[JsonObject]:
     """The `connector` of the result."""
-    rates: dict[tuple[int, str], list[float]] = {}
-    with connected(folder, Cores.pick()) as (generator, processes):
+    with connected(folder) as running:
 
-        def measure(payload: int, variant: str, lead_s: float, seconds: float) -> float:
-            topics = _topics(variant)
-            order = Order(*topics, 1, payload, WINDOW, 0, lead_s, seconds)
-            result = run(generator, order, processes)
-            if result.lost or result.repeated:
-                raise RuntimeError(f"cannot trust this run: {variant}, {order}: {result}")
-            return result.msgs_per_s
+        def measure(key: tuple[int, str], lead_s: float, seconds: float) -> Measured:
+            payload, variant = key
+            order = Order(*_topics(variant), 1, payload, WINDOW, 0, lead_s, seconds)
+            return running.run(variant, order)
 
-        for payload in PAYLOADS:
-            for variant in VARIANTS:
-                measure(payload, variant, WARM_UP_S, 0.1)
-        for number in range(ROUNDS):
-            for payload in PAYLOADS:
-                for variant in VARIANTS:
-                    rate = measure(payload, variant, LEAD_S, SECONDS)
-                    rates.setdefault((payload, variant), []).append(rate)
-                    say(f"{payload:4} B round {number + 1} {variant:5} {rate:8.0f}/s")
-    return [_connector_entry(payload, rates) for payload in PAYLOADS]
+        def measure_and_say(number: int, key: tuple[int, str]) -> Measured:
+            result = measure(key, LEAD_S, SECONDS)
+            say(f"{key[0]:4} B round {number} {key[1]:5} {result.msgs_per_s:8.0f}/s")
+            return result
+
+        keys = list(product(PAYLOADS, VARIANTS))
+        for key in keys:
+            measure(key, WARM_UP_S, 0.1)
+        results = take_turns(ROUNDS, keys, measure_and_say)
+    return [
+        _connector_entry(payload, {each: results[payload, each] for each in VARIANTS})
+        for payload in PAYLOADS
+    ]
 
 
-def _connector_entry(payload: int, rates: Mapping[tuple[int, str], list[float]]) -> JsonObject:
-    medians = {variant: statistics.median(rates[payload, variant]) for variant in VARIANTS}
+def _connector_entry(payload: int, results: Mapping[str, Sequence[Measured]]) -> JsonObject:
     return {
         "bytes": payload,
-        "plain_msgs_per_s": round(medians["plain"]),
-        "tls_msgs_per_s": round(medians["tls"]),
-        "ratio": round(medians["tls"] / medians["plain"], 3),
-        "rounds": {v: [round(rate) for rate in rates[payload, v]] for v in VARIANTS},
+        "plain_msgs_per_s": round(rate(results["plain"])),
+        "tls_msgs_per_s": round(rate(results["tls"])),
+        "ratio": round(rate(results["tls"]) / rate(results["plain"]), 3),
+        "rounds": {variant: list_rates(each) for variant, each in results.items()},
     }
 
 
