@@ -20,10 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-
-from speck.analyzer.contracts import Contract, contract_of
-from speck.metrics.dataset.schema import TASKS
 from speck.model.measurement import COUNTS, TIMES
 
 CONTENDED = 0.6
@@ -44,34 +40,6 @@ _IDENTITY = (
     "is_source",
     "is_sink",
 )
-_TYPES = contract_of(TASKS).columns
-
-PAIRS = Contract(
-    "pairs",
-    {"series": "bigint"}  # a number for SERIES: sorts and exchanges by it are cheap
-    | {name: _TYPES[name] for name in _IDENTITY}
-    | {
-        "at": "timestamp",
-        "kind": "string",  # first, duplicate, reset, good
-        "clock_s": "double",  # by the time of the polls; like all below, of good pairs only
-        "reported_s": "double",  # by the sum of the three times
-        "busy_s": "double",
-        "idle_s": "double",
-        "back_pressured_s": "double",
-        "cpu_s": "double",  # CPU time of its thread
-        "records_in": "bigint",
-        "records_out": "bigint",
-        "bytes_in": "bigint",
-        "bytes_out": "bigint",
-        "contended": "boolean",
-        "nan": "boolean",  # of any row: no busy time reported
-        "restarts": "int",  # of any row, a total
-        "checkpoint_bytes": "bigint",
-        "checkpoint_ms": "bigint",
-    },
-)
-
-
 SERIES = "engine_job_id, vertex, subtask"
 """What identifies the counters of one subtask."""
 
@@ -84,19 +52,7 @@ _COMPARED = (*TIMES, CPU, *COUNTS, "restarts")
 _TIMED_BY = ("at", *TIMES, *COUNTS, "restarts")
 
 
-def pair_samples(tasks: DataFrame) -> DataFrame:
-    """TASKS rows, in any order -> PAIRS: for each row the difference from the previous one.
-
-    One shuffle: by subtask, sorted by time within it.
-    """
-    step = "pair samples"
-    paired = f"({lag_rows('{tasks}')})"
-    return PAIRS.query(
-        step, subtract_rows(paired, ["series"]), tasks=contract_of(TASKS).check(tasks, step)
-    )
-
-
-def lag_rows(tasks: str, within: Sequence[str] = ()) -> str:
+def lag_rows(tasks: str, within: Sequence[str]) -> str:
     """A query: TASKS rows with the columns of the row before in their series, as `_<column>`, and
     `is_last`. `within`: further columns of the rows that divide a series. They are partitioned by
     `series`, a number for both."""
@@ -112,8 +68,11 @@ def lag_rows(tasks: str, within: Sequence[str] = ()) -> str:
         WINDOW in_order AS (PARTITION BY series, {keys} ORDER BY {", ".join(_TIMED_BY)})"""
 
 
-def subtract_rows(paired: str, more: Sequence[str] = ()) -> str:
-    """A query: rows with those before them -> the columns of PAIRS, and `more`."""
+def subtract_rows(paired: str, more: Sequence[str]) -> str:
+    """A query: rows with those before them -> pairs: what identifies the subtask, `at`, `kind`
+    (first, duplicate, reset, good), `restarts` and what else is of any row, `more`; and the
+    differences, which are of good pairs only: `clock_s` by the time of the polls, `reported_s` by
+    the sum of the three times, `cpu_s` of the subtask's thread, the others by their names."""
     differences = {
         "clock_s": "(unix_micros(at) - unix_micros(_at)) / 1e6D",
         "reported_s": " + ".join(f"({name} - _{name}) / 1000D" for name in TIMES),

@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
-
-from speck.analyzer.contracts import Contract, contract_of
+from speck.analyzer.contracts import Contract
 from speck.analyzer.unknowns import divide
-from speck.metrics.dataset.schema import LINKS
 from speck.model.values import JsonObject
 
 ENDED_S = 30.0
@@ -40,45 +37,6 @@ ENDS = Contract(
         "last_at": "timestamp",
     },
 )
-
-
-def rate_ends(rows: DataFrame) -> DataFrame:
-    """LINKS rows -> ENDS. A new epoch of a producer, or a falling number, means that counting
-    restarted."""
-    step = "rate links"
-    keys = ", ".join(END)
-    return ENDS.query(
-        step,
-        f"""
-        WITH paired AS (
-          SELECT *,
-            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
-            messages - lag(messages) OVER polls AS sent,
-            epoch <=> lag(epoch) OVER polls AS is_same
-          FROM {{rows}} WINDOW polls AS (PARTITION BY {keys} ORDER BY at, epoch, messages)
-        ),
-        judged AS (
-          SELECT *,
-            is_same AND sent >= 0 AND clock_s > 0 AS is_good,
-            -- a row may be in two files
-            CASE WHEN coalesce(clock_s > 0, true) THEN cast(lag AS double) END AS one_lag,
-            unix_micros(at) / 1e6D AS at_s
-          FROM paired
-        )
-        SELECT {keys},
-            max_by(composition, at) AS composition,
-            max_by(job_name, at) AS job_name,
-            max_by(engine_site, at) AS engine_site,
-            sum(CASE WHEN is_good THEN sent END) AS good_sent,
-            sum(CASE WHEN is_good THEN clock_s END) AS good_s,
-            max_by(lag, CASE WHEN one_lag IS NOT NULL THEN at END) AS lag,
-            regr_slope(one_lag, at_s) AS lag_per_s,
-            regr_r2(one_lag, at_s) AS lag_fit,
-            max(at) AS last_at
-        FROM judged GROUP BY {keys}
-        """,
-        rows=contract_of(LINKS).check(rows, step),
-    )
 
 
 End = tuple[str | None, str | None, str, str | None, str | None]

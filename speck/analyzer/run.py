@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from speck.analyzer import (
     bottlenecks,
-    clean,
     features,
     forecast,
     incarnations,
@@ -26,7 +25,7 @@ from speck.analyzer import (
     units,
 )
 from speck.analyzer.data_origins import DataOrigins
-from speck.analyzer.ends import find_lags, find_numbers, list_present, rate_ends
+from speck.analyzer.ends import find_lags, find_numbers, list_present
 from speck.analyzer.reading import (
     SMALL_BYTES,
     Span,
@@ -37,10 +36,9 @@ from speck.analyzer.reading import (
 )
 from speck.analyzer.slicing import Slicing
 from speck.analyzer.steps import RANKING, RATING, Report
-from speck.analyzer.sums import sum_slices
 from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
-from speck.metrics.dataset.schema import ALONE, LINKS, PLANS, SITES, TABLES, TASKS, Table
+from speck.metrics.dataset.schema import ALONE, LINKS, TABLES
 from speck.metrics.dataset.storage import Storage
 from speck.model.values import JsonObject
 
@@ -140,17 +138,18 @@ def _list_steps(
     *,
     is_small: bool,
 ) -> list[Callable[[], DataFrame]]:
-    """What to compute from the rows; few rows are summed where they are read."""
+    """What to compute from the rows, of which few are summed where they are read."""
 
-    def read_rows(table: Table, span: Span = slicing.span) -> DataFrame:
-        rows = read(spark, storage, table, span, None, without)
-        return rows.coalesce(1) if is_small else rows
+    def sum_rows(kind: units.UnitTable, unit: str = "0L", span: Span = slicing.span) -> DataFrame:
+        rows = read(spark, storage, kind.table, span, None, without)
+        return kind.sum_rows(rows.coalesce(1) if is_small else rows, unit)
 
+    slice_of_row = f"cast({slicing.index_of('unix_micros(at)')} AS bigint)"
     return [
-        lambda: sum_slices(clean.pair_samples(read_rows(TASKS)), slicing),
-        lambda: sites.sum_polls(read_rows(SITES)),
-        lambda: rate_ends(read_rows(LINKS)),
-        lambda: state.choose_newest_plans(read_rows(PLANS, plans_span)),
+        lambda: units.slice_tasks(sum_rows(units.TASK_TABLE, slice_of_row), "cast(unit AS int)"),
+        lambda: units.sum_polls(sum_rows(units.SITE_TABLE)),
+        lambda: units.rate_ends(sum_rows(units.LINK_TABLE)),
+        lambda: state.choose_newest_plans(sum_rows(units.PLAN_TABLE, span=plans_span)),
     ]
 
 
@@ -161,13 +160,13 @@ def _list_unit_steps(
     plans_span: Span,
     without: Collection[str],
 ) -> list[Callable[[], DataFrame]]:
-    """What to compute from the sums of units."""
+    """What to compute from the cached sums of units."""
 
     def read_units_of(kind: units.UnitTable, slicing: Slicing = slicing) -> DataFrame:
         return read_units(spark, storage, kind, slicing, without)
 
     return [
-        lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing),
+        lambda: units.slice_tasks(read_units_of(units.TASK_TABLE), slicing.index_of_unit("unit")),
         lambda: units.sum_polls(read_units_of(units.SITE_TABLE)),
         lambda: units.rate_ends(read_units_of(units.LINK_TABLE)),
         lambda: state.choose_newest_plans(read_units_of(units.PLAN_TABLE, Slicing.of(plans_span))),

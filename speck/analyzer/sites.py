@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame
-
-from speck.analyzer.contracts import Contract, contract_of
+from speck.analyzer.contracts import Contract
 from speck.analyzer.memory import (
     HEAP_BINS,
-    bin_heaps,
     choose_state_factor,
     estimate_heap,
     measure_heap,
 )
 from speck.analyzer.unknowns import add, divide
-from speck.metrics.dataset.schema import SITES
 from speck.model.values import JsonObject
 
 SITES_POLLED = Contract(
@@ -50,40 +46,6 @@ SITE_FIELDS = (
     "heap_per_state_byte",
     "last_at",  # the newest poll
 )
-
-
-def sum_polls(rows: DataFrame) -> DataFrame:
-    """SITES rows -> SITES_POLLED."""
-    step = "sum up polls of sites"
-    return SITES_POLLED.query(
-        step,
-        f"""
-        WITH paired AS (
-          SELECT *,
-            (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
-            (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
-          FROM {{rows}} WINDOW polls AS (PARTITION BY site ORDER BY at, cpu_ms)
-        ),
-        polled AS (
-          SELECT site, {", ".join(f"{_newest_of(name)} AS {name}" for name in NEWEST)},
-            -- a row may be in two files
-            avg(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu,
-            sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END)
-              / sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN clock_s END) AS cpu,
-            (unix_micros(max(at)) - unix_micros(min(at))) / 1e6D AS seconds,
-            max(at) AS last_at
-          FROM paired GROUP BY site
-        )
-        SELECT * FROM polled
-        LEFT JOIN ({bin_heaps("{rows}", "site")}) USING (site)
-        """,
-        rows=contract_of(SITES).check(rows, step),
-    )
-
-
-def _newest_of(name: str) -> str:
-    """The newest known value."""
-    return f"max_by({name}, CASE WHEN {name} IS NOT NULL THEN at END)"
 
 
 def add_use(polled: Iterable[JsonObject], rated: Sequence[JsonObject]) -> list[JsonObject]:

@@ -74,15 +74,15 @@ class Slicing:
         return Span(time_of(self.whole.stop), self.span.until)
 
     def index_of(self, micros: str) -> str:
-        """An expression: the slice of a time in microseconds. A unit is never divided: it counts in
-        the slice in which it begins."""
+        """An expression: the slice of a time in microseconds. A unit of a long window is never
+        divided: it counts in the slice in which it begins."""
         since, width = self._micros
         time = f"{self.unit_in_window(micros)} * {_MICROS}L" if self.is_long else micros
         index = f"floor(({time} - {since}L) / {width!r}D)"
         return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 
     def index_of_unit(self, unit: str) -> str:
-        """An expression: the slice of a unit, as `index_of` has it for its rows. All numbers are in
+        """An expression: the slice of a unit, that in which it begins. All numbers are in
         a map, which is no part of generated code: what Spark compiled for one window is used for
         the next."""
         hours = self.hours

@@ -1,15 +1,11 @@
-"""Sums up the pairs of samples of a window, by subtask and slice, in Spark. All figures of jobs
-follow from these sums (`speck.analyzer.rates`)."""
+"""What the pairs of samples of a window are summed up to, by subtask and slice, in Spark. All
+figures of jobs follow from these sums (`speck.analyzer.rates`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
-
-from speck.analyzer.clean import PAIRS
 from speck.analyzer.contracts import Contract
-from speck.analyzer.slicing import Slicing
 
 OF_JOB = {
     "composition": "string",
@@ -125,24 +121,6 @@ SLICED = Contract(
 )
 """Sums of pairs by subtask, slice of the window, and length of the pair (`stride`: quarter
 octaves of seconds), so that the usual interval is known without another pass over the pairs."""
-
-
-def sum_slices(pairs: DataFrame, slicing: Slicing) -> DataFrame:
-    """PAIRS -> SLICED."""
-    step = "sum up pairs"
-    keys = f"{OF_SUBTASK}, slice, stride"
-    return SLICED.query(
-        step,
-        f"""
-        SELECT {keys}, {name_all(SUMS)}
-        FROM (
-          SELECT *, {slicing.index_of("unix_micros(at)")} AS slice, {STRIDE} AS stride,
-            true AS is_counted
-          FROM {{pairs}})
-        GROUP BY series, {keys}
-        """,
-        pairs=PAIRS.check(pairs, step),
-    )
 
 
 def name_all(columns: Mapping[str, str]) -> str:

@@ -1,10 +1,14 @@
-"""Sums of ten minutes or of an hour ("units"), from which a long window is analysed without reading
-its rows.
+"""Rows of the dataset -> sums of units -> what a window adds up to.
+
+A long window has units of ten minutes or of an hour, whose sums are cached: it is analysed without
+reading their rows. A short one is summed at once: its subtasks have a unit for each slice of the
+window, all else one unit.
 
 The sums of a unit hold all of its rows and nothing of the others'. What a counter grew by between
 two units is computed from the last row of one and the first row of the next, which its sums keep
-for each subtask, site or end of a link. So an analysis of units equals one of their rows, if both
-count a unit in the slice of the window in which it begins (`slicing.Slicing`).
+for each subtask, site or end of a link. So the units do not change what a window adds up to, as
+long as each is counted in one slice (`slicing.Slicing`). A new epoch of a producer, or a falling
+number, means that counting restarted.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.ends import END, ENDS
 from speck.analyzer.memory import HEAP_BINS, bin_heaps
 from speck.analyzer.sites import NEWEST, SITES_POLLED
-from speck.analyzer.slicing import Slicing, unit_of
+from speck.analyzer.slicing import unit_of
 from speck.analyzer.state import NEWEST_PLANS
 from speck.analyzer.sums import MERGED, OF_SUBTASK, SLICED, STRIDE, SUMS, name_all
 from speck.metrics.dataset.origins import UNIT_S
@@ -130,14 +134,12 @@ def sum_tasks(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
     )
 
 
-def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
-    """TASK_UNITS of a window -> SLICED, as `clean.pair_samples` and `rates.sum_slices` compute it
-    from the rows."""
+def slice_tasks(units: DataFrame, slice_of_unit: str) -> DataFrame:
+    """TASK_UNITS of a window -> SLICED; an expression gives the slice of a `unit`."""
     step = "sum up slices of units"
     keys = f"{OF_SUBTASK}, slice, stride"
     before = ", ".join(f"before.{name} AS _{name}" for name in ROW)
     bounds = subtract_rows("bounds", ["unit"])
-    slice_of_unit = slicing.index_of_unit("unit")
     return SLICED.query(
         step,
         f"""
@@ -146,7 +148,9 @@ def slice_tasks(units: DataFrame, slicing: Slicing) -> DataFrame:
           FROM {{units}} GROUP BY unit, {IDENTITY}
         ),
         chained AS (
-          SELECT *, lag(last) OVER (PARTITION BY {SERIES} ORDER BY unit) AS before FROM ends
+          -- a subtask that was rescaled within a unit has its first row before, its last row after
+          SELECT *, lag(last) OVER (PARTITION BY {SERIES} ORDER BY unit, first IS NULL) AS before
+          FROM ends WHERE last IS NOT NULL
         ),
         bounds AS (SELECT unit, {IDENTITY}, first.*, {before} FROM chained WHERE first IS NOT NULL),
         of_bounds AS (
@@ -212,7 +216,7 @@ def sum_sites(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
 
 
 def sum_polls(units: DataFrame) -> DataFrame:
-    """SITE_UNITS of a window -> SITES_POLLED, as `sites.sum_polls` computes it from the rows."""
+    """SITE_UNITS of a window -> SITES_POLLED."""
     step = "sum up polls of units"
     newest = {name: f"max({name}).{name}" for name in NEWEST}
     return SITES_POLLED.query(
@@ -294,7 +298,7 @@ def sum_links(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
 
 
 def rate_ends(units: DataFrame) -> DataFrame:
-    """LINK_UNITS of a window -> ENDS, as `links.rate_ends` computes it from the rows."""
+    """LINK_UNITS of a window -> ENDS."""
     step = "rate links of units"
     keys = ", ".join(END)
     described = {name: f"max({name}).{name}" for name in _DESCRIBED}

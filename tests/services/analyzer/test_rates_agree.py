@@ -10,11 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from speck.analyzer import clean, rates
-from speck.analyzer.reading import Span
+from speck.analyzer import rates, units
 from speck.analyzer.result import collect_rows
-from speck.analyzer.slicing import Slicing
-from speck.analyzer.sums import sum_slices
 from speck.metrics.rates import compute_job_metrics
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
@@ -84,12 +81,8 @@ def test_both_make_the_same_of_the_same_samples(
 def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
     dataset(root, rows)
     frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
-    sliced = collect_rows(
-        sum_slices(
-            clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
-            Slicing(Span(at(0), at(EVERY_S))),
-        )
-    )
+    summed = units.sum_tasks(frame.withColumn("day", F.col("day").cast("string")), "0L")
+    sliced = collect_rows(units.slice_tasks(summed, "cast(unit AS int)"))
     (job,) = rates.rate_jobs(sliced, rates.rate_tasks(sliced))
     return job
 
