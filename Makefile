@@ -21,7 +21,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 ifndef SET_UP
 .NOTPARALLEL:
 endif
-.PHONY: help setup what-is-needed jars spark-s3 check check-bench format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup what-is-needed jars spark-s3 check check-and-compile check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -77,11 +77,19 @@ format: $(VENV_STAMP) ## put the Python code into shape
 # a line of a traceback: without these a thread that logs an error lets no test fail.
 test test-long check-bench: export PYTHONNODEBUGRANGES = 1
 
-test: setup check ## set up, check, and run the quick tests
+# Hundreds of processes are started by tests, and each would compile speck for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
+# pytest's processes collect at the same moment: without this each would compile all tests.
+check-and-compile: setup
+	@tools/beside.sh .cache/collect.log $(PY) -m pytest --quiet --collect-only -- \
+		$(MAKE) --no-print-directory check
+
+test: check-and-compile ## set up, check, and run the quick tests
 	$(need-java)
 	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) $(SLOWEST) -m "not long"
 
-test-long: setup check ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
+test-long: check-and-compile ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
 	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench" \
 		--hypothesis-profile=thorough

@@ -3,6 +3,7 @@ the cloud, and where they should be."""
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
@@ -20,29 +21,32 @@ LINK = {"batch_records": 100, "linger_ms": 50, "compression": "zstd"}
 WINDOW_MS = 500
 
 
-def _draw_extra() -> str:
+def _draw_extra(draw: random.Random) -> str:
     """How a camera detected a vehicle; random, so it compresses no better than numbers do."""
     record = {
-        "lane": _DRAW.randint(1, 4),
-        "heading_deg": round(_DRAW.uniform(0, 360), 1),
-        "confidence": round(_DRAW.uniform(0.5, 1), 4),
-        "plate": f"{_DRAW.getrandbits(64):016x}",
-        "colour": _DRAW.choice(["white", "black", "grey", "silver", "blue", "red", "green"]),
-        "exposure_us": _DRAW.randint(200, 20_000),
+        "lane": draw.randint(1, 4),
+        "heading_deg": round(draw.uniform(0, 360), 1),
+        "confidence": round(draw.uniform(0.5, 1), 4),
+        "plate": f"{draw.getrandbits(64):016x}",
+        "colour": draw.choice(["white", "black", "grey", "silver", "blue", "red", "green"]),
+        "exposure_us": draw.randint(200, 20_000),
         "model": "detector-7b",
-        "features": [round(_DRAW.uniform(-1, 1), 4) for _ in range(475)],
+        "features": [round(draw.uniform(-1, 1), 4) for _ in range(475)],
     }
     return json.dumps(record, separators=(",", ":"))[1:]
 
 
-_DRAW = random.Random(5)
-_EXTRAS = [_draw_extra() for _ in range(2003)]
-"""Many more than a batch holds."""
+@functools.cache
+def _draw_extras() -> list[str]:
+    """Many more than a batch holds."""
+    draw = random.Random(5)
+    return [_draw_extra(draw) for _ in range(2003)]
 
 
 def camera(stream: str, number: int, detection: Detection) -> bytes:
     """A detection as a camera would send it, with details of the recognition: some 4000 bytes."""
-    extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
+    extras = _draw_extras()
+    extra = extras[(number * 7 + sum(stream.encode())) % len(extras)]
     return encode(stream, number, detection)[:-1] + b"," + extra.encode()
 
 
