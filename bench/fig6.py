@@ -20,7 +20,6 @@ first), and with all sites side by side, where on few cores the CPU decides. Fli
 that ever ended, so that looks at it become dearer: each few rounds have a fresh fog.
 
 `make bench-fig6` writes bench/results/fig6.json; QUICK=1 takes fewer jobs and rounds.
-`bench.removal` repeats the deletions of the longest chain alone.
 """
 
 from __future__ import annotations
