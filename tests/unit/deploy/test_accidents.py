@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,19 +17,12 @@ from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
 SOON = ApplyRequest(wait_s=0.05)
 DROPPING = replace(DONE, drop_queues=True)
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 def apply(

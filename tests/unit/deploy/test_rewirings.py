@@ -4,9 +4,7 @@ each output gets, over the memory binders. Each is a case that lost or repeated 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,6 @@ from speck.errors import EngineRefusedError, QueuesError
 from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body
 from tests.unit.deploy.execution.test_executor import broker, engine
 
@@ -83,12 +80,6 @@ class Rewired:
             if lost or twice:
                 faults[topic] = (lost, twice)
         return faults
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 P, R, S = job("P", "in", "x"), job("R", "x", "y"), job("S", "x", "z")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,12 +33,6 @@ DROPPING = replace(DONE, drop_queues=True, force=True)
 P = job_body("P", sink_topic="x")
 Q = job_body("Q", "cloud", source_site="edge-a", source_topic="x", sink_topic="y")
 DB: JsonObject = {"site": "cloud", "topic": "y", "client_id": "q-db"}
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 def feed(count: int, *, pumps: bool = True) -> None:

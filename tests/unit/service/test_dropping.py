@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,6 @@ from speck.monitor.judge import Finding
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.service.jobs import JobOutcome
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
@@ -36,12 +33,6 @@ from tests.waiting import wait_for
 DB: JsonObject = {"site": "edge-a", "topic": "A-out", "client_id": "q-db"}
 DROPPING = replace(DONE, drop_queues=True)
 A = job_body("A")
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 def feed(count: int, topic: str = "A-in") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,23 +18,14 @@ from speck.service import Service
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import broker, engine, job_body
 from tests.unit.service.test_sessions import apply, feed, look
-from tests.unit.service.test_watch import Time, Watched
 from tests.waiting import wait_for
+from tests.watching import Time, Watched
 
 A, B = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
 SENT = [b"%d" % number for number in range(30)]
 OUTSIDE: JsonObject = {
     "outputs": [{"broker": "tcp://edge-a.test:1883", "topic": "x", "client_id": "outside"}]
 }
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    time = Time()
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
-        watched = Watched(opened, time)
-        yield watched
-        watched.watch.close()
 
 
 def resent(watched: Watched) -> int:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from binders.memory import World
 from binders.memory.slots import MemoryJob
@@ -16,19 +12,13 @@ from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from tests.memory_fog import HASTY, memory_service, site_body
+from tests.memory_fog import HASTY
 from tests.service_helpers import DONE, composition, engine, look_anew, reopened
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
 
 A = job("A")
 A2 = job("A", args=["--2"])
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 def apply(service: Service, *jobs: JsonObject) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,23 +15,18 @@ from speck.model.measurement import EngineMeasures, JobMeasure, LinkMeasure
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
 from speck.service.compositions import ApplyRequest
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker, composition, engine, job_body
-from tests.unit.service.test_watch import Time, Watched, deploy, incarnation
 from tests.waiting import wait_for
+from tests.watching import Watched, deploy, incarnation
 
 LOGIN = "cannot read tcp://edge-a.test:1883 A-in: the broker refuses the login: NOT_AUTHORIZED"
 WRITE = "cannot write to tcp://edge-a.test:1883 A-out: the broker refuses records: NOT_AUTHORIZED"
 
 
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    time = Time()
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
-        watched = Watched(opened, time)
-        watched.look()  # what comes later was not counted before the service started
-        yield watched
-        watched.watch.close()
+@pytest.fixture(autouse=True)
+def begun(watched: Watched) -> None:
+    """What comes later was not counted before the service started."""
+    watched.look()
 
 
 def report(watched: Watched, **what: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,23 +13,13 @@ from speck.errors import TransientError
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
 from speck.service.compositions import ApplyRequest
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, job_body
-from tests.unit.service.test_watch import Time, Watched
 from tests.waiting import wait_for
+from tests.watching import Watched
 
 STOPPED = job_body("A", state="stopped")
 AT_ONCE = 0.1
 """Seconds to look after: a start that is held for five has failed, and its change is over."""
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    time = Time()
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
-        watched = Watched(opened, time)
-        yield watched
-        watched.watch.close()
 
 
 def look(watched: Watched, after: float = 5.0) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from pathlib import Path
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,21 +12,16 @@ import pytest
 from binders.memory import World
 from binders.memory.slots import MemoryJob
 from speck.binding import EngineEnd, JobException
-from speck.clock import SystemClock
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
-from speck.model.measurement import LinkMeasure
 from speck.model.observation import RunState
-from speck.model.values import JsonObject
 from speck.monitor import failure_causes
 from speck.monitor.health_events import ASKED_AGAIN_S, CALM_S
-from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.store.desired_state import DesiredJobs
-from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import (
     DONE,
     broker,
@@ -38,93 +30,11 @@ from tests.service_helpers import (
     job,
     job_body,
     look_anew,
-    poll_engines,
 )
 from tests.waiting import wait_for
+from tests.watching import Watched, deploy, incarnation
 
 SITES = ("edge-a", "edge-b", "cloud")
-
-
-class Time(SystemClock):
-    """The machine's time, and as much more as the test has let pass."""
-
-    def __init__(self) -> None:
-        self.passed = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.passed
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.passed)
-
-    def now_ms(self) -> int:
-        return int(self.now().timestamp() * 1000)
-
-
-@dataclass
-class Watched:
-    """A service, a watch whose polls the test starts, and the repairs that it requested."""
-
-    service: Service
-    time: Time
-    repairs: list[tuple[str, frozenset[str]]] = field(default_factory=list)
-    links: dict[str, LinkMeasure] = field(default_factory=dict)
-    """What engines report of connectors, by engine job id."""
-    watch: Watch = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.watch = Watch(
-            self.service.records,
-            self.service.connections,
-            self.service.changes,
-            self.service.polls,
-            self.service.board,
-            self.service.states.errors,
-            self.time,
-            self,
-            0,
-            lambda incarnation: self.links.get(incarnation.engine_job_id),
-            resends=self.service.executions.resends,
-        )
-
-    def repair(self, scope: str, leave: frozenset[str]) -> None:
-        """Only record the jobs to repair."""
-        self.repairs.append((scope, leave))
-
-    def look(self, after: float = 5.0) -> None:
-        """Look, and wait until its repairs are over."""
-        self.time.passed += after
-        look_anew(self.service)
-        self.watch.poll()
-        wait_for(lambda: not self.watch.repairs.scopes)
-
-    def events(self, kind: str) -> list[str]:
-        return [e.message for e in self.service.records.events.after() if e.kind == kind]
-
-    def job(self, name: str) -> JsonObject:
-        poll_engines(self.service)
-        return self.service.jobs.get(name)
-
-
-@pytest.fixture
-def watched(tmp_path: Path) -> Iterator[Watched]:
-    time = Time()
-    with memory_service(tmp_path, map(site_body, SITES), clock=time) as service:
-        watched = Watched(service, time)
-        yield watched
-        watched.watch.close()
-
-
-def deploy(watched: Watched, *jobs: JsonObject, **more: str) -> None:
-    watched.service.compositions.apply(composition(*jobs, **more), DONE)
-    watched.look()
-    watched.look()
-
-
-def incarnation(watched: Watched, name: str, scope: str = "c") -> str:
-    deployed = watched.service.records.incarnations.get(scope, name)
-    assert deployed is not None
-    return deployed.engine_job_id
 
 
 def test_what_runs_is_left_alone_and_makes_no_event(watched: Watched) -> None:

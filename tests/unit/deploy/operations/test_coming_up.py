@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from tests.memory_fog import HASTY, memory_service, site_body
+from tests.memory_fog import HASTY
 from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
@@ -23,11 +21,9 @@ from tests.waiting import wait_for
 GONE = "NoClassDefFoundError: lib/Gone"
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        opened.executions.patience = replace(HASTY, start_s=1000.0)
-        yield opened
+@pytest.fixture(autouse=True)
+def patient(service: Service) -> None:
+    service.executions.patience = replace(HASTY, start_s=1000.0)
 
 
 def apply(service: Service, *jobs: JsonObject) -> Accepted:

@@ -34,7 +34,7 @@ from speck.service.agents import Agents
 from speck.service.compositions import ApplyRequest
 from speck.spec.job_contract import render_taken
 from speck.store.tables import Batch
-from tests.memory_fog import HASTY, memory_service, site_body
+from tests.memory_fog import HASTY
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import composition, job_body
 from tests.unit.deploy.execution.test_executor import (
@@ -764,12 +764,6 @@ Q = job_body("Q", source_topic="x", sink_topic="y")
 R = job_body("R", source_topic="x", sink_topic="y")
 BETWEEN = job_body("R", source_topic="x", sink_topic="x2")
 Q2 = job_body("Q", source_topic="x2", sink_topic="y")
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 @dataclass

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +20,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.store.tables import Batch
-from tests.memory_fog import HASTY, memory_service, site_body
+from tests.memory_fog import HASTY
 from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
@@ -30,12 +28,6 @@ from tests.waiting import wait_for
 SOON = ApplyRequest(wait_s=0.05)
 A = job("A")
 A2 = job("A", args=["--2"])
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
-        yield opened
 
 
 def running() -> MemoryJob:
