@@ -1,8 +1,8 @@
-"""What collecting costs: 100 jobs on 6 sites, looked at every 5 s.
+"""What collecting costs: 100 jobs on 6 sites, polled every 5 s.
 
 The same service over the same running jobs, without the collector, with it, and without it again:
 its CPU time by its process. Then bytes of a sample: on disk, once compacted, and on the wire, by a
-counting proxy before each engine and broker; and seconds of a look at one site.
+counting proxy before each engine and broker; and seconds of a poll of one site.
 
 `make bench-collector` writes bench/results/collector.json; QUICK=1 takes fewer jobs and less time.
 """
@@ -104,7 +104,7 @@ def measure(fog: Fog, home: Path) -> JsonObject:
         "look_s": {
             "median": round(statistics.median(s for each in wire for s in each["seconds"]), 4),
             "max": round(max(s for each in wire for s in each["seconds"]), 4),
-            "about": "one site; all are looked at at the same time",
+            "about": "one site; all are polled at the same time",
         },
         "machine": machine(),
     }

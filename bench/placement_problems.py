@@ -1,6 +1,6 @@
 """Problems of placement of a given size: compositions like compositions/traffic, and random DAGs.
 
-Sites: one cloud and edges of unlike speed (pace 0.25, 0.5 or 1; 2 or 4 cores), each with an
+Sites: one cloud and edges of unlike speed (core speed 0.25, 0.5 or 1; 2 or 4 cores), each with an
 uplink that takes 85 to 100 % of what its sensors send, or what `bottom-up` sends if that is more,
 and slots for a part of the jobs.
 """
@@ -87,7 +87,7 @@ def random_dag(jobs: int, sites: int, seed: int = 0) -> Problem:
 
 def _job(chance: random.Random, name: str, cost: float, rate: float, *, stateful: bool) -> Load:
     each = cost * chance.uniform(0.5, 2)
-    # as many subtasks as keep up with the rate on cores of pace 1 that are half busy
+    # as many subtasks as keep up with the rate on cores of speed 1 that are half busy
     slots = 1 + int(each * rate / 0.5)
     return Load(
         name, core_s_per_record=each, rate=rate, slots=slots, site="cloud", stateful=stateful

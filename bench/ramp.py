@@ -2,7 +2,7 @@
 
 Records enter at an edge and cross its uplink of 2 Mb/s as they are, since all jobs are in the
 cloud. Their rate grows, so that the uplink is full after 15 minutes, and goes on growing. The
-autopilot looks every 90 s and moves jobs only because of limits. With `ahead_s` it plans for the
+autopilot runs every 90 s and moves jobs only because of limits. With `ahead_s` it plans for the
 rate that the analysis forecasts, and moves the job that sends batches to the edge while the uplink
 still has room; without, it sees the full uplink first.
 

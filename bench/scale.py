@@ -54,7 +54,7 @@ LOOKS = 30 if QUICK else 200
 """Of each kind, at the real Flink."""
 WATCH_S = 2.0 if QUICK else 5.0
 COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
-"""Between two looks of the collector, at up to 300 sites and past that."""
+"""Between two polls by the collector, at up to 300 sites and past that."""
 IDLE_S = (4.0, 4.0) if QUICK else (15.0, 60.0)
 """At up to 300 sites and past that, where the watch takes longer for a round."""
 REPEATS = 1 if QUICK else 5
@@ -346,11 +346,11 @@ class Size:
     def measure_watch(self, server: Served) -> JsonObject:
         """How often each site is actually polled in an idle system, and the CPU time."""
         kinds = ("engine", "numbers", "checkpoints")
-        before, cpu_before, began = self.looks(), self.cpu(), time.monotonic()
+        before, cpu_before, began = self.count_polls(), self.cpu(), time.monotonic()
         time.sleep(IDLE_S[self.sites > 300])
         seconds = time.monotonic() - began
         cores = self.cores_since(cpu_before, seconds)
-        after = self.looks()
+        after = self.count_polls()
         polls: JsonObject = {
             f"{kind}_every_s": round(seconds * self.sites / max(1, after[kind] - before[kind]), 2)
             for kind in kinds
@@ -368,10 +368,10 @@ class Size:
         time.sleep(self.collect_s)
         cores = self.cores_since(cpu_before, time.monotonic() - began)
         after = self.counts("speck_collector_polls_total", "speck_collector_gaps_total")
-        looks, gaps = (b - a for a, b in zip(before, after, strict=True))
+        answered, gaps = (b - a for a, b in zip(before, after, strict=True))
         figures = {
             "every_s": self.collect_s,
-            "answered": looks,
+            "answered": answered,
             "gaps": gaps,
             "cores": cores,
             "rss_mb": rss_mb(server.process.pid),
@@ -386,9 +386,12 @@ class Size:
             ready_s = time.perf_counter() - began
             while True:
                 started_at = time.perf_counter()
-                if min(v for k, v in self.looks().items() if k != "checkpoints") >= self.sites:
+                if (
+                    min(v for k, v in self.count_polls().items() if k != "checkpoints")
+                    >= self.sites
+                ):
                     break
-                expect(started_at - began < 300, "not every site is looked at")
+                expect(started_at - began < 300, "not every site is polled")
                 time.sleep(max(0.2, 4 * (time.perf_counter() - started_at)))  # to ask costs, too
             looked_s = time.perf_counter() - began
             heads = self.api.call("GET", "/changes", limit=1000)["changes"]
@@ -435,7 +438,7 @@ class Size:
     def cores_since(self, before: dict[str, float], seconds: float) -> dict[str, float]:
         return {who: round((now - before[who]) / seconds, 3) for who, now in self.cpu().items()}
 
-    def looks(self) -> dict[str, float]:
+    def count_polls(self) -> dict[str, float]:
         text = self.api.text("/metrics")
         counters = re.findall(r'^speck_polls_total\{at="(\w+)"\} (\S+)$', text, re.M)
         return {kind: float(count) for kind, count in counters}
@@ -600,7 +603,7 @@ def check_largest(row: JsonObject) -> list[Check]:
     sites, verdicts = row["sites"], []
     for kind in ("engine", "numbers"):
         every_s, most_s = row["watch"][f"{kind}_every_s"], 1.1 * WATCH_S
-        name = f"each of {sites} sites is looked at ({kind}) every, s"
+        name = f"each of {sites} sites is polled ({kind}) every, s"
         verdicts.append(Check(name, f"<= {most_s:g}", every_s, every_s <= most_s))
     collector = row["collector"]
     name = f"samples missed of {sites} sites every {collector['every_s']:g} s"

@@ -216,7 +216,7 @@ def calibrate(bench: Bench) -> JsonObject:
         say(f"calibrating {site}")
         calibrations[site] = bench.api.call("POST", f"/sites/{site}/calibration")
     edge = calibrations[EDGE]
-    bench.tell(compare("pace of edge-a (the same machine)", 1.0, edge["core_speed"]))
+    bench.tell(compare("core speed of edge-a (the same machine)", 1.0, edge["core_speed"]))
     cores = edge["cores"]
     text = "what the engine needs for itself is off"
     bench.tell(Truth("cores of edge-a", f"<= {SPEED}", cores, 0.7 * SPEED < cores <= SPEED, text))

@@ -40,7 +40,7 @@ def _figures(result: Result) -> str:
         ],
         [row for name, case in cases.items() for row in _spans(_NAMES[name], case)],
     )
-    looks = table(
+    runs = table(
         [
             "autopilot",
             ">at, s",
@@ -52,18 +52,24 @@ def _figures(result: Result) -> str:
         [
             (
                 _NAMES[name],
-                *(number(look[key]) for key in ("t_s", "analysis_s", "rate", "high")),
-                look["message"],
+                *(number(run[key]) for key in ("t_s", "analysis_s", "rate", "high")),
+                run["message"],
             )
             for name, case in cases.items()
-            for look in case["looks"]
+            for run in case["looks"]
         ],
     )
     reasons = [
         f"- {_NAMES[name]}: {case['reason']}" for name, case in cases.items() if "reason" in case
     ]
     return "\n\n".join(
-        [moments, spans, "What the autopilot did:\n\n" + "\n".join(reasons), "Each look:", looks]
+        [
+            moments,
+            spans,
+            "What the autopilot did:\n\n" + "\n".join(reasons),
+            "Each run of the autopilot:",
+            runs,
+        ]
     )
 
 
@@ -134,7 +140,7 @@ SECTION = Section(
     question="Does the forecast move jobs before an uplink is full?",
     set_up="Records enter at an edge and cross its uplink of 2 Mb/s to the cloud, where all jobs"
     " are. Their rate grows evenly, so that the uplink is full after 15 minutes. The"
-    " autopilot looks every 90 s, acts when two analyses agree, and is set to move jobs"
+    " autopilot runs every 90 s, acts when two analyses agree, and is set to move jobs"
     " only because of a limit (`min_gain` 1). With `ahead_s` 300 it plans for the upper"
     " bound of the rate that the analysis forecasts for the next five minutes, without it"
     " for the rate that was measured. The job that it can move sends compressed batches,"

@@ -16,7 +16,7 @@ _OPERATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "apply_s": ("deploy all jobs", {"color": style.BLUE, "marker": "o"}),
     "noop_s": ("apply again, nothing to do", {"color": style.SKY, "marker": "s"}),
     "restart_looked_s": (
-        "restart, until each site is looked at",
+        "restart, until each site is polled",
         {"color": style.RED, "marker": "^"},
     ),
 }
@@ -46,7 +46,7 @@ def _figures(result: Result) -> str:
     ]
     heads = [">sites", ">jobs", *(f">{name}, s" for name, _ in _OPERATIONS.values())]
     heads += [
-        ">a site is looked at every, s",
+        ">a site is polled every, s",
         ">GET 100 jobs, p50 / p99, ms",
         ">memory of the service, MB",
         ">store, MB",
@@ -62,7 +62,7 @@ def _figures(result: Result) -> str:
     parts = [
         table(heads, rows),
         "Growth between the two largest sizes, as a power of the number of"
-        f" sites: {grown}. Every site is looked at as often as it should be {keeps}.",
+        f" sites: {grown}. Every site is polled as often as it should be {keeps}.",
         *_reads(growth[-1]),
         *_collector(growth),
         *_cores(growth[-1]),
@@ -99,8 +99,8 @@ def where_it_breaks(growth: Sequence[Result], watch_s: float) -> str:
         polls = it["collector"]
         share = polls["gaps"] / (polls["gaps"] + polls["answered"])
         limits.append(
-            f"at {it['sites']:,} sites the collector, asked to look every"
-            f" {number(polls['every_s'])} s, misses {100 * share:.0f} % of its looks"
+            f"at {it['sites']:,} sites the collector, asked to poll every"
+            f" {number(polls['every_s'])} s, misses {100 * share:.0f} % of its polls"
         )
     for name, read in growth[-1]["reads"].items():
         for share in ("p50", "p99"):
@@ -132,8 +132,8 @@ def _collector(growth: Sequence[Result]) -> list[str]:
         )
         for it in growth
     ]
-    heads = [">sites", ">asked for every, s", ">looks missed", ">service, cores", ">its memory, MB"]
-    return ["The collector, looking at all jobs:", table(heads, rows)]
+    heads = [">sites", ">asked for every, s", ">polls missed", ">service, cores", ">its memory, MB"]
+    return ["The collector, polling all jobs:", table(heads, rows)]
 
 
 def _cores(largest: Result) -> list[str]:

@@ -56,11 +56,11 @@ def test_where_it_broke_is_told_and_fails() -> None:
     assert all(c.ok for c in checks([], LATENCIES))
 
 
-def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
+def test_it_keeps_up_with_what_is_polled_in_time() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
     assert keeps_up(rows) == 100
     verdicts = {c.name: c.ok for c in checks(rows, LATENCIES)}
-    assert verdicts["each of 1000 sites is looked at (numbers) every, s"] is False
+    assert verdicts["each of 1000 sites is polled (numbers) every, s"] is False
 
 
 def test_what_is_slower_than_before_at_the_smallest_size_fails() -> None:
@@ -88,7 +88,7 @@ def test_the_page_says_where_it_breaks() -> None:
     text = where_it_breaks([fine, late], 5.0)
     assert "at 1,000 sites the watch comes to a site every 15 s instead of 5 s" in text
     assert (
-        "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in text
+        "at 1,000 sites the collector, asked to poll every 10 s, misses 25 % of its polls" in text
     )
     assert "at 1,000 sites GET sites takes 2.2 s (p50)" in text
     assert "at 1,000 sites GET sites takes 4.4 s (p99)" in text
