@@ -8,7 +8,6 @@ at the end of the chain is counted as in `bench.rewire`; what was under way in a
 is expected once, too.
 
     python -m bench.cancels --changes 40
-    python -m bench.cancels --rows
 """
 
 from __future__ import annotations
@@ -44,16 +43,6 @@ BLOCKED_S = 60.0
 """Until a change blocks whose engine does not answer."""
 CUTS: tuple[Mode, ...] = ("refuse", "refuse", "refuse", "refuse", "blackhole")
 """How the engine is cut off; a request into a black hole takes a minute to fail."""
-QUEUED = 200
-"""Records that come between a cancelled change of `ROWS` and the next one."""
-FIRST = "a:in>m1 b:m1>out"
-ROWS = (
-    (FIRST, "b:in>m2 a:m2>out", "c:in>m3 d:m3>out"),
-    (FIRST, "b:in>m2 a:m2>out", "c:in>m1 b:m1>out"),
-    (FIRST, "b:in>out", "c:in>out"),
-    (FIRST, "b:in>out", "x:in>m1 b:m1>out"),
-)
-"""Wirings between which a change is cancelled after its handover: each lost hundreds of records."""
 _OVER = ("done", "failed", "cancelled")
 
 
@@ -118,21 +107,14 @@ class Stream:
         self.end.await_past(self.feed.sent + 20, PATIENCE_S)
         self.gaps.append(self.end.longest_silence(began))
 
-    def cancel(self, line: str, after: int | str) -> None:
-        """Cancel a change once so many operations, or one of that kind, are done."""
+    def cancel(self, line: str, after: int) -> None:
+        """Cancel a change once so many operations are done."""
         change = self._ask(line)
         self._await_progress(change, after)
         answer = self.api.session.post(f"{self.api.url}/changes/{change}/cancel", timeout=60)
         if answer.status_code not in (200, 202, 409):  # 409: it was done before
             raise RuntimeError(f"cannot cancel {change}: {answer.text[:500]}")
         self._note(line, self._await(change))
-
-    def publish(self, more: int) -> None:
-        """Wait until so many more records are published."""
-        expected = self.feed.acked + more
-        while self.feed.acked < expected:
-            self.feed.check()
-            time.sleep(0.05)
 
     def supersede(self, line: str, after: int, by: str, cut: Mode) -> None:
         """Let a change block after so many operations, and another one take its place."""
@@ -167,14 +149,13 @@ class Stream:
             file.write(f"\n{line}\n{answer['plan']['text']}\n")
         return str(answer["change"] or "")
 
-    def _await_progress(self, change: str, after: int | str) -> None:
+    def _await_progress(self, change: str, after: int) -> None:
         """Wait until so many operations are done, or the change is over."""
         until = time.monotonic() + PATIENCE_S
         while change and time.monotonic() < until:
             view = self.api.call("GET", f"/changes/{change}")
-            done = [o["kind"] for o in view["operations"] if o["state"] == "done"]
-            reached = after in done if isinstance(after, str) else len(done) >= after
-            if reached or view["state"] in _OVER:
+            done = sum(each["state"] == "done" for each in view["operations"])
+            if done >= after or view["state"] in _OVER:
                 return
             time.sleep(0.02)
 
@@ -302,34 +283,16 @@ def _spread(values: Sequence[float]) -> JsonObject:
     return {name: value and round(value, 3) for name, value in found.items()}
 
 
-def measure_rows(fog: Fog, api: Api, delivery: str) -> list[JsonObject]:
-    """The counts of each of `ROWS`, cancelled after the handover."""
-    results = []
-    for number, (first, then, third) in enumerate(ROWS):
-        run = f"cancelled-{number}"
-        with streaming(fog, api, run, delivery, first) as stream:
-            stream.cancel(then, "handover")
-            stream.publish(QUEUED)
-            stream.complete(third)
-            results.append({"row": f"{first}; {then}; {third}", **_count(stream)})
-        api.call("DELETE", f"/compositions/{run}", wait=600, drop_queues="true", drain_limit=0)
-    return results
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--changes", type=int, default=40)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--delivery", default="at_least_once")
-    parser.add_argument("--rows", action="store_true", help="only the wirings of `ROWS`")
     options = parser.parse_args()
     with fog_with_service(1, 0, 8) as (fog, api):
-        if options.rows:
-            results = measure_rows(fog, api, options.delivery)
-        else:
-            results = [measure(fog, api, options.delivery, options.changes, options.seed)]
-    print(json.dumps(results, indent=1))
-    return 1 if any(each["lost"] or each["repeated"] for each in results) else 0
+        result = measure(fog, api, options.delivery, options.changes, options.seed)
+    print(json.dumps(result, indent=1))
+    return 1 if result["lost"] or result["repeated"] else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tests of benchmarks and of their page: `make check-bench` runs them, `make test` does not."""
+"""Tests of benchmarks and of their page: `make check-bench` runs them alone."""
 
 from __future__ import annotations
 
