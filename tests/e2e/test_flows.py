@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from speck.binding import Target, open_engine
 from speck.deploy.operations.connecting import source_connected
 from speck.model.values import JsonObject
@@ -50,6 +52,7 @@ def test_removing_jobs_in_the_middle_drains_what_is_queued_between_them(speck: S
     await_each_once(500, out)
 
 
+@pytest.mark.long
 def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> None:
     """Only what nobody reads is dropped, with consent, and counted to the last message."""
     speck.apply(
@@ -89,6 +92,7 @@ def test_removing_a_whole_composition_drains_into_its_reader(speck: Speck) -> No
     assert speck.running() == ["cloud: e-last"]
 
 
+@pytest.mark.long
 def test_what_a_removed_composition_still_has_to_say_reaches_its_output(speck: Speck) -> None:
     farewell = composition(
         "farewell",
@@ -111,6 +115,7 @@ def test_what_a_removed_composition_still_has_to_say_reaches_its_output(speck: S
     speck.sessions.discard((speck.broker("edge-b"), "e2e-farewell"))
 
 
+@pytest.mark.long
 def test_a_chain_turned_round_under_flow(speck: Speck) -> None:
     """From in -> x -> y -> out to in -> y -> x -> out; the publisher numbers nothing, so what both
     jobs read of `in` for a moment repeats."""
@@ -141,6 +146,7 @@ def test_a_chain_turned_round_under_flow(speck: Speck) -> None:
     await_all(count, out)
 
 
+@pytest.mark.long
 def test_a_link_that_moves_about_under_flow(speck: Speck) -> None:
     """To another topic of the same broker, to another broker, and back: each message once."""
 
@@ -196,6 +202,7 @@ def await_source_told_as_connected(speck: Speck, job_name: str) -> None:
     assert source_connected(figures), figures
 
 
+@pytest.mark.long
 def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Speck) -> None:
     last = job("g-last", "cloud", "g/end", "g/out")
 
@@ -218,6 +225,7 @@ def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Sp
     await_each_once(1500, out)
 
 
+@pytest.mark.long
 def test_two_compositions_at_once_do_not_disturb_each_other(speck: Speck) -> None:
     def chain(name: str, site: str) -> JsonObject:
         return composition(

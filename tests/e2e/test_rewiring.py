@@ -29,7 +29,9 @@ BEFORE = "edge-a/in > a@edge-a > edge-a/m1 > b@edge-b > cloud/m2 > tail@cloud > 
 AFTER = "edge-a/in > a@edge-a > cloud/m2 > c@edge-b > edge-a/m1 > tail@cloud > cloud/out"
 NO_STATS = ["--site", "A", "--streams", "A1", "--window", "soon"]  # main throws
 
-both_deliveries = pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+both_deliveries = pytest.mark.parametrize(
+    "delivery", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.long)]
+)
 
 
 def chain(name: str, delivery: str, line: str) -> JsonObject:
@@ -121,6 +123,7 @@ def test_links_that_are_used_again_in_another_role(speck: Speck, delivery: str) 
         stream.assert_each_once()
 
 
+@pytest.mark.long
 def test_two_jobs_of_a_chain_that_swap_their_places(speck: Speck) -> None:
     mode = "exactly_once"
     there = chain("swap", mode, "edge-a/in > x@edge-a > edge-a/mid > y@edge-b > edge-b/out")
@@ -134,7 +137,10 @@ def test_two_jobs_of_a_chain_that_swap_their_places(speck: Speck) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [pytest.param(SHORT, LONG, id="inserted"), pytest.param(BEFORE, AFTER, id="another-role")],
+    [
+        pytest.param(SHORT, LONG, id="inserted", marks=pytest.mark.long),
+        pytest.param(BEFORE, AFTER, id="another-role"),
+    ],
 )
 def test_a_rollback_after_a_change_that_failed_half_way(
     speck: Speck, before: str, after: str
@@ -157,6 +163,7 @@ def test_a_rollback_after_a_change_that_failed_half_way(
         stream.assert_each_once()
 
 
+@pytest.mark.long
 def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
     """Both listings have the path from T-1 through A: each of its records comes once, at one of
     the two places of the output. The path from T-2 through B is gone meanwhile and what waits for

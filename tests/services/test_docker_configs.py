@@ -396,6 +396,7 @@ def test_the_engine_obeys_certificates_only(
         engine.end()
 
 
+@pytest.mark.long
 def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()

@@ -20,6 +20,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
+from tests.quotas import groups, may_set_quotas
 from tests.waiting import wait_for
 
 LOOPBACK = "127.0.0.1"
@@ -105,10 +106,17 @@ def test_a_launcher_killed_halfway_leaves_nothing_behind(small: Fog) -> None:
     assert [path.name for path in small.folder.iterdir()] == ["fog.lock"]
 
 
-def test_a_killed_site_comes_back_at_its_addresses_with_its_agent(small: Fog) -> None:
-    (site,) = small.up(edges=1, slots=2, clouds=0, agents_for="http://127.0.0.1:9")
+def test_a_killed_site_comes_back_at_its_addresses_with_its_agent_and_its_quota(
+    small: Fog,
+) -> None:
+    speeds = {"edge-a": 0.9} if may_set_quotas() else {}
+    (site,) = small.up(edges=1, slots=2, clouds=0, agents_for="http://127.0.0.1:9", speeds=speeds)
     (status,) = small.status()
+    assert status.speed == speeds.get("edge-a")
     assert {entry.what for entry in status.processes} == {"agent", "broker", "engine"}
+    assert list_limited(small) == engines_of(small) * len(speeds)
+    with pytest.raises(PermanentError, match="another one of 1 sites runs there"):
+        Fog(small.folder).up(edges=2, slots=2, clouds=0)
     small.kill("edge-a")
     (status,) = small.status()
     assert not status.up
@@ -124,10 +132,22 @@ def test_a_killed_site_comes_back_at_its_addresses_with_its_agent(small: Fog) ->
     (status,) = small.status()
     assert status.up
     assert (status.engine, status.broker) == (site.engine_address, site.broker_address)
+    assert list_limited(small) == engines_of(small) * len(speeds)
     small.kill("edge-a", "agent")
     assert not small.status()[0].up
     assert small.down() == 2
     assert small.status() == []
+    assert groups(small.folder) == []
+
+
+def engines_of(fog: Fog) -> list[int]:
+    return [it.pid for site in fog.status() for it in site.processes if it.what == "engine"]
+
+
+def list_limited(fog: Fog) -> list[int]:
+    """The processes that have a quota."""
+    files = [group / "cgroup.procs" for group in groups(fog.folder)]
+    return [int(pid) for file in files for pid in file.read_text().split()]
 
 
 @pytest.mark.long

@@ -13,31 +13,14 @@ import psutil
 import pytest
 
 from speck.errors import PermanentError
-from speck.fog.cgroups import Quotas, find_controller, into
+from speck.fog.cgroups import Quotas, into
 from speck.fog.process import Command, spawn
 from speck.fog.sites import Fog
+from tests.quotas import groups, needs_quotas
 from tests.waiting import wait_for
 
 NOBODY = 65534
 SPIN = "import time\nwhile True: pass"
-
-
-def needs_quotas() -> None:
-    """Skip where the kernel's quota cannot be had; the sentence is tested then, instead."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may set CPU quotas")
-    probe = Quotas(Path("/probe"))
-    try:
-        probe.hold("probe", 0.5)
-    except PermanentError as error:
-        pytest.skip(str(error))
-    finally:
-        probe.release()
-
-
-def groups(folder: Path) -> list[Path]:
-    root = find_controller().root
-    return list(root.glob(f"{Quotas(folder)._prefix}*"))
 
 
 def cpu_s(pid: int) -> float:
@@ -92,26 +75,3 @@ def test_the_group_of_a_fog_that_never_came_up_is_removed(tmp_path: Path) -> Non
     assert len(groups(tmp_path)) == 1
     Fog(tmp_path).down()
     assert groups(tmp_path) == []
-
-
-def test_an_engine_with_a_quota_comes_and_goes(tmp_path: Path) -> None:
-    needs_quotas()
-    fog = Fog(tmp_path / "fog")
-    try:
-        fog.up(edges=1, slots=2, clouds=0, speeds={"edge-a": 0.5})
-        (site,) = fog.status()
-        (group,) = groups(fog.folder)
-        assert site.up
-        assert site.speed == 0.5
-        pids = {entry.what: str(entry.pid) for entry in site.processes}
-        assert (group / "cgroup.procs").read_text().split() == [pids["engine"]]
-        with pytest.raises(PermanentError, match="another one of 1 sites runs there"):
-            Fog(fog.folder).up(edges=1, slots=2, clouds=0)
-        fog.kill("edge-a")
-        fog.start("edge-a")
-        (again,) = fog.status()
-        engine = next(entry for entry in again.processes if entry.what == "engine")
-        assert (group / "cgroup.procs").read_text().split() == [str(engine.pid)]
-    finally:
-        fog.down()
-    assert groups(fog.folder) == []

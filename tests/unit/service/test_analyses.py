@@ -205,6 +205,7 @@ def test_spark_that_cannot_be_started_says_why(service: Service, tmp_path: Path)
     assert analysis.error.startswith(f"cannot read the secret of {master}: ")
 
 
+@pytest.mark.long
 def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
     analysis_id = start(service)
     service.analyses.wait(analysis_id, RUN_S)
