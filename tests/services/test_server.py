@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +22,7 @@ from speck.model.scopes import Scopes
 from speck.service.tokens import Tokens
 from speck.store.audit_log import read_entries, verify
 from speck.store.records import Records
-from tests.server_process import PATIENCE_S, serving, start
+from tests.server_process import PATIENCE_S, Server, serving, start
 from tests.waiting import wait_for
 
 SITE = {
@@ -57,6 +58,19 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server that tests leave as it was, and its home."""
+    home = tmp_path_factory.mktemp("shared") / "home"
+    with serving(home) as server:
+        yield server, home
+
+
+@pytest.fixture
+def server(shared: tuple[Server, Path]) -> Server:
+    return shared[0]
+
+
 def test_it_serves_and_ends_cleanly(home: Path) -> None:
     with serving(home) as server:
         assert requests.get(f"{server.url}/readyz", timeout=10).json() == {"status": "ready"}
@@ -70,15 +84,14 @@ def test_it_serves_and_ends_cleanly(home: Path) -> None:
         assert len(requests.get(f"{again.url}/sites", timeout=10).json()["sites"]) == 1
 
 
-def test_a_chunked_body_is_refused(home: Path) -> None:
-    with serving(home) as server:
-        body = (chunk for chunk in (b"jobs: []\n", b"name: x\n"))
-        answer = requests.post(
-            f"{server.url}/compositions",
-            data=body,
-            headers={"Content-Type": "application/yaml"},
-            timeout=10,
-        )
+def test_a_chunked_body_is_refused(server: Server) -> None:
+    body = (chunk for chunk in (b"jobs: []\n", b"name: x\n"))
+    answer = requests.post(
+        f"{server.url}/compositions",
+        data=body,
+        headers={"Content-Type": "application/yaml"},
+        timeout=10,
+    )
     assert answer.status_code == 411
     assert answer.headers["Content-Type"] == "application/problem+json"
 
@@ -93,26 +106,26 @@ def test_a_chunked_body_is_refused(home: Path) -> None:
     ],
     ids=["header too long", "path too long", "no HTTP", "bad length"],
 )
-def test_what_is_no_request_gets_a_problem(request_text: bytes, status: int, home: Path) -> None:
-    with serving(home) as server:
-        code, headers, body = raw(server.url, request_text)
+def test_what_is_no_request_gets_a_problem(
+    request_text: bytes, status: int, server: Server
+) -> None:
+    code, headers, body = raw(server.url, request_text)
     assert (code, headers["content-type"]) == (status, "application/problem+json")
     assert (body["status"], body["request_id"]) == (status, headers["x-request-id"])
 
 
-def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
-    with serving(home):
-        status, words = start_refused(home)
+def test_a_store_that_another_holds_is_one_clear_sentence(shared: tuple[Server, Path]) -> None:
+    _, home = shared
+    status, words = start_refused(home)
     assert status == 1
     assert words == (
         f"cannot open the store at {home}/store: another speck holds it; stop that one first\n"
     )
 
 
-def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: Path) -> None:
-    with serving(home) as server:
-        port = server.url.rpartition(":")[2]
-        status, words = start_refused(tmp_path / "other", SPECK_PORT=port)
+def test_a_port_that_another_holds_is_one_clear_sentence(server: Server, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    status, words = start_refused(tmp_path / "other", SPECK_PORT=port)
     assert status == 1
     assert words == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use;"
@@ -139,13 +152,12 @@ def test_past_loopback_it_needs_a_token(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGTTIN", "SIGUSR2"])
-def test_signals_that_would_start_a_second_worker_are_harmless(name: str, home: Path) -> None:
-    with serving(home) as server:
-        before = server.workers()
-        server.process.send_signal(signal.Signals[name])
-        wait_for(lambda: "ignored a signal" in server.log.read_text())
-        assert requests.get(f"{server.url}/readyz", timeout=10).status_code == 200
-        assert server.workers() == before and len(before) == 1
+def test_signals_that_would_start_a_second_worker_are_harmless(name: str, server: Server) -> None:
+    before, ignored = server.workers(), server.log.read_text().count("ignored a signal")
+    server.process.send_signal(signal.Signals[name])
+    wait_for(lambda: server.log.read_text().count("ignored a signal") > ignored)
+    assert requests.get(f"{server.url}/readyz", timeout=10).status_code == 200
+    assert server.workers() == before and len(before) == 1
 
 
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(home: Path) -> None:

@@ -54,6 +54,15 @@ def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
     assert [name for name, mark in expected.items() if mark not in drawings[name]] == []
 
 
+@pytest.mark.parametrize(
+    "section", [each for each in SECTIONS if each.plots], ids=lambda section: section.name
+)
+def test_plots_are_drawn_from_the_result(section: Section, tmp_path: Path) -> None:
+    drawings = list(draw_plots([section], load_results([section]), tmp_path, "svg"))
+    assert [path.stem for path in drawings] == [plot.name for plot in section.plots]
+    assert all(mark_of(f"{section.name}.json") in path.read_text() for path in drawings)
+
+
 def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:
     some = [section for section in SECTIONS if section.name == "moves"]
     results = load_results(some)
