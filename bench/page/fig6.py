@@ -25,19 +25,14 @@ _WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def _figures(result: Result) -> str:
     summary = result["summary"]
-    how = "Jobs keep their state: a change stops each with a savepoint, as its floor does."
-    if "argument" in summary:
-        how = (
-            "Jobs keep no state (`upgrade: stateless`), unless it is said: speck and the floor"
-            " cancel a job and start it again, or stop it with a savepoint where state is kept or"
-            " a link changes."
-        )
     return (
         "Means, with the least and the most of the runs; one by one takes so long that it was run"
         " less often. To delete, the floor and the calls one by one cancel the jobs; speck ends"
         " their readers' sessions and clears their numbers at the brokers, too, and so does the"
-        f" floor of the row `delete, sessions too` with the sessions. {how} Nothing"
-        " flows through these chains: what a change loses and how long it is silent is measured"
+        " floor of the row `delete, sessions too` with the sessions. Jobs keep no state (`upgrade:"
+        " stateless`), unless it is said: speck and the floor cancel a job and start it again, or"
+        " stop it with a savepoint where state is kept or a link changes. Nothing flows through"
+        " these chains: what a change loses and how long it is silent is measured"
         ' under "Moves under load" and "Rewired under load".\n\nOver the WAN:'
         f"\n\n{_table(summary)}\n\nAll sites side by side, no WAN between them:"
         f"\n\n{_table(summary['near'])}"
@@ -47,7 +42,7 @@ def _figures(result: Result) -> str:
 def _table(summary: Result) -> str:
     rows = []
     for action, words in {**_ACTIONS, **_KINDS}.items():
-        for point in summary.get(action, []):  # kinds of change were not always measured
+        for point in summary[action]:
             cells = [_runs(point[way]) for way in reversed(_WAYS)]
             ratio = point["ratio"]["median"] if "ratio" in point else None
             rows.append((words, point["jobs"], *cells, number(ratio)))
@@ -56,10 +51,10 @@ def _table(summary: Result) -> str:
                 ratio = point["ratio_released"]["median"]
                 rows.append(("delete, sessions too", point["jobs"], *cells, number(ratio)))
     heads = ["action", ">jobs", ">speck, s", ">floor, s", ">one by one, s", ">speck to floor"]
-    of = summary.get("of_a_deployment", {})
+    of = summary["of_a_deployment"]
     ratios = ", ".join(f"{_KINDS[kind]} {number(of[kind]['median'])}" for kind in of)
     jobs = summary["deploy"][-1]["jobs"]
-    changes = f" Changing {jobs} jobs takes, times their deployment: {ratios}." if of else ""
+    changes = f" Changing {jobs} jobs takes, times their deployment: {ratios}."
     return (
         f"{table(heads, rows)}\n\nSpeck to floor: the median of the rounds.{changes}"
         f" Actions that began on a busy machine: {100 * summary['restless']:.0f} %."
@@ -81,7 +76,7 @@ def _differences(result: Result) -> list[str]:
     kinds = [
         f"{words} {summary[kind][-1]['speck_s']['mean']:.2f} s"
         for kind, words in {"modify": "another argument", **_KINDS}.items()
-        if kind in summary and kind != "argument"
+        if kind != "argument"
     ]
     return [
         'The paper finds that "the modification of a large number of jobs is faster than its'
