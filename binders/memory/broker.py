@@ -11,11 +11,11 @@ from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.world import World
 from binders.mqtt.topics import ADDRESSES, topic_fault
-from speck.binding import AddressRules, BrokerCapability, LinkClient, Target
+from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
 from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
-from speck.model.observation import BrokerView
+from speck.model.observation import BrokerView, Position
 
 
 class MemoryBroker:
@@ -49,7 +49,15 @@ class MemoryBroker:
             self._broker.identity = self._broker.identity or proposed
             return self._broker.identity
 
-    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
+    def reserve(
+        self,
+        reader: str,
+        topic: str,
+        *,
+        fresh: bool = False,
+        lost: bool = False,
+        at: Position | None = None,
+    ) -> Reservation:
         """Create the session; a live holder is disconnected, which is recorded as a fault. If it
         should have existed, all sessions on the topic get what the jobs that write to it have
         published."""
@@ -66,7 +74,7 @@ class MemoryBroker:
                 self._world.send_again(self._broker, topic)
             self._broker.readers[topic] = "some"
             self._broker.announced.add((reader, topic))
-            return existed
+            return Reservation(existed)
 
     def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; its messages go to `abandoned`."""

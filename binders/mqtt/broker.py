@@ -18,12 +18,12 @@ from binders.mqtt.links import MqttLinks
 from binders.mqtt.poll import KeptConnection, Poll
 from binders.mqtt.records import read_records
 from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault
-from speck.binding import AddressRules, BrokerCapability, LinkClient, Target
+from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
 from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
-from speck.model.observation import BrokerView
+from speck.model.observation import BrokerView, Position
 from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
 from speck.tls.contexts import ClientTls
@@ -107,7 +107,15 @@ class MqttBroker:
             connection.wait(lambda: marker in values, "read the broker's identity")
         return bookkeeping.read_identity(values.get(bookkeeping.BROKER, b""))
 
-    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
+    def reserve(
+        self,
+        reader: str,
+        topic: str,
+        *,
+        fresh: bool = False,
+        lost: bool = False,
+        at: Position | None = None,
+    ) -> Reservation:
         """Create the session and its subscription, and announce it and that the link has readers;
         returns whether the session existed. With `fresh` the messages of an existing one are
         dropped.
@@ -140,7 +148,7 @@ class MqttBroker:
                     messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
                     # on this connection only: the next one may be of another life of the broker
                     connection.publish_all(messages, retain=True)
-                    return existed
+                    return Reservation(existed)
             self._end_session(reader)
         raise TransientError(
             f"cannot begin an empty session of {reader} at {self._target.address}: its reader"

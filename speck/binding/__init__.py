@@ -18,7 +18,7 @@ from speck.binding.addresses import (
 from speck.binding.agent_channel import AgentChannel
 from speck.binding.artifacts import Artifact, ArtifactKind, Judgement
 from speck.binding.beside import EnginesBeside
-from speck.binding.broker import BrokerCapability, MessageBroker
+from speck.binding.broker import BrokerCapability, MessageBroker, Reservation
 from speck.binding.engine import (
     EngineCapability,
     EngineEnd,
@@ -89,6 +89,7 @@ __all__ = [
     "Login",
     "MessageBroker",
     "Outgoing",
+    "Reservation",
     "SaveProgress",
     "SavedState",
     "Scheme",

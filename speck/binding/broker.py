@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
-from speck.model.observation import BrokerView
+from speck.model.observation import BrokerView, Position
 
 
 class BrokerCapability(StrEnum):
@@ -19,6 +20,15 @@ class BrokerCapability(StrEnum):
     NUMBERS = "numbers"  # carries a stamp beside each record, so that repeats are recognised
     MARKS = "marks"  # passes a mark through a reader's session, behind all that waits there
     METRICS = "metrics"  # measures itself
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A session that `reserve` has found or made: whether it `existed` already and, at a broker
+    that keeps logs, the `position` from which its reader goes on."""
+
+    existed: bool
+    position: Position = field(default_factory=dict)
 
 
 class MessageBroker(Protocol):
@@ -39,15 +49,29 @@ class MessageBroker(Protocol):
         none. It is kept with the sessions: a broker that has lost the one has lost the other, too.
         """
 
-    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
-        """Create the reader's session on a link; returns whether it existed already. An existing
-        session is kept with its messages, unless it is to be `fresh`: a broker that was killed may
-        restore a session that had been released.
+    def reserve(
+        self,
+        reader: str,
+        topic: str,
+        *,
+        fresh: bool = False,
+        lost: bool = False,
+        at: Position | None = None,
+    ) -> Reservation:
+        """Create the reader's session on a link, unless it exists. An existing session is kept
+        with its messages, unless it is to be `fresh`: a broker that was killed may restore a
+        session that had been released.
 
         The broker keeps the session, with its messages, across a kill if it has saved anything
         since; a session that it has lost is missing in its `view`. With `lost`, or if a session
         that is not to be fresh did not exist, the link's sinks are asked to send their recent
         messages again, unless the broker still has them.
+
+        At a broker that keeps logs a session that is made begins `at` the position where its
+        reader was last seen: a part of the log that this does not name, since it was added later or
+        the log was made anew, is read from its beginning, and what was deleted behind the position
+        is missing (`Taken.missing`). Without a position it begins at the end of the log. Other
+        brokers ignore it.
 
         Never call it for a reader that an incarnation may hold: the broker might disconnect it.
         From then on the link's sinks know that it has readers.

@@ -166,8 +166,10 @@ class BrokerView:
     ends publish them.
 
     A broker that keeps logs knows more: `ends` holds by topic the position of its end now, whoever
-    wrote there, and its readers' `taken` are positions in the same series; then no sink reports
-    anything. What such a broker has deleted before a reader took it is `missing` there.
+    wrote there, and its readers' `taken` are positions in the same series, read before the ends;
+    then no sink reports anything. Each topic with a session has its end there, also one that nobody
+    has written to. What such a broker has deleted before a reader took it is `missing` there. A
+    reader whose place lies behind the end has lost it: the log was cut, or made anew.
     """
 
     taken: Mapping[str, Taken]
@@ -185,12 +187,27 @@ class BrokerView:
         """Whether it is known what `sink` delivered to `topic`."""
         return topic in self.ends or self.find_sent(topic, sink) is not None
 
-    def find_last(self, topic: str, sinks: Iterable[str]) -> dict[tuple[str, int], int]:
-        """The last position on a link, (series, epoch) -> number: what `sinks` report or, at a
-        broker that keeps a log, its end."""
+    def find_position(self, reader: str, topic: str) -> Position | None:
+        """Where a reader stands in a log; a part of the log that is not named is read from its
+        beginning. None if it has no place there, or the broker keeps no logs."""
+        report = self.taken.get(reader)
+        if topic not in self.ends or report is None:
+            return None
+        return {
+            (series, epoch): report.taken[series][epoch]
+            for series, epoch in self.ends[topic]
+            if epoch in report.taken.get(series, {})
+        }
+
+    def find_last(
+        self, topic: str, sinks: Iterable[str], owed: Iterable[tuple[str, int, int]] = ()
+    ) -> dict[tuple[str, int], int]:
+        """The last position on a link, (series, epoch) -> number: what `sinks` report, and the last
+        numbers `owed` that no sink reports any more; at a broker that keeps a log, its end. A log
+        that was made anew has other series: what is owed of the former ones never comes."""
         if topic in self.ends:
             return dict(self.ends[topic])
-        last: dict[tuple[str, int], int] = {}
+        last = {(producer, epoch): number for producer, epoch, number in owed}
         for sink in sinks:
             if (sent := self.find_sent(topic, sink)) is not None:
                 key = (sent.producer, sent.epoch)
@@ -217,10 +234,7 @@ class BrokerView:
         """
         if topic not in self.ends and (not sinks or any(sink not in self.sent for sink in sinks)):
             return None
-        last = {(producer, epoch): number for producer, epoch, number in owed}
-        for key, number in self.find_last(topic, sinks).items():
-            last[key] = max(number, last.get(key, 0))
-        return self.untaken(reader, last)
+        return self.untaken(reader, self.find_last(topic, sinks, owed))
 
     def untaken(self, reader: str, last: Position) -> int:
         """Count the messages up to `last` ((producer, epoch) -> number) that `reader` has not

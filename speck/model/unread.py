@@ -20,9 +20,7 @@ def count_unread(view: BrokerView, session: Session, sinks: Iterable[str]) -> in
     sent nothing. The numbers of sinks that have left the link are stored with the session (`owed`).
     What an earlier reader has taken and handed over (`skip`) does not wait for this one.
     """
-    last = {(producer, epoch): number for producer, epoch, number in session.owed}
-    for key, number in view.find_last(session.link.topic, sinks).items():
-        last[key] = max(number, last.get(key, 0))
+    last = view.find_last(session.link.topic, sinks, session.owed)
     before = {(producer, epoch): number for producer, epoch, number in session.since}
     for each in session.skip:
         key = (each.producer, each.epoch)

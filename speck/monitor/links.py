@@ -132,9 +132,11 @@ class _BrokerPoll:
             for epoch, value in epochs.items():
                 key = self.site, reader.client_id, producer, epoch
                 old = before.get(key) or _Holes(value, self.now, value if self.first else 0)
-                low = min(old.low, value)
+                # what a log has deleted does not come later
+                is_deleted = reader.topic in self.view.ends
+                low = value if is_deleted else min(old.low, value)
                 new = replace(old, low=low, reported=min(old.reported, value))
-                if self.now - old.since >= FOR_GOOD_S:
+                if is_deleted or self.now - old.since >= FOR_GOOD_S:
                     if low > new.reported:
                         lost = low - new.reported
                         self.news.append(News("lost", self.site, lost, reader, producer))

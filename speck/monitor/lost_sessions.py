@@ -23,6 +23,7 @@ from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
 from speck.model.values import cut
 from speck.monitor.released_sessions import ReleasedSessions
+from speck.monitor.seen_positions import SeenPositions
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -81,6 +82,7 @@ class LostSessions:
         Threads of the pool add to it: it is never replaced."""
         self._restarted_at: dict[str, float] = {}
         self._released = ReleasedSessions()
+        self._positions = SeenPositions(records)
         self._confirmed_at: dict[tuple[str, str], float] = {}
         self.counts: Counter[LostSession] = Counter()
         """Since the start. Publishers that do not send again may have lost messages with each."""
@@ -108,6 +110,7 @@ class LostSessions:
         again in later polls. Brokers of the sites `restarted` may have been restarted since the
         poll before."""
         reserved = self._find_reserved(now)
+        self._positions.note(now, polls, reserved)
         self._restarted_at |= dict.fromkeys(restarted, now)
         for key in list(self._restored):
             if key not in reserved:
@@ -238,7 +241,8 @@ class LostSessions:
         if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
             return
         broker, topic = self._connections.broker(site), session.link.topic
-        broker.reserve(client_id, topic, lost=True)
+        at = self._records.sessions.find_position(session)
+        made = broker.reserve(client_id, topic, lost=True, at=at)
         self._restored[key] = now
         session_now = self._records.sessions.get(scope, client_id, site)
         if session_now is None or not session_now.reserved:  # a change has just released it
@@ -247,7 +251,7 @@ class LostSessions:
             return
         is_job = session.job_name is not None
         self.counts[LostSession(site, topic, session.reader, is_job)] += 1
-        self._report_loss(scope, session)
+        self._report_loss(scope, session, has_position=bool(made.position))
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""
@@ -284,11 +288,15 @@ class LostSessions:
         running = self._changes.under_way(scope) if session.former else None
         return running is not None and running.change.state is ChangeState.RUNNING
 
-    def _report_loss(self, scope: str, session: Session) -> None:
+    def _report_loss(self, scope: str, session: Session, *, has_position: bool) -> None:
+        consequence = (
+            "it goes on where its reader was last seen, as far as the log still holds that"
+            if has_position
+            else "messages that waited in it are sent again only by sinks that keep what they sent"
+        )
         message = (
             f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} was lost"
-            " and is reserved again; messages that waited in it are sent again only by sinks that"
-            " keep what they sent"
+            f" and is reserved again; {consequence}"
         )
         self._records.write(
             self._records.events.make(

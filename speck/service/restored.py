@@ -392,9 +392,9 @@ class Restored:
         lost = [
             (scope, session)
             for scope, session in idle
-            if not self._connections.broker(session.site).reserve(
-                session.client_id, session.link.topic
-            )
+            if not self._connections.broker(session.site)
+            .reserve(session.client_id, session.link.topic)
+            .existed
         ]
         gone = {_key_of(session) for _, session in lost}
         read = {s.link for _, s in self._records.sessions.all() if _key_of(s) not in gone}

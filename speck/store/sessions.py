@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from speck.model.incarnation import Session
 from speck.model.link import Link
+from speck.model.observation import Position
 from speck.store.scoped_index import ScopedIndex
 from speck.store.tables import Batch, Tables
 
@@ -25,14 +26,34 @@ class KeptSession:
     messages: int | None
 
 
+Numbers = tuple[tuple[str, int, int], ...]
+"""A position as it is stored: (series, epoch, number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPosition:
+    """Where the reader of a session was last seen in a log. `since` is that of the session then: it
+    tells whether the session is the same."""
+
+    site: str
+    client_id: str
+    since: Numbers
+    numbers: Numbers
+
+    @property
+    def position(self) -> Position:
+        return {(series, epoch): number for series, epoch, number in self.numbers}
+
+
 class SessionRecords:
-    """All sessions. `ses/<scope>/<client id>/<site>`, `kept/<client id>/<site>`; the site is that
-    of the broker."""
+    """All sessions. `ses/<scope>/<client id>/<site>`, `kept/<client id>/<site>`,
+    `seen/<client id>/<site>`; the site is that of the broker."""
 
     def __init__(self, tables: Tables):
         self._index = ScopedIndex[Session]()
         self._sessions = tables.table("ses", Session, note=self._note)
         self._kept = tables.kept("kept", KeptSession)
+        self._seen = tables.kept("seen", SeenPosition)
 
     def get(self, scope: str, client_id: str, site: str) -> Session | None:
         return self._index.get(scope, f"{client_id}/{site}")
@@ -83,6 +104,31 @@ class SessionRecords:
 
     def drop(self, scope: str, client_id: str, site: str) -> Batch:
         return self._sessions.drop(scope, client_id, site)
+
+    # -- positions in logs ----------------------------------------------------------------
+
+    def find_seen(self, session: Session) -> SeenPosition | None:
+        """Where the reader of this session was last seen in a log."""
+        seen = self._seen.get(session.client_id, session.site)
+        return seen if seen is not None and seen.since == session.since else None
+
+    def find_position(self, session: Session) -> Position | None:
+        """Where in a log the reader of this session goes on: where it was last seen, or where its
+        session was made. None if neither is known."""
+        seen = self.find_seen(session)
+        if seen is not None:
+            return seen.position
+        return {(series, epoch): n for series, epoch, n in session.since} or None
+
+    def all_seen(self) -> list[SeenPosition]:
+        """All that were stored."""
+        return list(self._seen.values())
+
+    def put_seen(self, seen: SeenPosition) -> Batch:
+        return self._seen.put(seen, seen.client_id, seen.site)
+
+    def drop_seen(self, seen: SeenPosition) -> Batch:
+        return self._seen.drop(seen.client_id, seen.site)
 
     # -- without a reader -----------------------------------------------------------------
 

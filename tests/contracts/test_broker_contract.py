@@ -22,7 +22,7 @@ from bench import mount
 from binders.memory import Message, World
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
-from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
+from speck.binding import BrokerCapability, MessageBroker, Reservation, Target, open_broker
 from speck.binding.capabilities import BROKER_CALLS
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
@@ -209,9 +209,10 @@ class MosquittoBench:
 class CanalBench:
     """A third party's broker: logs in which readers have places. Its clients report nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int = 1) -> None:
         self.address = f"canal://{uuid4().hex[:8]}:4711"
         self.canal = canals()[self.address]
+        self.canal.part_count = parts
 
     def topic(self, topic: str) -> str:
         return topic.replace("/", ".")
@@ -227,9 +228,28 @@ class CanalBench:
         for payload in payloads:
             self.canal.append(topic, payload)
 
+    def lose(self, reader: str, topic: str) -> None:
+        """Its place expires; the log stays."""
+        del self.canal.places[reader, topic]
+
+    def trim(self, topic: str, count: int) -> int:
+        """Delete the oldest of each part; returns how many."""
+        before = len(self.canal.read(topic, {}, 10_000))
+        self.canal.trim(topic, count)
+        return before - len(self.canal.read(topic, {}, 10_000))
+
+    def cut(self, topic: str) -> None:
+        self.canal.cut(topic, 1)
+
+    def make_anew(self, topic: str) -> None:
+        self.canal.make_anew(topic)
+
+    def add_part(self, topic: str, payloads: list[bytes]) -> None:
+        self.canal.add_part(topic, payloads)
+
     def drain(self, client_id: str) -> list[bytes]:
         ((topic, place),) = [(t, p) for (r, t), p in self.canal.places.items() if r == client_id]
-        return [entry.payload for _, entry in self.canal.read(topic, place, 10_000)]
+        return [found.entry.payload for found in self.canal.read(topic, place, 10_000)]
 
     def attach(self, client_id: str, topic: str) -> None:
         pytest.xfail("its sessions take no marks")
@@ -334,6 +354,84 @@ def test_a_broker_that_keeps_logs_knows_what_everybody_has_sent_and_taken(bench:
     assert broker.view(["two"]).lag("two", topic, []) == 0
 
 
+@pytest.fixture(params=[1, 3])
+def canal(request: pytest.FixtureRequest) -> Iterator[CanalBench]:
+    """A broker that keeps logs, of one part or of several."""
+    with third_party():
+        yield CanalBench(request.param)
+
+
+def test_a_place_that_is_lost_is_made_again_where_its_reader_was_last_seen(
+    canal: CanalBench,
+) -> None:
+    broker = canal.open()
+    made = broker.reserve("one", "t")
+    canal.publish("t", [b"0", b"1", b"2"])
+    assert broker.view().find_position("one", "t") == made.position
+    canal.lose("one", "t")
+    assert broker.view().sessions == frozenset()
+    assert broker.reserve("one", "t", lost=True, at=made.position) == Reservation(
+        False, made.position
+    )
+    assert sorted(canal.drain("one")) == [b"0", b"1", b"2"]
+    assert broker.view().lag("one", "t", []) == 3
+    assert broker.reserve("one", "t", at={}) == Reservation(True, made.position), "it is there"
+
+    canal.lose("one", "t")
+    assert broker.reserve("one", "t").position == broker.view().ends["t"], "nothing is known of it"
+
+
+def test_a_position_that_was_deleted_is_told_as_missing(canal: CanalBench) -> None:
+    broker = canal.open()
+    made = broker.reserve("one", "t")
+    canal.publish("t", [b"%d" % number for number in range(9)])
+    canal.lose("one", "t")
+    deleted = canal.trim("t", 2)
+    broker.reserve("one", "t", at=made.position)
+    missing = broker.view().taken["one"].missing
+    assert sum(number for epochs in missing.values() for number in epochs.values()) == deleted
+
+
+@pytest.mark.parametrize("way", ["cut", "make_anew"])
+def test_a_place_behind_the_end_of_a_log_is_lost(canal: CanalBench, way: str) -> None:
+    """Nothing of the log counts as taken, neither for a lag nor for a drain."""
+    broker = canal.open()
+    canal.publish("t", [b"%d" % number for number in range(9)])
+    seen = broker.reserve("one", "t").position
+    canal.cut("t") if way == "cut" else canal.make_anew("t")
+    canal.publish("t", [b"a", b"b"])
+    view = broker.view()
+    total = sum(view.ends["t"].values())
+    assert ("one", "t") not in view.sessions
+    assert view.lag("one", "t", []) == total
+    assert not view.has_last("one", view.find_last("t", []))
+    canal.publish("t", [b"c"] * 20)  # grown past the place, it looks as before
+    if way == "make_anew":
+        assert broker.view().lag("one", "t", []) == 22
+        assert not broker.reserve("one", "t", lost=True, at=seen).existed
+        assert len(canal.drain("one")) == 22
+
+
+def test_each_log_with_a_place_has_its_end(canal: CanalBench) -> None:
+    broker = canal.open()
+    broker.reserve("one", "t")
+    broker.reserve("one", "other")
+    canal.publish("other", [b"x"])
+    view = broker.view()
+    assert (view.lag("one", "t", ["sink"]), view.lag("one", "other", [])) == (0, 1)
+    assert view.knows("t", "sink")
+
+
+def test_a_part_that_is_added_is_read_from_its_beginning(canal: CanalBench) -> None:
+    broker = canal.open()
+    made = broker.reserve("one", "t")
+    canal.add_part("t", [b"new"])
+    assert broker.view().lag("one", "t", []) == 1
+    canal.lose("one", "t")
+    broker.reserve("one", "t", at=made.position)
+    assert canal.drain("one") == [b"new"]
+
+
 def test_a_call_of_a_capability_that_it_does_not_have_is_refused_by_its_name(bench: Bench) -> None:
     broker = bench.open()
     calls = {BrokerCapability.MARKS: lambda: broker.mark("one", "0a"), **_measure(broker)}
@@ -380,10 +478,10 @@ def test_a_fresh_session_holds_nothing_of_one_that_was_there(bench: Bench) -> No
 def test_reserving_says_whether_the_session_was_there(bench: Bench) -> None:
     broker = bench.open()
 
-    assert not broker.reserve("speck-abc-merge-1", bench.topic("traffic/a"))
-    assert broker.reserve("speck-abc-merge-1", bench.topic("traffic/a"))
+    assert not broker.reserve("speck-abc-merge-1", bench.topic("traffic/a")).existed
+    assert broker.reserve("speck-abc-merge-1", bench.topic("traffic/a")).existed
     broker.release("speck-abc-merge-1", bench.topic("traffic/a"), last_reader=True)
-    assert not broker.reserve("speck-abc-merge-1", bench.topic("traffic/a"))
+    assert not broker.reserve("speck-abc-merge-1", bench.topic("traffic/a")).existed
 
 
 def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -> None:
@@ -484,7 +582,7 @@ def test_a_session_that_is_made_again_changes_nothing_that_is_announced(bench: B
     before = broker.view()
     bench.publish(bench.topic("traffic/a"), [b"1"])
 
-    assert broker.reserve("one", bench.topic("traffic/a"), lost=True)
+    assert broker.reserve("one", bench.topic("traffic/a"), lost=True).existed
 
     after = broker.view()
     assert (after.readers, after.sessions) == (before.readers, before.sessions)
@@ -551,7 +649,9 @@ def test_releasing_a_session_that_is_not_there_is_harmless(bench: Bench) -> None
 
     assert bench.readers(bench.topic("traffic/a")) == "some"
     assert bench.drain("one") == [b"1"]
-    assert not broker.reserve("nobody", bench.topic("traffic/a")), "the release made a session"
+    assert not broker.reserve("nobody", bench.topic("traffic/a")).existed, (
+        "the release made a session"
+    )
 
 
 @pytest.mark.parametrize("last_reader", [True, False])
@@ -770,7 +870,7 @@ def test_close_may_come_twice(bench: Bench) -> None:
     broker.close()
 
     bench.publish(bench.topic("traffic/a"), [b"1"])
-    assert bench.open().reserve("one", bench.topic("traffic/a")), "the session is gone"
+    assert bench.open().reserve("one", bench.topic("traffic/a")).existed, "the session is gone"
     assert bench.readers(bench.topic("traffic/a")) == "some"
     assert bench.drain("one") == [b"1"]
 

@@ -241,7 +241,7 @@ def test_what_is_announced_tells_which_sessions_a_killed_broker_has_lost(
     assert server.open().view().sessions == {("speck-abc-saved-1", TOPIC)}
     assert not broker.confirm_sessions(TOPIC, ["speck-abc-saved-1", "speck-abc-make-1"])
     assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1"])
-    assert not broker.reserve("speck-abc-make-1", TOPIC, lost=True)
+    assert not broker.reserve("speck-abc-make-1", TOPIC, lost=True).existed
     assert broker.confirm_sessions(TOPIC, ["speck-abc-saved-1", "speck-abc-make-1"])
 
 

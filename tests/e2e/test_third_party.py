@@ -4,7 +4,7 @@ that speck promises holds for them, from a composition's document to its records
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,23 @@ class Land:
         answer = self.service.compositions.apply(composition_from_data(body), DONE)
         assert answer.state == "done", self.service.changes.get(answer.change)
         return answer
+
+    def watch(self, until: Callable[[], object], what: str) -> None:
+        """Let the watch poll, and do what follows from it, until something holds."""
+
+        def poll() -> bool:
+            self.service.watch.poll()
+            return self.service.watch.sessions.idle and bool(until())
+
+        wait_for(poll, what, 60)
+
+    def events(self, part: str) -> list[str]:
+        """The messages of the events that hold a text."""
+        return [e.message for e in self.service.records.events.after() if part in e.message]
+
+    def seen(self, reader: str) -> bool:
+        """Whether it is stored where the readers of all logs are."""
+        return any(seen.client_id == reader for seen in self.service.records.sessions.all_seen())
 
     def feed(self, count: int = 20) -> None:
         payloads = [b"r%d" % number for number in range(self.fed, self.fed + count)]
@@ -199,6 +216,64 @@ def test_agents_and_the_service_may_be_away(land: Land) -> None:
     land.await_all()
     attempts = {job.job_name: job.attempt for job in land.service.jobs.all()}
     assert attempts == {"upper": 2, "count": 2}, "neither was started again meanwhile"
+
+
+OUTPUTS = [{"site": "cloud", "topic": "out", "client_id": name} for name in ("spy", "later")]
+"""The second reader comes later, or never."""
+
+
+def test_a_place_that_its_broker_loses_goes_on_where_it_was_last_seen(land: Land) -> None:
+    land.apply(UPPER, COUNT, outputs=OUTPUTS)
+    land.feed()
+    land.await_all()
+    land.watch(lambda: land.seen("later"), "where the reader is")
+    cloud = canals()[land.address("cloud")]
+    land.apply(UPPER, {**COUNT, "state": "stopped"}, outputs=OUTPUTS)
+    land.feed()
+    wait_for(lambda: cloud.log("mid").end == 40, "what waits for the job that is stopped", 60)
+    (count,) = [reader for reader, topic in cloud.places if topic == "mid"]
+    lost = [("later", "out"), (count, "mid")]
+    with cloud.lock:
+        for key in lost:
+            del cloud.places[key]
+
+    land.watch(lambda: cloud.places.keys() >= set(lost), "the places")
+    land.watch(lambda: len(land.events("it goes on where its reader was last seen")) == 2, "events")
+    view = land.service.connections.broker("cloud").view()
+    assert view.lag("later", "out", []) == 20
+    assert view.lag(count, "mid", []) == 20
+    with pytest.raises(ConflictError, match="about 20 messages"):
+        land.service.compositions.delete("c", DONE.wait_s)
+    land.apply(UPPER, COUNT, outputs=OUTPUTS)
+    land.await_all()
+
+
+@pytest.mark.parametrize("way", ["cut", "made anew", "trimmed"])
+def test_what_a_log_has_lost_is_counted(land: Land, way: str) -> None:
+    land.apply(UPPER, COUNT, outputs=OUTPUTS)
+    land.feed()
+    land.await_all()
+    land.watch(lambda: land.seen("later"), "where the reader is")
+    cloud = canals()[land.address("cloud")]
+    if way == "cut":
+        cloud.commit("later", "out", cloud.ends("out"))
+        cloud.cut("out", 5)
+    elif way == "made anew":
+        cloud.make_anew("out")
+    else:
+        cloud.trim("out", 7)
+    if way == "trimmed":
+        land.watch(lambda: land.events("messages lost"), "what was lost")
+        (lost,) = land.events("messages lost")
+        assert lost.startswith("messages lost on link cloud/out: 7 of ")
+        assert land.service.watch.sessions.lost_at("cloud") == 7
+    else:
+        land.watch(lambda: land.events("the session of later"), "what was lost")
+        (lost,) = land.events("the session of later")
+        assert "was lost and is reserved again; it goes on where" in lost
+        total = cloud.log("out").end
+        view = land.service.connections.broker("cloud").view()
+        assert view.lag("later", "out", []) == total, "nothing of it counts as taken"
 
 
 def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:

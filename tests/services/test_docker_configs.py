@@ -362,10 +362,10 @@ def test_the_broker_lets_in_certificates_in_place_of_passwords(
         broker.wait_for("the broker", lambda: listens(int(port)))
         target = Target(f"ssl://{HOST}:{port}", tmp_path / "login")
         certificates.write_credentials(tmp_path / "login", [target.address])
-        assert MqttBroker(target).reserve("tls-1", "topic") is False  # its user may write
+        assert not MqttBroker(target).reserve("tls-1", "topic").existed  # its user may write
         site_only = Identity(certificates.authority, "edge-q")
         site_only.write_credentials(tmp_path / "login", [target.address])
-        assert MqttBroker(target).reserve("tls-1", "topic") is True
+        assert MqttBroker(target).reserve("tls-1", "topic").existed
         with pytest.raises(SpeckError):
             MqttBroker(Target(target.address)).reach()
     finally:

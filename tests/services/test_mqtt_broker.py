@@ -88,7 +88,7 @@ def test_a_refusal_after_an_accepted_connection_is_told(tmp_path: Path) -> None:
         file = write_credentials(tmp_path, user="speck", password="secret=1")
         broker = MqttBroker(Target(server.address, file))
         broker.reserve("one", "t")
-        assert broker.reserve("one", "t"), "the session exists"
+        assert broker.reserve("one", "t").existed, "the session exists"
         write_credentials(tmp_path, user="speck", password="guess")
         calls: list[Callable[[], object]] = [
             lambda: broker.reserve("two", "t"),
@@ -100,8 +100,8 @@ def test_a_refusal_after_an_accepted_connection_is_told(tmp_path: Path) -> None:
             with pytest.raises(BrokerRefusedError, match="as user 'speck'"):
                 call()
         write_credentials(tmp_path, user="speck", password="secret=1")
-        assert broker.reserve("one", "t"), "a refused release has not touched the session"
-        assert not broker.reserve("two", "t")
+        assert broker.reserve("one", "t").existed, "a refused release has not touched the session"
+        assert not broker.reserve("two", "t").existed
 
 
 def test_a_topic_that_may_not_be_written_or_read_is_named(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_reserving_takes_nothing_from_a_reader_that_subscribes_at_qos_2(tmp_path
             publisher.publish("t", b"%d" % number, qos=2).wait_for_publish(30)
         publisher.disconnect()
         publisher.loop_stop()
-        assert MqttBroker(Target(server.address)).reserve("reader", "t") is True
+        assert MqttBroker(Target(server.address)).reserve("reader", "t").existed
         read(server, 5)
     assert came == list(range(5))
 
@@ -788,7 +788,7 @@ def test_the_deepest_topic_that_is_accepted_works_in_all_its_derived_forms(tmp_p
     assert topic_fault(topic) is None
     with mosquitto(tmp_path) as server:
         broker = MqttBroker(Target(server.address))
-        assert broker.reserve("speck-1-reader", topic) is False
+        assert not broker.reserve("speck-1-reader", topic).existed
         assert broker.confirm_sessions(topic, ["speck-1-reader"])
         assert broker.publish(topic, [b"1"]) == 0
         assert broker.view().readers == {topic: True}

@@ -207,8 +207,11 @@ class Draining:
         follower's session was reserved, are all that is to be taken; without a follower the ends
         are final once the producers have stopped."""
         assert self.owed is not None
+        ends = view.ends[self.operation.link.topic]
+        for former in self.owed.keys() - ends.keys():  # of a log that was made anew since
+            del self.owed[former]
         if first or not self.operation.followed:
-            for key, number in view.ends[self.operation.link.topic].items():
+            for key, number in ends.items():
                 self.owed[key] = max(number, self.owed.get(key, 0))
         if first and view.untaken(self.operation.client_id, self.owed):
             self.context.records.write(self._note(self.owed))
@@ -269,7 +272,10 @@ class Draining:
         topic = self.operation.link.topic
         for client_id in sorted(self.followers):
             if (client_id, topic) not in view.sessions:
-                self.context.connections.broker(self.operation.site).reserve(client_id, topic)
+                records, site = self.context.records, self.operation.site
+                session = records.sessions.get(self.context.scope, client_id, site)
+                at = None if session is None else records.sessions.find_position(session)
+                self.context.connections.broker(site).reserve(client_id, topic, at=at)
 
     def _record_followers(self) -> None:
         """Store that sessions which were there when the drain began hold all that its reader has

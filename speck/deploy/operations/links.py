@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from speck.deploy.operations.context import Context
@@ -49,9 +49,12 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     # an outside reader may have made its session itself: what waits in it is not speck's to drop
     may_drop = operation.renewed or operation.job_name is not None
     fresh = is_new and not is_kept and may_drop
-    existed = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh)
-    if view is not None and not existed:
+    at = None if known is None else context.records.sessions.find_position(known)
+    made = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh, at=at)
+    last = made.position
+    if view is not None and not (last or made.existed):
         last = view.find_last(operation.link.topic, operation.sinks)
+    if known is None and last:
         session = replace(session, since=tuple(sorted((*key, n) for key, n in last.items())))
     return Done(
         {
@@ -187,7 +190,11 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     view = context.views.view(operation.site)
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()
-    taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
+    seen = records.sessions.find_seen(old)  # its broker may have lost its place since
+    places = [TakenEpoch(*each) for each in seen.numbers] if seen is not None else ()
+    live = {series for series, _ in view.ends.get(operation.link.topic, ())}
+    live |= {each.producer for each in epochs}
+    taken = _limit_epochs(merge_taken(old.skip, places, epochs, new.skip), live, view)
     new = replace(
         new,
         follows=None,
@@ -212,13 +219,12 @@ def hand_over(context: Context, operation: HandOver) -> Done:
 
 
 def _limit_epochs(
-    taken: Sequence[TakenEpoch], reported: Iterable[TakenEpoch], view: BrokerView
+    taken: Sequence[TakenEpoch], live: Collection[str], view: BrokerView
 ) -> tuple[TakenEpoch, ...]:
-    """Drop epochs that no producer can send again: of producers unknown to both the old reader and
-    the broker, only the newest few are kept. All of them go on a command line."""
-    producers = {sent.producer for sent in view.sent.values()} | {
-        each.producer for each in reported
-    }
+    """Drop epochs that no producer can send again: of series that are not `live` (the old reader
+    reports them, or they are parts of the link's log) and no producer of the broker, only the
+    newest few are kept. All of them go on a command line."""
+    producers = {sent.producer for sent in view.sent.values()} | {*live}
     others = [each for each in taken if each.producer not in producers]
     surplus = others[:-_OTHERS_KEPT]
     return tuple(each for each in taken if each not in surplus)

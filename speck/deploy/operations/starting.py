@@ -99,8 +99,12 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     others = [s for s in records.sessions.on_link(scope, job.source) if s.client_id != client_id]
     if session is None or not others:
         return
-    broker = context.connections.broker(job.source_site)
-    if broker.reserve(client_id, job.source.topic):
+    broker, at = (
+        context.connections.broker(job.source_site),
+        records.sessions.find_position(session),
+    )
+    made = broker.reserve(client_id, job.source.topic, at=at)
+    if made.existed or made.position:  # a log still holds what came meanwhile
         return
     former = next((s for s in others if s.client_id == session.former), None)
     if former is None:

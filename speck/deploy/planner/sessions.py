@@ -245,7 +245,7 @@ def count_untaken(situation: Situation, session: Session) -> int | None:
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
     if not sinks and session.owed:  # its producers have left, and their numbers are stored
-        return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
+        return view.untaken(session.client_id, view.find_last(topic, (), session.owed))
     return view.lag(session.client_id, topic, sinks, session.owed)
 
 

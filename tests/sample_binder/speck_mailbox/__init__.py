@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from speck.binding import AddressRules, BrokerCapability, Scheme, Target
+from speck.binding import AddressRules, BrokerCapability, Reservation, Scheme, Target
 from speck.errors import UnreachableError
 from speck.model.finding import Finding
-from speck.model.observation import BrokerView, Sent, Taken
+from speck.model.observation import BrokerView, Position, Sent, Taken
 
 BOXES: dict[str, dict[str, set[str]]] = {"box://mailbox:25": {}}
 """Address -> reader -> topics: what a real broker would keep."""
@@ -35,10 +35,18 @@ class MailboxBroker:
     def identify(self, proposed: str | None = None) -> str | None:
         return None  # it keeps nothing, so there is nothing to know it by
 
-    def reserve(self, reader: str, topic: str, *, fresh: bool = False, lost: bool = False) -> bool:
+    def reserve(
+        self,
+        reader: str,
+        topic: str,
+        *,
+        fresh: bool = False,
+        lost: bool = False,
+        at: Position | None = None,
+    ) -> Reservation:
         there = reader in self._sessions()
         self._sessions().setdefault(reader, set()).add(topic)
-        return there
+        return Reservation(there)
 
     def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         self._sessions().pop(reader, None)

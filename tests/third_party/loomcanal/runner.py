@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loomcanal.canal import CANALS, Canal, series_of
+from loomcanal.canal import CANALS, Canal
 from loomcanal.loom import EVERY_S
 from speck.spec.job_contract import parse_taken
 
@@ -210,17 +210,15 @@ class LoomRunner:
         number, before = run.newest()
         source = _canal(args, "source")
         link = [args["source_broker"], args["source_topic"]]
-        place, series = before["place"], series_of(args["source_topic"] or "")
-        if before["link"] != link:
-            place = None
+        place = before["place"] if before["link"] == link else None
         entries = []
         if source is not None:
             if place is None:
-                place = source.places.get((args["client_id"], args["source_topic"]), 0)
-                place = max([place, *_numbers(args["taken"], series)])
+                place = source.places.get((args["client_id"], args["source_topic"]), {})
+                place = place | _later(place, _numbers(args["taken"]))
             entries = source.read(args["source_topic"], place)
-            if limits := _numbers(args["until"], series):
-                entries = [each for each in entries if each[0] <= max(limits)]
+            if until := _numbers(args["until"]):
+                entries = [each for each in entries if each.number <= until.get(each.part, 0)]
         elif time.time() * 1000 - run.at_ms < EVERY_S * 1000:
             return
         if source is not None and not entries and number:
@@ -228,12 +226,12 @@ class LoomRunner:
         pattern = (Path(run.folder) / "pattern").read_text().split()[-1]
         memory, out, sent = before["memory"], [], before["number"]
         epoch = before["epoch"] or args["epoch"]
-        for _, entry in entries:
+        for _, _, entry in entries:
             memory, sent = memory + 1, sent + 1
             text = entry.payload.upper() if pattern == "upper" else entry.payload + b":%d" % memory
             out.append([f"{args['sink_client_id']}/{epoch}/{sent}", text.decode()])
         step = {
-            "place": entries[-1][0] if entries else place,
+            "place": None if place is None else place | {e.part: e.number for e in entries},
             "link": link,
             "number": sent,
             "epoch": epoch,
@@ -295,9 +293,13 @@ def _canal(args: Mapping[str, Any], end: str) -> Canal | None:
     return CANALS[args[f"{end}_broker"]] if args[f"{end}_broker"] else None
 
 
-def _numbers(text: str | None, series: str) -> list[int]:
-    """The positions in a log that speck hands over as text."""
-    return [each.upto for each in parse_taken(text or "") if each.producer == series]
+def _numbers(text: str | None) -> dict[str, int]:
+    """A position in a log that speck hands over as text."""
+    return {each.producer: each.upto for each in parse_taken(text or "")}
+
+
+def _later(place: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {part: max(number, place.get(part, 0)) for part, number in other.items()}
 
 
 def _write(file: Path, content: Any, *, durable: bool = True) -> None:

@@ -350,7 +350,7 @@ def test_a_message_at_qos_2_that_waits_for_a_reader_is_left_to_it() -> None:
     """A reader outside speck may subscribe at QoS 2; its session is reserved after losses, too."""
     with hostile(b"") as server:
         server.connack = CONNACK + QOS_2
-        assert MqttBroker(Target(server.address)).reserve("reader", "t") is False
+        assert not MqttBroker(Target(server.address)).reserve("reader", "t").existed
         assert server.answers == []
 
 
@@ -380,7 +380,7 @@ def test_a_large_message_of_a_reader_s_session_is_read_but_not_kept() -> None:
     with hostile(publish(b"t", payload)) as server:
         tracemalloc.start()
         try:
-            assert MqttBroker(Target(server.address)).reserve("reader", "t") is False
+            assert not MqttBroker(Target(server.address)).reserve("reader", "t").existed
             assert tracemalloc.get_traced_memory()[1] < 9 << 20
         finally:
             tracemalloc.stop()

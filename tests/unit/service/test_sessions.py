@@ -9,6 +9,7 @@ import pytest
 
 from binders.memory import World
 from binders.memory.broker import MemoryBroker
+from speck.binding import Reservation
 from speck.errors import TransientError
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
@@ -265,13 +266,13 @@ def test_a_restart_that_is_noticed_during_a_repair_is_followed_by_another_repair
     before = set(broker("edge-a").sessions)
     lost, reserve = watched.watch.sessions.lost_sessions, MemoryBroker.reserve
 
-    def reserve_and_restart(self: MemoryBroker, *args: Any, **more: Any) -> bool:
+    def reserve_and_restart(self: MemoryBroker, *args: Any, **more: Any) -> Reservation:
         monkeypatch.undo()
-        existed = reserve(self, *args, **more)
+        made = reserve(self, *args, **more)
         broker("edge-a").restart()
         broker("edge-a").uptime_s = 1000  # what follows notices no further restart
         lost.restore(watched.time.monotonic() + 1, {}, {"edge-a"})
-        return existed
+        return made
 
     monkeypatch.setattr(MemoryBroker, "reserve", reserve_and_restart)
     restart(watched)

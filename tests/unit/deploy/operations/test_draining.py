@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binders.memory import World
+from binders.memory import MemoryBroker, World
 from speck.binding import Artifact
 from speck.clock import SystemClock
 from speck.deploy.operations import Patience, Refills
@@ -25,7 +25,7 @@ from speck.model.change import ChangeReport, ChangeState
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
-from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
+from speck.model.observation import BrokerView, Position, Sent, Taken, TakenEpoch
 from speck.model.plan import Clear, Drain, HandOver, Reserve
 from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
@@ -33,6 +33,7 @@ from speck.service import Service
 from speck.service.agents import Agents
 from speck.service.compositions import ApplyRequest
 from speck.spec.job_contract import render_taken
+from speck.store.sessions import SeenPosition
 from speck.store.tables import Batch
 from tests.memory_fog import HASTY
 from tests.service_helpers import DONE as WAIT
@@ -115,6 +116,42 @@ def test_a_handover_drops_numbers_of_producers_that_are_long_gone(bench: Bench) 
     assert states(bench.run((HAND_OVER, ()))) == [DONE]
     producers = [each.producer for each in stored(bench)[NEW].skip]
     assert producers == ["gone-0", *(f"gone-{n}" for n in range(24, 40)), "i-P"]
+
+
+def keep_logs(monkeypatch: pytest.MonkeyPatch, ends: Position) -> None:
+    """Let the broker keep a log of A's link, which ends there."""
+    view = MemoryBroker.view
+    monkeypatch.setattr(
+        MemoryBroker,
+        "view",
+        lambda broker, clients=None: replace(view(broker, clients), ends={"A-in": ends}),
+    )
+
+
+def test_a_handover_keeps_the_places_in_all_parts_of_a_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the old reader's place is gone: it had taken what lies before."""
+    parts = [f"part {number}" for number in range(50)]
+    keep_logs(monkeypatch, {(part, 0): 150 for part in parts})
+    old = session(OLD, "Old", since=tuple((part, 0, 3) for part in parts))
+    put(bench, old, session(NEW, "New", follows=OLD))
+    numbers = tuple((part, 0, 100 + n) for n, part in enumerate(parts))
+    bench.records.write(
+        bench.records.sessions.put_seen(SeenPosition("edge-a", OLD, old.since, numbers))
+    )
+    assert states(bench.run((HAND_OVER, ()))) == [DONE]
+    assert stored(bench)[NEW].skip == tuple(TakenEpoch(*each) for each in numbers)
+
+
+def test_where_a_former_session_of_the_same_name_was_seen_says_nothing(bench: Bench) -> None:
+    old = session(OLD, "Old", since=(("part", 0, 3),))
+    bench.records.write(
+        bench.records.sessions.put_seen(
+            SeenPosition("edge-a", OLD, (("part", 0, 1),), (("part", 0, 2),))
+        )
+    )
+    assert bench.records.sessions.find_position(old) == {("part", 0): 3}
 
 
 def test_a_handover_leaves_the_old_session_as_the_way_back(bench: Bench) -> None:
