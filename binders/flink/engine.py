@@ -151,7 +151,7 @@ class FlinkEngine:
         """Run the connector's own program, which is in the jar of every job that uses it."""
         self.submit(replace(submission, entry=RESEND_CLASS))
 
-    def fence(self, engine_job_id: str) -> None:
+    def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         """Use the id up with a job of our own: Flink lists a job whose savepoint cannot be read as
         failed, and refuses further jobs of that id. Raises DuplicateJobError if Flink knows the id
         already, UnreachableError if it takes no jar.

@@ -16,6 +16,7 @@ LAYOUT = StateLayout(
         StatePlace("savepoints/**/{job}/*", on_request=True),
     ),
     proofs=("_metadata",),
+    requested="savepoints/{name}/{job}",
     magic="4960672d",
     number_at=8,
     own="chk-#",

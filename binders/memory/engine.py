@@ -142,7 +142,7 @@ class MemoryEngine:
             self._engine.jobs[job_id] = job
             self._world.resend(job)
 
-    def fence(self, engine_job_id: str) -> None:
+    def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         """List the id as failed without starting anything."""
         with self._call("fence", engine_job_id):
             if engine_job_id in self._engine.jobs:

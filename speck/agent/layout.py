@@ -35,15 +35,19 @@ class StateLayout:
     """Where states lie, and when one is complete.
 
     A state is complete once one of the files `proofs` (patterns relative to the state) is there and
-    begins with `magic` (hex). Its number is the 8 bytes at `number_at` of that file or, without
-    that, the highest `#` among them: so a state may be a folder that goes on in place, with a file
-    for each step. `own` are the names of states in a folder that a job has chosen for itself. What
-    matches `foreign` in a proof is a file outside the state, which cannot be sent without it;
-    `hint` says what to do then.
+    begins with `magic` (hex), and a file of each of the patterns `needed`. Its number is the 8
+    bytes at `number_at` of that file or, without that, the highest `#` among them: so a state may
+    be a folder that goes on in place, with a file for each step; one that begins as a copy needs a
+    file that is written when all is copied. `requested` is the folder for states that are asked
+    for, with the job's `{name}` and `{job}` in it; None: the engine chooses. `own` are the names of
+    states in a folder that a job has chosen for itself. What matches `foreign` in a proof is a file
+    outside the state, which cannot be sent without it; `hint` says what to do then.
     """
 
     places: tuple[StatePlace, ...]
     proofs: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    requested: str | None = None
     magic: str = ""
     number_at: int | None = None
     own: str | None = None
@@ -62,9 +66,11 @@ class StateLayout:
                     **(data or {}),
                     "places": tuple(StatePlace(**place) for place in (data or {})["places"]),
                     "proofs": tuple((data or {})["proofs"]),
+                    "needed": tuple((data or {}).get("needed", ())),
                 }
             )
-            patterns = [*(place.pattern for place in layout.places), *layout.proofs]
+            files = [*layout.proofs, *layout.needed]
+            patterns = [*(place.pattern for place in layout.places), *files]
             if not layout.places or not layout.proofs or not all(map(_is_relative, patterns)):
                 raise ValueError(f"places {patterns}")
             bytes.fromhex(layout.magic)
@@ -101,12 +107,21 @@ class StateLayout:
                 return place.on_request
         return True
 
+    def find_requested(self, name: str, job: str) -> str | None:
+        """The folder, relative to the state folder, for a state of a job that is asked for."""
+        if self.requested is None:
+            return None
+        return self.requested.replace("{name}", name).replace(JOB, job)
+
     def is_own(self, name: str) -> bool:
         """Whether a folder of this name in a job's own folder is a state of it."""
         return self.own is not None and re.fullmatch(_to_regex(self.own), name) is not None
 
     def find_proofs(self, state: Path) -> list[tuple[int, Path]]:
-        """The files that make a state complete, with their numbers, in rising order."""
+        """The files that make a state complete, with their numbers, in rising order; none if it is
+        not."""
+        if not all(_glob(state, pattern) for pattern in self.needed):
+            return []
         found = []
         for pattern in self.proofs:
             for file in _glob(state, pattern):

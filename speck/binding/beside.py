@@ -61,7 +61,7 @@ class EnginesBeside:
         return {**self._other.jobs(), **self._main.jobs()}
 
     def upload(self, artifact: Artifact) -> None:
-        self._taker(artifact).upload(artifact)
+        self._taker(artifact.kind).upload(artifact)
 
     def uploads(self) -> list[Upload]:
         return [*self._main.uploads(), *self._other.uploads()]
@@ -71,14 +71,16 @@ class EnginesBeside:
             engine.delete_upload(sha256)
 
     def submit(self, submission: Submission) -> str | None:
-        engine = self._taker(submission.artifact)
+        engine = self._taker(submission.artifact.kind)
         self._remember(submission.engine_job_id, engine)
         return engine.submit(submission)
 
-    def fence(self, engine_job_id: str) -> None:
-        """At both: it is not known where the submission went."""
-        self._other.fence(engine_job_id)
-        self._main.fence(engine_job_id)
+    def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
+        """Where the submission went. At both it could not be repeated when one of them has not
+        answered: the other would know the id."""
+        engine = self._taker(artifact)
+        self._remember(engine_job_id, engine)
+        engine.fence(engine_job_id, artifact)
 
     def status(self, engine_job_id: str) -> RunState | None:
         state = self._main.status(engine_job_id)
@@ -104,10 +106,12 @@ class EnginesBeside:
             engine.close()
 
     def stop(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
-        self._owner(engine_job_id).stop(engine_job_id, folder, trigger_id)
+        owner = self._owner(engine_job_id)
+        owner.stop(engine_job_id, self._find_folder(owner, folder), trigger_id)
 
     def save(self, engine_job_id: str, folder: str | None, trigger_id: str) -> None:
-        self._owner(engine_job_id).save(engine_job_id, folder, trigger_id)
+        owner = self._owner(engine_job_id)
+        owner.save(engine_job_id, self._find_folder(owner, folder), trigger_id)
 
     def save_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
         return self._owner(engine_job_id).save_progress(engine_job_id, trigger_id)
@@ -128,13 +132,13 @@ class EnginesBeside:
         return self._main.state_folder()
 
     def try_main(self, submission: Submission) -> Trial:
-        engine = self._taker(submission.artifact)
+        engine = self._taker(submission.artifact.kind)
         if EngineCapability.TRIAL not in engine.capabilities:
             return Trial()
         return engine.try_main(submission)
 
     def resend(self, submission: Submission) -> None:
-        self._taker(submission.artifact).resend(submission)
+        self._taker(submission.artifact.kind).resend(submission)
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         engine = self._owner(engine_job_id)
@@ -152,8 +156,12 @@ class EnginesBeside:
         engine = self._owner(engine_job_id)
         return engine.job_plan(engine_job_id) if _measures(engine) else ()
 
-    def _taker(self, artifact: Artifact) -> StreamEngine:
-        return self._main if artifact.kind in self._main_takes else self._other
+    def _find_folder(self, owner: StreamEngine, folder: str | None) -> str | None:
+        """Folders that are asked for are laid out as the site's own engine does it."""
+        return folder if owner is self._main else None
+
+    def _taker(self, artifact: ArtifactKind) -> StreamEngine:
+        return self._main if artifact in self._main_takes else self._other
 
     def _owner(self, engine_job_id: str) -> StreamEngine:
         """The engine that knows a job; the main one if none does. Raises SpeckError."""

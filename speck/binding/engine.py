@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from speck.binding.artifacts import Artifact
+from speck.binding.artifacts import Artifact, ArtifactKind
 from speck.binding.states import Checkpointing, SavedState, SaveProgress
 from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, PlanNode
@@ -117,10 +117,11 @@ class StreamEngine(Protocol):
         the same. Raises DuplicateJobError if the engine already knows the id, MainTimeoutError if
         its `main` does not return in time: it may start the job later."""
 
-    def fence(self, engine_job_id: str) -> None:
+    def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         """Make sure that a submission of this id, which may still be on its way, never runs: from
-        then on the engine refuses the id. No code of users is run for it. Raises DuplicateJobError
-        if the engine knows the id: the submission has arrived."""
+        then on the engine refuses the id. No code of users is run for it. `artifact` is the kind of
+        the submission's. Raises DuplicateJobError if the engine knows the id: the submission has
+        arrived, or the id was fenced before."""
 
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the incarnation's state; None only if the engine reports that it knows no such

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from speck.binding import EngineCapability
+from speck.binding import EngineCapability, state_layout
 from speck.clock import Clock, never, rfc3339
 from speck.deploy.admission import make_owned_error
 from speck.deploy.changes import Changes, Running
@@ -179,9 +179,9 @@ class Jobs:
         incarnation = self._incarnation(name)
         site = self._connections.site(incarnation.job.site)
         trigger = self._clock.new_id()
-        target = (
-            f"{site.state_uri.rstrip('/')}/savepoints/{name}/{trigger}" if site.state_uri else None
-        )
+        layout = state_layout(site.spe.kind)
+        own = layout and layout.find_requested(name, trigger)
+        target = f"{site.state_uri.rstrip('/')}/{own}" if site.state_uri and own else None
         with _naming(site.name):
             engine = self._connections.engine(site.name)
             if EngineCapability.STATE not in engine.capabilities:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ import pytest
 
 from bench.simulated_flink import NONE, listen
 from binders.memory import World
+from speck.agent.folder import StateFolder
 from speck.agent.programs import Programs
 from speck.binding import (
     Artifact,
@@ -34,8 +35,15 @@ from speck.binding import (
     Trial,
     artifact_kinds,
     open_engine,
+    state_layout,
 )
-from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    SpeckError,
+    TransientError,
+    UnreachableError,
+)
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState
 from tests.flink_server import (
@@ -151,14 +159,27 @@ class LocalChannel:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._programs = Programs(folder)
+        self.lost: list[UnreachableError] = []
+        """Raised instead of the next orders."""
+        self.timeout_s = 60.0
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self._folder / "engine/status.json").read_text())
         return status
 
     def order(self, order: dict[str, Any]) -> dict[str, Any]:
+        if self.lost:
+            raise self.lost.pop()
         command = {"id": uuid4().hex, "order": order}
-        answer: dict[str, Any] = self._programs.order(command, lambda _: None, Event())["answer"]
+        withdrawn = Event()
+        timer = Timer(self.timeout_s, withdrawn.set)
+        timer.start()
+        try:
+            answer: dict[str, Any] = self._programs.order(command, print, withdrawn)["answer"]
+        except TransientError as error:
+            raise UnreachableError(f"cannot reach the engine: {error}") from error
+        finally:
+            timer.cancel()
         return answer
 
     def store(self, artifact: Artifact) -> None:
@@ -187,12 +208,13 @@ class LoomBench:
         from loomcanal.runner import LoomRunner
 
         self.runner = LoomRunner(folder / "state", self.slots)
-        self._channel = LocalChannel(folder / "state")
+        self.channel = LocalChannel(folder / "state")
+        self._folder = folder
         self.jar = folder / "pattern.txt"
         self.jar.write_text("weave count")
 
     def open(self) -> StreamEngine:
-        return open_engine("loom", Target("", agent=self._channel))
+        return open_engine("loom", Target("", agent=self.channel))
 
     def open_absent(self) -> StreamEngine:
         return open_engine("loom", Target("", timeout_s=2.0, agent=SilentChannel()))
@@ -206,6 +228,12 @@ class LoomBench:
     def bounded(self) -> tuple[str, ...]:
         return ("--records", "5")
 
+    def restart(self) -> None:
+        """Start it again after it has died."""
+        from loomcanal.runner import LoomRunner
+
+        self.runner = LoomRunner(self._folder / "state", self.slots)
+
 
 class BesideBench(MemoryBench):
     """The memory engine, with a loom beside it: for all of these jobs nothing is different."""
@@ -218,6 +246,14 @@ class BesideBench(MemoryBench):
     def open(self) -> StreamEngine:
         main, takes = super().open(), artifact_kinds("memory")
         return cast(StreamEngine, EnginesBeside(main, self.loom.open(), takes))
+
+    def silence(self, which: str) -> None:
+        """Let one of them not answer the next time an id is to be fenced."""
+        lost = UnreachableError("cannot reach it: it is silent")
+        if which == "main":
+            self.world.engine("http://site:8081").refuse("fence", 1, lost)
+        else:
+            self.loom.channel.lost.append(lost)
 
     def open_absent(self) -> StreamEngine:
         main, takes = super().open_absent(), artifact_kinds("memory")
@@ -479,18 +515,18 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
 
 def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
     desired = submission(bench)
-    engine.fence(desired.engine_job_id)
+    engine.fence(desired.engine_job_id, desired.artifact.kind)
     with pytest.raises(DuplicateJobError):
         engine.submit(desired)
     with pytest.raises(DuplicateJobError):
-        engine.fence(desired.engine_job_id)
+        engine.fence(desired.engine_job_id, desired.artifact.kind)
     assert engine.status(desired.engine_job_id) is RunState.FAILED
 
 
 def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     with pytest.raises(DuplicateJobError):
-        engine.fence(job)
+        engine.fence(job, submission(bench).artifact.kind)
     assert engine.status(job) is RunState.RUNNING
 
 
@@ -702,7 +738,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.view(),
         lambda: absent.upload(desired.artifact),
         lambda: absent.submit(desired),
-        lambda: absent.fence(job),
+        lambda: absent.fence(job, ArtifactKind.JAR),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.save(job, None, trigger),
@@ -742,6 +778,34 @@ def test_checkpoints_of_an_unknown_job_are_unknown(engine: StreamEngine) -> None
     assert engine.checkpointing(uuid4().hex) is None
 
 
+@pytest.mark.parametrize("point", ["copy", "claim"])
+def test_a_state_that_is_copied_half_is_none(tmp_path: Path, point: str) -> None:
+    """Of an engine whose states go on in place: the copy would count as newer than its base."""
+    with third_party():
+        bench = LoomBench(tmp_path)
+        engine = bench.open()
+        states = StateFolder(tmp_path / "state")
+        layout = state_layout("loom")
+        assert layout is not None
+        first = run(engine, submission(bench))
+        location = stop(bench, engine, first)
+        (base,) = states.states(first, layout)
+        bench.runner.dies_at, bench.channel.timeout_s = point, 2.0
+        following = submission(bench, savepoint=location)
+        with pytest.raises(UnreachableError):
+            engine.submit(following)
+        assert states.states(following.engine_job_id, layout) == []
+        bench.runner.stop()
+        bench.restart()
+        bench.channel.timeout_s = 60.0
+        assert engine.status(following.engine_job_id) is None
+        assert run(engine, following)
+        (copy,) = states.states(following.engine_job_id, layout)
+        assert copy.number >= base.number
+        assert states.states(first, layout) == [base]
+        bench.runner.stop()
+
+
 def test_a_job_runs_on_the_engine_that_takes_its_artifact(tmp_path: Path) -> None:
     with third_party():
         bench = BesideBench(tmp_path)
@@ -759,10 +823,13 @@ def test_a_job_runs_on_the_engine_that_takes_its_artifact(tmp_path: Path) -> Non
         assert stop(bench, engine, there).endswith(f"/runs/{there}")
         again = bench.open()  # after a restart of the service it is found by asking both
         assert again.has_finished(there) is False
-        burnt = uuid4().hex
-        again.fence(burnt)
-        for each in (submission(bench, job=burnt), replace(woven, engine_job_id=burnt)):
+        for late, silent in ((submission(bench), "main"), (replace(woven), "other")):
+            burnt = replace(late, engine_job_id=uuid4().hex)
+            bench.silence(silent)
+            with pytest.raises(UnreachableError):
+                again.fence(burnt.engine_job_id, burnt.artifact.kind)
+            again.fence(burnt.engine_job_id, burnt.artifact.kind)
             with pytest.raises(DuplicateJobError):
-                engine.submit(each)
+                engine.submit(burnt)
         engine.cancel(here)
         bench.runner.stop()

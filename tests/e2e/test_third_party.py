@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,12 @@ class Land:
         from loomcanal.runner import LoomRunner
 
         self.runners[site] = LoomRunner(self.folder / site)
+
+    def revive(self, site: str) -> None:
+        """Start an engine again once it has died."""
+        wait_for(lambda: self.runners[site].dead, f"the engine of {site} to die", 60)
+        self.runners[site].stop()
+        self.start(site)
 
     def start_agent(self, site: str) -> None:
         self.agents[site] = Agent(Settings(site, self.url, self.folder / site, beat_s=1.0))
@@ -216,6 +223,29 @@ def test_agents_and_the_service_may_be_away(land: Land) -> None:
     land.await_all()
     attempts = {job.job_name: job.attempt for job in land.service.jobs.all()}
     assert attempts == {"upper": 2, "count": 2}, "neither was started again meanwhile"
+
+
+def test_an_engine_that_dies_anywhere_loses_and_repeats_nothing(land: Land) -> None:
+    land.apply(UPPER, COUNT)
+    land.feed()
+    land.await_all()
+    for point in ("step", "publish", "commit"):
+        land.runners["cloud"].dies_at = point
+        land.feed()
+        land.revive("cloud")
+        land.await_all()
+    for point, site in (("stop", "cloud"), ("copy", "cloud"), ("claim", "edge-a")):
+        at = land.service.jobs.get("count").site
+        there = at if point == "stop" else site
+        land.runners[there].dies_at = point
+        to = "edge-a" if at == "cloud" else "cloud"
+        with ThreadPoolExecutor(1) as pool:
+            moved = pool.submit(land.apply, UPPER, {**COUNT, "site": to})
+            land.feed()
+            land.revive(there)
+            moved.result()
+        land.feed()
+        land.await_all()
 
 
 OUTPUTS = [{"site": "cloud", "topic": "out", "client_id": name} for name in ("spy", "later")]

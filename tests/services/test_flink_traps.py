@@ -17,7 +17,7 @@ import requests
 from binders.flink.engine import FlinkEngine
 from binders.flink.layout import LAYOUT
 from speck.agent.folder import StateFolder
-from speck.binding import Artifact, SavedState, SaveProgress, Submission, Target
+from speck.binding import Artifact, ArtifactKind, SavedState, SaveProgress, Submission, Target
 from speck.errors import (
     DuplicateJobError,
     EngineRefusedError,
@@ -296,7 +296,7 @@ def test_a_main_that_does_not_return_is_reported_and_its_late_start_is_refused(
         with pytest.raises(MainTimeoutError, match="did not return within 1 s"):
             impatient.submit(wanted)
         assert site.engine.status(wanted.engine_job_id) is None
-        site.engine.fence(wanted.engine_job_id)
+        site.engine.fence(wanted.engine_job_id, ArtifactKind.JAR)
         assert hold.exists(), "no code of the user was awaited"
         hold.unlink()
         with pytest.raises(DuplicateJobError):
@@ -312,7 +312,7 @@ def test_trials_that_hang_hold_threads_and_fencing_does_not_need_them(
     with flink_cluster(tmp_path, slots=1, config={"rest.server.numThreads": "2"}) as server:
         site = Site(server, trial_jar)
         fenced = uuid4().hex
-        site.engine.fence(fenced)
+        site.engine.fence(fenced, ArtifactKind.JAR)
         target = Target(server.url, timeout_s=2.0, main_timeout_s=1.0)
         impatient = FlinkEngine(target)
         for _ in range(2):
@@ -320,9 +320,9 @@ def test_trials_that_hang_hold_threads_and_fencing_does_not_need_them(
                 impatient.try_main(site.submission("--hold-main", str(hold)))
         with pytest.raises(UnreachableError, match="no answer in time"):
             impatient.status(fenced)
-        site.engine.fence(uuid4().hex)
+        site.engine.fence(uuid4().hex, ArtifactKind.JAR)
         with pytest.raises(UnreachableError, match=r"takes no jar: .*; restart the engine"):
-            FlinkEngine(target).fence(uuid4().hex)
+            FlinkEngine(target).fence(uuid4().hex, ArtifactKind.JAR)
         hold.unlink()  # or else the engine takes long to stop
 
 

@@ -28,7 +28,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
     if engine.status(operation.engine_job_id) is None:
         refuse_forgotten_run(context, incarnation)
         with suppress(DuplicateJobError):  # it has arrived just now
-            engine.fence(operation.engine_job_id)
+            engine.fence(operation.engine_job_id, context.artifact(incarnation.job.jar).kind)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.incarnations.put(context.scope, void))
     if EngineCapability.STATE not in engine.capabilities:

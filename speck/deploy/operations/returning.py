@@ -80,7 +80,8 @@ def _fence(context: Context, newest: Incarnation) -> None:
     if state is not None:
         context.records.write(context.records.incarnations.put(context.scope, incarnation))
     with suppress(DuplicateJobError):
-        context.connections.engine(site).fence(newest.engine_job_id)
+        artifact = context.artifact(newest.job.jar)
+        context.connections.engine(site).fence(newest.engine_job_id, artifact.kind)
         _record_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
     context.records.write(context.records.incarnations.put(context.scope, newest))

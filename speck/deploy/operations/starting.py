@@ -212,7 +212,9 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
     and the next plan fences it. Returns if the start has arrived just now.
     """
     try:
-        context.connections.engine(incarnation.job.site).fence(incarnation.engine_job_id)
+        artifact = context.artifact(incarnation.job.jar)
+        engine = context.connections.engine(incarnation.job.site)
+        engine.fence(incarnation.engine_job_id, artifact.kind)
     except DuplicateJobError:
         return
     except SpeckError:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from speck.binding import SaveProgress
+from speck.binding import SaveProgress, state_layout
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait, put_ended
@@ -113,9 +113,11 @@ class Stopping:
 
     def _target(self) -> str | None:
         """A folder of the incarnation's own, so that its savepoint is found by listing it."""
-        folder = self.context.keeper.folder(self.operation.site)
-        own = f"savepoints/{self.operation.job_name}/{self.operation.engine_job_id}"
-        return f"{folder.rstrip('/')}/{own}" if folder else None
+        operation = self.operation
+        folder = self.context.keeper.folder(operation.site)
+        layout = state_layout(self.context.connections.site(operation.site).spe.kind)
+        own = layout and layout.find_requested(operation.job_name, operation.engine_job_id)
+        return f"{folder.rstrip('/')}/{own}" if folder and own else None
 
     def _wait(self, progress: SaveProgress | None) -> Waiting:
         def ready(jobs: Mapping[str, EngineJob]) -> bool:

@@ -46,7 +46,9 @@ class LoomEngine:
     addresses: AddressRules | None = None
     artifact_kinds = frozenset({ArtifactKind.TEXT})
     calibration: CalibrationProgram | None = None
-    layout: StateLayout | None = StateLayout((StatePlace("runs/{job}"),), ("steps/#",))
+    layout: StateLayout | None = StateLayout(
+        (StatePlace("runs/{job}"),), ("steps/#",), needed=("claim.json",)
+    )
     judge = staticmethod(judge_pattern)
 
     def __init__(self, target: Target) -> None:
@@ -134,7 +136,7 @@ class LoomEngine:
         )
         return None
 
-    def fence(self, engine_job_id: str) -> None:
+    def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         self._order(f"fence {engine_job_id}", "burn", label=engine_job_id)
 
     def status(self, engine_job_id: str) -> RunState | None:

@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ class Run:
         return {**asdict(self), **about, "folder": None}
 
 
+class DiedError(Exception):
+    """The machine was switched off."""
+
+
 class LoomRunner:
     """Runs until `stop`; a new one on the same folder goes on with the runs of the one before."""
 
@@ -76,6 +81,9 @@ class LoomRunner:
         self._runs: dict[str, Run] = {}
         self._over = threading.Event()
         self._told: tuple[float, Any] = (0.0, None)
+        self.dies_at = ""
+        """The point at which the machine is switched off: `copy` and `claim` within a start,
+        `step`, `publish` and `commit` behind these, `stop` before a stop is stored."""
         for name in ("orders", "answers", "artifacts"):
             (self._engine / name).mkdir(parents=True, exist_ok=True)
         for claim in sorted((self.folder / "runs").glob("*/claim.json")):
@@ -91,7 +99,19 @@ class LoomRunner:
         self._over.set()
         self._thread.join()
 
+    @property
+    def dead(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _pass(self, point: str) -> None:
+        if self.dies_at == point:
+            raise DiedError(point)
+
     def _work(self) -> None:
+        with suppress(DiedError):
+            self._run()
+
+    def _run(self) -> None:
         while not self._over.wait(0.005):
             for order in sorted((self._engine / "orders").glob("*")):
                 if order.suffix != ".new" and not (self._engine / "answers" / order.name).exists():
@@ -134,8 +154,11 @@ class LoomRunner:
         run = self._make(label, **about)
         shutil.copy(pattern, Path(run.folder) / "pattern")
         if state is not None:  # a copy: the base stays as it is
-            shutil.copytree(base, run.steps, dirs_exist_ok=True)
-        self._claim(run)
+            for file in sorted(base.glob("*")):
+                shutil.copy(file, run.steps / file.name)
+                self._pass("copy")
+        self._pass("claim")
+        self._claim(run)  # before, it is no state
         return None
 
     def _do_burn(self, label: str) -> Mapping[str, Any] | None:
@@ -176,13 +199,15 @@ class LoomRunner:
         run.triggers[trigger] = {"done": True, "location": location, "failure": failure}
         if ends and failure is None:
             run.state, run.saved = "finished", True
+            self._pass("stop")
         self._claim(run)
         return None
 
     def _make(self, label: str, name: str, artifact: str, args: list[str], width: int) -> Run:
         made = f"loom-{len(self._runs) + 1}"
         folder = self.folder / "runs" / label
-        (folder / "steps").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of a start that was cut short
+        (folder / "steps").mkdir(parents=True)
         self._runs[made] = Run(made, label, name, artifact, args, width, str(folder))
         return self._runs[made]
 
@@ -240,9 +265,13 @@ class LoomRunner:
             "to": [args["sink_broker"], args["sink_topic"]],
         }
         _write(run.steps / str(number + 1), step)
+        if entries:
+            self._pass("step")
         run.at_ms = int(time.time() * 1000)
         self._publish(step)
         if source is not None:
+            if entries:
+                self._pass("commit")
             source.commit(args["client_id"], args["source_topic"], step["place"])
         for old in run.numbers()[:-2]:
             (run.steps / str(old)).unlink()
@@ -260,6 +289,7 @@ class LoomRunner:
         for stamp, text in step["out"]:
             if int(stamp.rpartition("/")[2]) > last:
                 canal.append(topic, text.encode(), stamp)
+                self._pass("publish")
 
     def _write_status(self) -> None:
         artifacts = (self._engine / "artifacts").glob("*")
