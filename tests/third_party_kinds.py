@@ -18,7 +18,7 @@ def forget_kinds() -> None:
     """Have speck look for the installed binders anew."""
     for cached in (
         *(registry.find_binder, registry.kinds),
-        *(addresses._installed, addresses.merged_rules, addresses.normalise_address),
+        *(addresses.merged_rules, addresses.normalise_address),
     ):
         cached.cache_clear()
 

@@ -12,7 +12,6 @@ from speck.api.access import name_object, reach
 from speck.api.context import is_over, occupying, service, watching
 from speck.api.requests import Query, document, mapping, seconds, text, whole
 from speck.api.routes import JSON, Routes, answer
-from speck.binding import any_topic_fault
 from speck.errors import ForbiddenError, InvalidError, Problem
 from speck.model.batches import render_record
 from speck.model.shown import render
@@ -69,8 +68,6 @@ def tap_link(query: Query) -> Response:
 def _judge(act: str, site: str, topic: str) -> None:
     """Name the link for the audit log, and refuse one outside the token's scopes."""
     name_object(f"/links/{site}/{topic}")
-    if fault := any_topic_fault(topic):
-        raise InvalidError(f"cannot {act} the link: topic {fault}", [Problem("topic", fault)])
     allowed = reach()
     if not allowed.has_link(site, topic):
         raise ForbiddenError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from speck.binding.registry import BROKERS, ENGINES, find_binder, is_simulated, kinds
 from speck.model.addresses import AddressError, Scheme, normalise
+from speck.model.site import Broker, Engine
 from speck.model.values import show
 
 
@@ -36,33 +38,65 @@ def address_rules(group: str, kind: str) -> AddressRules | None:
     return rules
 
 
-@cache
-def _installed(group: str) -> tuple[AddressRules, ...]:
-    rules = (address_rules(group, kind) for kind in kinds(group))
-    return tuple(each for each in rules if each is not None)
+@dataclass(frozen=True, slots=True)
+class MergedRules:
+    """The rules of several kinds, for an address that is given without a kind."""
+
+    kinds: Mapping[str, AddressRules]
+
+    @property
+    def example(self) -> str:
+        return " or ".join(dict.fromkeys(each.example for each in self.kinds.values()))
+
+    def find_kinds(self, address: str) -> Mapping[str, str]:
+        """The address in the normal form of each kind that it may belong to. Raises AddressError if
+        there is none."""
+        forms = {}
+        for kind, rules in self.kinds.items():
+            with suppress(AddressError):
+                forms[kind] = rules.normalise(address)
+        if not forms:
+            schemes = {name: s for each in self.kinds.values() for name, s in each.schemes.items()}
+            has_path = any(each.has_path for each in self.kinds.values())
+            AddressRules(schemes, self.example, has_path).normalise(address)
+            next(iter(self.kinds.values())).normalise(address)
+        return forms
+
+    def normalise(self, address: str) -> str:
+        """The address in the form in which addresses are compared. Raises AddressError, also if it
+        means one thing to one kind and another to another: a kind that is installed later must not
+        change where an address leads."""
+        forms = self.find_kinds(address)
+        form, *others = sorted(set(forms.values()))
+        if others:
+            meant = ", ".join(f"{form} ({kind})" for kind, form in sorted(forms.items()))
+            reason = f"it means {meant}: write it out, or name the site"
+            raise AddressError(f"{show(address)} is not one address: {reason}", reason)
+        return form
 
 
 @cache
-def merged_rules(*groups: str) -> AddressRules:
-    """Any address of an installed kind. Where kinds differ in the port of a scheme, that of the
-    first by name holds: users of the others write the port."""
-    rules = [each for group in groups for each in _installed(group)]
-    schemes = {name: each for one in reversed(rules) for name, each in one.schemes.items()}
-    example = " or ".join(dict.fromkeys(each.example for each in rules))
-    return AddressRules(schemes, example, any(each.has_path for each in rules))
+def merged_rules(*groups: str) -> MergedRules:
+    """Those of all kinds that are installed."""
+    found: dict[str, AddressRules] = {}
+    for group in groups:
+        for kind in kinds(group):
+            rules = address_rules(group, kind)
+            if rules is not None:
+                noun = "" if len(groups) == 1 else "broker " if group == BROKERS else "engine "
+                found[f"{noun}{kind}"] = rules
+    return MergedRules(found)
 
 
 def kind_of_address(group: str, address: str) -> tuple[str, str]:
-    """The kind that an address belongs to by its scheme, and the address in its normal form; of
-    several kinds the first by name that is not simulated. Raises AddressError."""
-    normalised = merged_rules(group).normalise(address)
-    scheme = normalised.partition(":")[0]
-    fitting = []
-    for kind in kinds(group):
-        rules = address_rules(group, kind)
-        if rules is not None and scheme in rules.schemes:
-            fitting.append((is_simulated(group, kind), kind))
-    return min(fitting)[1], normalised
+    """The kind that an address belongs to, and the address in its normal form. A kind that is
+    simulated counts only if there is no other. Raises AddressError, also if there are several."""
+    forms = merged_rules(group).find_kinds(address)
+    real = [kind for kind in forms if not is_simulated(group, kind)] or sorted(forms)[:1]
+    if len(real) > 1:
+        reason = f"it may be one of kind {' or '.join(sorted(real))}: name a registered site"
+        raise AddressError(f"{show(address)} does not say what is there: {reason}", reason)
+    return real[0], forms[real[0]]
 
 
 @lru_cache(4096)
@@ -72,7 +106,8 @@ def normalise_address(address: str) -> str:
     return merged_rules(ENGINES, BROKERS).normalise(address)
 
 
-def is_encrypted(address: str) -> bool:
-    """Whether connections to a normalised address use TLS."""
-    scheme = merged_rules(ENGINES, BROKERS).schemes.get(address.partition(":")[0])
+def is_encrypted(end: Engine | Broker) -> bool:
+    """Whether connections to a site's engine or broker use TLS, as its address says."""
+    rules = address_rules(ENGINES if isinstance(end, Engine) else BROKERS, end.kind)
+    scheme = rules.schemes.get(end.address.partition(":")[0]) if rules is not None else None
     return scheme is not None and scheme.encrypted

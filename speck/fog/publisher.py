@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from speck.binding import BROKERS, Outgoing, WriterOptions, kind_of_address, open_links
+from speck.binding import (
+    BROKERS,
+    Outgoing,
+    WriterOptions,
+    address_rules,
+    kind_of_address,
+    open_links,
+)
 from speck.errors import (
     InvalidError,
     PermanentError,
@@ -48,6 +55,11 @@ class ReplayOptions:
     patience_s: float = 60.0
     resend_s: float = 15.0
     logins: Mapping[str, Credentials] | None = None
+    kinds: Mapping[str, str] | None = None
+
+    def find_broker(self, site: str) -> tuple[str, str]:
+        """The kind of a site's broker, and its address. Raises InvalidError."""
+        return find_broker(self.brokers[site], (self.kinds or {}).get(site))
 
 
 @dataclass(slots=True, eq=False)
@@ -61,10 +73,13 @@ class Message:
     payload: bytes
 
 
-def find_broker(address: str) -> tuple[str, str]:
-    """The kind of the broker at an address, and the address in its normal form. Raises
-    InvalidError."""
+def find_broker(address: str, kind: str | None = None) -> tuple[str, str]:
+    """The kind of the broker at an address, if it is not known, and the address in its normal form.
+    Raises InvalidError."""
     try:
+        rules = None if kind is None else address_rules(BROKERS, kind)
+        if kind is not None and rules is not None:
+            return kind, rules.normalise(address)
         return kind_of_address(BROKERS, address)
     except (ValueError, PermanentError) as error:
         raise InvalidError(f"cannot use the broker address '{address}': {error}") from error
@@ -82,7 +97,7 @@ class Publisher:
         acked: Callable[[Message, bool], None],
     ) -> None:
         self._options, self._epoch = options, epoch
-        kind, self.address = find_broker(options.brokers[sites[0]])
+        kind, self.address = options.find_broker(sites[0])
         login = (options.logins or {}).get(sites[0])
         self.writer = open_links(kind, self.address, login).writer(
             WriterOptions(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speck.errors import InvalidError
-from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions, find_broker
+from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions
 from speck.fog.trace import Row, site_of
 from speck.model.values import is_name
 
@@ -223,7 +223,7 @@ class Replay:
         epoch = options.epoch if options.epoch is not None else int(time.time())
         by_address: dict[tuple[str, str], list[str]] = {}
         for site in sorted({site_of(stream) for stream in self._totals}):
-            by_address.setdefault(find_broker(options.brokers[site]), []).append(site)
+            by_address.setdefault(options.find_broker(site), []).append(site)
         for sites in by_address.values():
             publisher = Publisher(options, epoch, sites, self._count)
             publisher.connect()

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Annotated
 
+from speck.binding import MessageBroker, topic_fault
 from speck.clock import never
+from speck.errors import InvalidError, Problem
 from speck.model.batches import Record
 from speck.model.shown import Shown
 from speck.sites.connections import Connections
@@ -51,7 +53,7 @@ class Links:
     def publish(self, site: str, topic: str, payloads: Sequence[bytes]) -> Published:
         """Publish records, in their order. Raises SpeckError when the broker does not take them:
         some may have been published then."""
-        unread = self._connections.broker(site).publish(topic, payloads)
+        unread = self._broker("publish to", site, topic).publish(topic, payloads)
         return Published(site, topic, len(payloads), unread)
 
     def tap(
@@ -83,5 +85,16 @@ class Links:
                 records.append(record)
                 size += len(record.payload)
 
-        self._connections.broker(site).tap(topic, keep, go_on)
+        self._broker("read", site, topic).tap(topic, keep, go_on)
         return Tapped(site, topic, not (is_full() or is_ending()), tuple(records))
+
+    def _broker(self, act: str, site: str, topic: str) -> MessageBroker:
+        """The broker of a site. Raises InvalidError for a topic that is none at brokers of its
+        kind: one of them might make another of it."""
+        kind = self._connections.site(site).broker.kind
+        if fault := topic_fault(kind, topic):
+            raise InvalidError(
+                f"cannot {act} the link: topic {fault} (broker of kind {kind} of site {site})",
+                [Problem("topic", fault)],
+            )
+        return self._connections.broker(site)

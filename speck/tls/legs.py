@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from speck.errors import PermanentError
 from speck.model.finding import Finding
-from speck.model.site import Site
+from speck.model.site import Broker, Engine, Site
 from speck.tls.certificates import describe_expiry, end_of, load_certificate
 from speck.tls.contexts import ClientTls, shared_context
 
@@ -48,18 +48,18 @@ def legs_of(
     files: ClientTls,
     agent: str | None,
     service: str,
-    is_encrypted: Callable[[str], bool],
+    is_encrypted: Callable[[Engine | Broker], bool],
 ) -> list[Leg]:
     """All legs of a site. `files` are those of its credentials, `agent` is the URL at which other
     agents reach its own, if any; `service` is the URL of the service. `is_encrypted` tells an
-    address of an engine or a broker to which connections use TLS."""
+    engine or a broker to which connections use TLS, as the rules of its kind say."""
     legs = [
-        *(Leg("engine", each, is_encrypted(each)) for each in filter(None, [site.spe.address])),
+        *(Leg("engine", e.address, is_encrypted(e)) for e in site.spe.all if e.address),
         # with a CA the connector and the binder use TLS in any case
         Leg(
             "broker",
             site.broker.address,
-            is_encrypted(site.broker.address) or files.ca is not None,
+            is_encrypted(site.broker) or files.ca is not None,
         ),
     ]
     if agent is not None:

@@ -314,6 +314,13 @@ def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
     assert faults["jobs[1].sink_topic"].startswith("is no name of a log")
     with pytest.raises(ConflictError, match="has no capability `metrics`"):
         land.service.calibrations.run("edge-a")
+    for act in (
+        lambda: land.service.links.publish("edge-a", "a/b", [b"x"]),
+        lambda: land.service.links.tap("edge-a", "a/b", 1, 1.0),
+    ):
+        with pytest.raises(InvalidError, match=r"topic is no name of a log.*kind canal of site"):
+            act()
+    assert canals()[land.address("edge-a")].logs.keys() <= {"raw"}
     land.apply(UPPER)
     assert land.service.jobs.metrics("upper").metrics == {}
     check = land.service.sites.check("edge-a")

@@ -99,7 +99,8 @@ def replay(
     from speck.fog.trace import read_trace, site_of
 
     rows = read_trace(file, _pairs(streams, "--stream"))
-    addresses, logins = _brokers(_pairs(brokers, "--broker"), {site_of(r.stream) for r in rows})
+    letters = {site_of(row.stream) for row in rows}
+    addresses, logins, kinds = _brokers(_pairs(brokers, "--broker"), letters)
     options = ReplayOptions(
         brokers=addresses,
         run=run or f"{int(time.time())}",
@@ -110,6 +111,7 @@ def replay(
         readers=readers,
         window=window,
         logins=logins,
+        kinds=kinds,
     )
     with _cancel_on_ctrl_c() as cancel:
         summary = _run(rows, options, cancel)
@@ -126,20 +128,22 @@ def _pairs(options: Sequence[str], option: str) -> dict[str, str]:
 
 def _brokers(
     by_letter: Mapping[str, str], letters: set[str]
-) -> tuple[dict[str, str], dict[str, Credentials]]:
-    """Address and login of each site's broker; the service supplies those not given."""
+) -> tuple[dict[str, str], dict[str, Credentials], dict[str, str]]:
+    """Address, login and, if it is known, kind of each site's broker; the service supplies those
+    not given."""
     if letters <= by_letter.keys() and all("://" in address for address in by_letter.values()):
-        return dict(by_letter), {x: _own_login(by_letter[x]) for x in letters}
+        return dict(by_letter), {x: _own_login(by_letter[x]) for x in letters}, {}
     sites = {site["name"]: site for site in client().sites()}
     addresses: dict[str, str] = {}
     logins: dict[str, Credentials] = {}
+    kinds: dict[str, str] = {}
     for letter in sorted(letters):
         choice = by_letter.get(letter, f"edge-{letter.lower()}")
         if "://" in choice:
             addresses[letter], logins[letter] = choice, _own_login(choice)
         elif choice in sites:
             broker = sites[choice]["broker"]
-            addresses[letter] = broker["address"]
+            addresses[letter], kinds[letter] = broker["address"], broker["kind"]
             if broker.get("credentials"):
                 logins[letter] = _login(broker["credentials"], broker["address"])
         else:
@@ -147,15 +151,18 @@ def _brokers(
                 f"no site {choice!r} is registered for the streams of {letter};"
                 f" give --broker {letter}=tcp://host:port"
             )
-    return addresses, logins
+    return addresses, logins, kinds
 
 
 def _own_login(address: str) -> Credentials:
     """The login for a broker that is given by its address: over TLS, the files of --ca, --cert and
     --key."""
+    from speck.binding import is_encrypted
+    from speck.fog.publisher import find_broker
+    from speck.model.site import Broker
     from speck.sites.credentials import Credentials
 
-    if not address.startswith(("ssl:", "mqtts:")):
+    if not is_encrypted(Broker(*find_broker(address))):
         return Credentials()
     return Credentials(tls=tls_files())
 
