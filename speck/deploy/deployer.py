@@ -380,11 +380,11 @@ def _find_links(composition: Composition, inventory: Inventory) -> set[Link]:
     links.update(reader.link for reader in composition.readers)
     links.update(composition.inputs)
     for job in composition.jobs:
-        links.update((job.source, job.sink))
+        links.update((job.source, *job.port))
     for incarnation in inventory.jobs.values():
         former: Incarnation | None = incarnation
         while former is not None:
-            links.update((former.job.source, former.job.sink))
+            links.update((former.job.source, *former.job.port))
             links.update(stale.link for stale in former.stale)
             former = former.base
     return links

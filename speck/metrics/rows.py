@@ -244,8 +244,10 @@ class Ends:
         clients: dict[Link, list[str]] = {}
         for incarnation in self.incarnations.values():
             job = incarnation.job
-            client_id = sink_client_id(self.installation, job.job_name, job.source, job.sink)
-            clients.setdefault(job.sink, []).extend((client_id, *incarnation.former_sinks))
+            for link in job.port:
+                client_id = sink_client_id(self.installation, job.job_name, job.source, link)
+                sinks = (client_id, *incarnation.former_sinks_of(link))
+                clients.setdefault(link, []).extend(sinks)
         return clients
 
     @cached_property

@@ -41,6 +41,15 @@ class StaleSink:
     client_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class FormerSink:
+    """The client id under which an earlier incarnation of a job published what it sent over a link
+    that the job still writes to."""
+
+    link: Link
+    client_id: str
+
+
 class StartState(StrEnum):
     """How far the start of an incarnation has got, as far as speck knows."""
 
@@ -93,9 +102,9 @@ class Incarnation:
     been completed.
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations published
-    the last number that they sent over the same sink link. The id changes with the job's source,
-    and messages sent under an old id may still wait for a slow reader. `stale` are the sinks of
-    links that the job has left; their numbers are still to be cleared.
+    the last number that they sent over the same link of the port. The id changes with the job's
+    source, and messages sent under an old id may still wait for a slow reader. `stale` are the
+    sinks of links that the job has left; their numbers are still to be cleared.
 
     `restored` is the state that it was started from, as its engine names it. It remains the newest
     until a checkpoint completes. `carried` is a copy of its state at a site that cannot read
@@ -116,7 +125,7 @@ class Incarnation:
     end: EndState = EndState.NONE
     savepoint: str | None = None
     base: Incarnation | None = None
-    former_sinks: tuple[str, ...] = ()
+    former_sinks: tuple[FormerSink, ...] = ()
     restored: str | None = None
     carried: StateCopy | None = None
     left: tuple[UsedState, ...] = ()
@@ -124,6 +133,10 @@ class Incarnation:
     ends_early: bool = False
     switched: bool = False
     checkpoints: str | None = None
+
+    def former_sinks_of(self, link: Link) -> tuple[str, ...]:
+        """Those of one link of the port."""
+        return tuple(sink.client_id for sink in self.former_sinks if sink.link == link)
 
     @property
     def accepted(self) -> bool:
@@ -177,13 +190,14 @@ class EndedSink:
     """The sink of an incarnation that has ended not long ago. Its broker may not have saved its
     last messages: if the broker is killed, they are sent again from the incarnation's state.
 
-    The sink wrote as `client_id`. It was asked to end, or to send again, at `since_ms` (Unix
-    milliseconds of speck's clock; 0: not known). `tries` counts how often it was started again;
-    while the newest try `is_open`, it may be under way. `failed` counts those without success,
-    since the last one that had.
+    The sink wrote to a `link` of the port as `client_id`. It was asked to end, or to send again, at
+    `since_ms` (Unix milliseconds of speck's clock; 0: not known). `tries` counts how often it was
+    started again; while the newest try `is_open`, it may be under way. `failed` counts those
+    without success, since the last one that had.
     """
 
     incarnation: Incarnation
+    link: Link
     client_id: str
     since_ms: int
     tries: int = 0
@@ -191,13 +205,9 @@ class EndedSink:
     failed: int = 0
 
     @property
-    def link(self) -> Link:
-        return self.incarnation.job.sink
-
-    @property
     def site(self) -> str:
         """That of its broker."""
-        return self.incarnation.job.sink_site
+        return self.link.site
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,16 +139,32 @@ class Job(JobOptions):
     sink_broker: str
     entry_class: str
     jar: str
+    more_sinks: tuple[Link, ...] = ()
+    """The further links of its port. Users describe ports of one link."""
 
     @property
     def source_site(self) -> str:
         return self.source.site
 
     @property
-    def ends(self) -> tuple[Link, Link]:
-        """Its source and its sink: jobs with the same ends take the same records to the same
-        link."""
-        return self.source, self.sink
+    def port(self) -> tuple[Link, ...]:
+        """The links that its sink writes to. Each has its own sessions, numbers and drains."""
+        return (self.sink, *self.more_sinks)
+
+    def with_port(self, port: tuple[Link, ...]) -> Job:
+        """The job with another port."""
+        return replace(self, sink=port[0], more_sinks=port[1:])
+
+    @property
+    def ends(self) -> tuple[Link, tuple[Link, ...]]:
+        """Its source and its port: jobs with the same ends take the same records to the same
+        links."""
+        return self.source, self.port
+
+    @property
+    def ways(self) -> tuple[tuple[Link, Link], ...]:
+        """From its source to each link of its port."""
+        return tuple((self.source, link) for link in self.port)
 
     @property
     def sink_site(self) -> str:

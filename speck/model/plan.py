@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from speck.model.incarnation import StaleSink
+from speck.model.incarnation import FormerSink, StaleSink
 from speck.model.job import Job
 from speck.model.job_change import Action, JobChange
 from speck.model.link import Link
@@ -214,7 +214,7 @@ class Start:
     engine_job_id: str
     sink_has_readers: bool
     keeps_state: bool = False
-    former_sinks: tuple[str, ...] = ()
+    former_sinks: tuple[FormerSink, ...] = ()
     stale: tuple[StaleSink, ...] = ()
     until: tuple[TakenEpoch, ...] = ()
     commits: tuple[tuple[str, Job, bool], ...] = ()
@@ -246,7 +246,7 @@ class CatchUp:
     client_id: str
     readers: tuple[str, ...]
     sink_has_readers: bool
-    former_sinks: tuple[str, ...] = ()
+    former_sinks: tuple[FormerSink, ...] = ()
 
     @property
     def site(self) -> str:
@@ -317,7 +317,7 @@ class Return:
     sink_has_readers: bool
     failed: str
     keeps_state: bool = True
-    former_sinks: tuple[str, ...] = ()
+    former_sinks: tuple[FormerSink, ...] = ()
     fed: bool = False
 
     @property
@@ -366,23 +366,33 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftLink:
+    """A link that a removed job wrote to, the client ids under which it reported what it sent
+    there, and those of the sessions on the link with which these numbers are stored."""
+
+    link: Link
+    sinks: tuple[str, ...]
+    readers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Delete a removed job from the inventory once nothing of it remains.
 
-    `readers` are the client ids of the sessions on the link that it wrote to. The numbers
-    that they have not taken yet are stored with their sessions before the numbers of `sinks` are
-    cleared at the broker. With a limit they are left there if the broker does not answer for
-    `limit_s` seconds.
+    The numbers of its sinks that the readers of their links have not taken yet are stored with
+    these readers' sessions before they are cleared at the broker. With a limit they are left there
+    if the broker does not answer for `limit_s` seconds.
     """
 
     kind: ClassVar[str] = "forget"
     site: str
     job_name: str
-    sink_site: str
-    sink: Link
-    sinks: tuple[str, ...]
-    readers: tuple[str, ...] = ()
+    left: tuple[LeftLink, ...]
     limit_s: float | None = None
+
+    @property
+    def sink_site(self) -> str:
+        return self.left[0].link.site
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
@@ -391,7 +401,7 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Clear the numbers that a job's sinks published about a link that the job has left, once no
-    drain needs them. `readers`, `limit_s`: see `Forget`."""
+    drain needs them. `readers`: see `LeftLink`; `limit_s`: see `Forget`."""
 
     kind: ClassVar[str] = "clear"
     site: str

@@ -21,6 +21,8 @@ _OPTIONS = tuple(name for name, option in OPTIONS.items() if option.restarts)
 def fingerprint(job: Job) -> str:
     """Return the SHA-256 (hex) of the fields that are compared, in a canonical form."""
     values = {name: getattr(job, name) for name in (*_PLACING, *_OPTIONS)}
+    if job.more_sinks:
+        values["more_sinks"] = job.more_sinks
     text = json.dumps(values, default=astuple, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -34,8 +36,8 @@ def differences(old: Job, new: Job) -> list[str]:
         changes.append(
             f"source {old.source_site}/{old.source.topic} -> {new.source_site}/{new.source.topic}"
         )
-    if old.sink != new.sink:
-        changes.append(f"sink {old.sink_site}/{old.sink.topic} -> {new.sink_site}/{new.sink.topic}")
+    if old.port != new.port:
+        changes.append(f"sink {', '.join(map(str, old.port))} -> {', '.join(map(str, new.port))}")
     changes += [f"the broker of {site} has a new address" for site in find_moved_brokers(old, new)]
     if old.jar != new.jar:
         changes.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")

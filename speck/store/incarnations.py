@@ -114,8 +114,9 @@ class IncarnationRecords:
             sinks: defaultdict[Link, list[str]] = defaultdict(list)
             for incarnation in self.all().values():
                 job = incarnation.job
-                own = sink_client_id(self._installation, job.job_name, job.source, job.sink)
-                sinks[job.sink] += (own, *incarnation.former_sinks)
+                for link in job.port:
+                    own = sink_client_id(self._installation, job.job_name, job.source, link)
+                    sinks[link] += (own, *incarnation.former_sinks_of(link))
             self._sinks = writes, sinks
         return self._sinks[1]
 
@@ -125,4 +126,4 @@ class IncarnationRecords:
             self._index.drop((scope, job_name))
         else:
             job = incarnation.job
-            self._index.put((scope, job_name), incarnation, job.site, job.sink, job.jar)
+            self._index.put((scope, job_name), incarnation, job.site, *job.port, job.jar)

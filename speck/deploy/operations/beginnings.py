@@ -106,7 +106,7 @@ def record_forms(context: Context, starts: Iterable[Start]) -> None:
         session = context.find_session(job)
         if session is None or session.begun or session.job is None or not session.reserved:
             continue
-        if session.job.sink != job.sink:
+        if session.job.port != job.port:
             batch |= records.sessions.put(context.scope, replace(session, job=job))
     if batch:
         records.write(batch)

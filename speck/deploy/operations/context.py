@@ -18,6 +18,7 @@ from speck.errors import SpeckError
 from speck.model.ids import producer_epoch, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
+from speck.model.link import Link
 from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets, render_args
@@ -51,9 +52,9 @@ class Context:
         """The client id with which a job reads its link."""
         return source_client_id(self.records.installation, job.job_name, job.source)
 
-    def sink_client_id(self, job: Job) -> str:
-        """The client id with which a job writes to its sink's link."""
-        return sink_client_id(self.records.installation, job.job_name, job.source, job.sink)
+    def sink_client_id(self, job: Job, link: Link) -> str:
+        """The client id with which a job writes to a link of its port."""
+        return sink_client_id(self.records.installation, job.job_name, job.source, link)
 
     def submission(
         self,

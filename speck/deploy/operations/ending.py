@@ -68,7 +68,8 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
     context.views.record_end(job.source_site, context.source_client_id(job))
-    context.views.record_end(job.sink_site, context.sink_client_id(job))
+    for link in job.port:
+        context.views.record_end(link.site, context.sink_client_id(job, link))
     return {
         **context.records.incarnations.put(context.scope, result),
         **context.resends.note(context.scope, result),

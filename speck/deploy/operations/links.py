@@ -234,21 +234,22 @@ _OTHERS_KEPT = 16
 
 
 def forget(context: Context, operation: Forget) -> Outcome:
-    record_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
-    batch = forget_sinks(context, operation.sink_site, operation.sink, operation.sinks)
-    return Done(batch | context.records.incarnations.drop(context.scope, operation.job_name))
+    batch = context.records.incarnations.drop(context.scope, operation.job_name)
+    for each in operation.left:
+        record_owed(context, each.link.site, each.link, each.sinks, each.readers)
+        batch |= forget_sinks(context, each.link.site, each.link, each.sinks)
+    return Done(batch)
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
     record_owed(context, operation.site, operation.link, operation.sinks, operation.readers)
     incarnation = context.find_incarnation(operation.job_name)
     sinks_to_forget = operation.sinks
-    if incarnation is not None and incarnation.job.sink == operation.link:  # it has come back
+    if incarnation is not None and operation.link in incarnation.job.port:  # it has come back
         job = incarnation.job
-        own = context.sink_client_id(job)
-        sinks_to_forget = tuple(
-            sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
-        )
+        own = context.sink_client_id(job, operation.link)
+        used = (own, *incarnation.former_sinks_of(operation.link))
+        sinks_to_forget = tuple(sink for sink in sinks_to_forget if sink not in used)
     batch = forget_sinks(context, operation.site, operation.link, sinks_to_forget)
     if incarnation is None or not incarnation.stale:
         return Done(batch)

@@ -40,12 +40,13 @@ def find_neighbours(changed: Iterable[str], running: Iterable[Incarnation]) -> l
     on: defaultdict[Link, list[Incarnation]] = defaultdict(list)
     for each in incarnations:
         on[each.job.source].append(each)
-        on[each.job.sink].append(each)
+        for link in each.job.port:
+            on[link].append(each)
     names = set(changed)
     nearest = [each for each in incarnations if each.job.job_name in names]
     seen = {each.job.job_name for each in nearest}
     for each in nearest:  # grows: breadth first
-        for near in (*on[each.job.source], *on[each.job.sink]):
+        for near in (near for link in (each.job.source, *each.job.port) for near in on[link]):
             if near.job.job_name not in seen:
                 seen.add(near.job.job_name)
                 nearest.append(near)

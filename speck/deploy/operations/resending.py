@@ -105,26 +105,27 @@ class Resends:
         job = incarnation.job
         if not (incarnation.has_state and self._can_resend(job)):
             return {}
-        if not self._records.sessions.has_reserved(job.sink):
-            return {}
         own = replace(incarnation, left=(), stale=(), former_sinks=())
         since_ms = 0 if since == -math.inf else now_ms - round((now - since) * 1000)
-        sink = EndedSink(own, self._sink_of(job), since_ms)
-        batch: Batch = {}
-        for at, former in self._records.ended_sinks.on_link(job.sink):
-            if (at, former.client_id) == (scope, sink.client_id):  # its window is in this state
-                batch |= self._records.ended_sinks.drop(scope, former)
         if len(self._times) >= _MOST_KEPT:
             self._times.clear()  # the records say it, too
-        self._times[_key(scope, sink)] = _Times(since, now)
-        return batch | self._records.ended_sinks.put(scope, sink)
+        batch: Batch = {}
+        for link in filter(self._records.sessions.has_reserved, job.port):
+            sink = EndedSink(own, link, self._sink_of(job, link), since_ms)
+            for at, former in self._records.ended_sinks.on_link(link):
+                if (at, former.client_id) == (scope, sink.client_id):  # its window is in this state
+                    batch |= self._records.ended_sinks.drop(scope, former)
+            self._times[_key(scope, sink)] = _Times(since, now)
+            batch |= self._records.ended_sinks.put(scope, sink)
+        return batch
 
     def end(self, job: Job) -> None:
-        """Let nothing be sent again under the client id of a job's sink: the job is about to start,
-        and sends again itself."""
-        for scope, sink in self._records.ended_sinks.on_link(job.sink):
-            if sink.client_id == self._sink_of(job):
-                self._end(scope, sink)
+        """Let nothing be sent again under the client ids of a job's sinks: the job is about to
+        start, and sends again itself."""
+        for link in job.port:
+            for scope, sink in self._records.ended_sinks.on_link(link):
+                if sink.client_id == self._sink_of(job, link):
+                    self._end(scope, sink)
 
     def leave(self, link: Link) -> Batch:
         """The writes for a link whose last session has been released."""
@@ -203,7 +204,7 @@ class Resends:
     def _find_newer(self, scope: str, sink: EndedSink) -> Incarnation | None:
         """A newer incarnation that may run with the same sink. It sends again itself."""
         for newest in self._incarnations_of(scope, sink):
-            if not (newest.ended or newest.void) and self._sink_of(newest.job) == sink.client_id:
+            if not (newest.ended or newest.void) and self._writes_as(newest, sink):
                 return newest
         return None
 
@@ -211,7 +212,7 @@ class Resends:
         """Whether the newest incarnation of its job is responsible for the number that the sink has
         reported."""
         return any(
-            sink.client_id in (self._sink_of(newest.job), *newest.former_sinks)
+            self._writes_as(newest, sink) or sink.client_id in newest.former_sinks_of(sink.link)
             for newest in self._incarnations_of(scope, sink)
         )
 
@@ -224,8 +225,12 @@ class Resends:
         found = (self._records.incarnations.get(each, name) for each in sorted(scopes))
         return [incarnation for incarnation in found if incarnation is not None]
 
-    def _sink_of(self, job: Job) -> str:
-        return sink_client_id(self._records.installation, job.job_name, job.source, job.sink)
+    def _writes_as(self, incarnation: Incarnation, sink: EndedSink) -> bool:
+        job = incarnation.job
+        return sink.link in job.port and self._sink_of(job, sink.link) == sink.client_id
+
+    def _sink_of(self, job: Job, link: Link) -> str:
+        return sink_client_id(self._records.installation, job.job_name, job.source, link)
 
     def _can_resend(self, job: Job) -> bool:
         if job.delivery is Delivery.AT_MOST_ONCE or not reports_numbers(job):

@@ -113,7 +113,7 @@ def _start(context: Context, operation: Return) -> Outcome:
 def _list_stale_sinks(newest: Incarnation | None, operation: Return) -> tuple[StaleSink, ...]:
     """The sinks still to be cleared, without those of the link that the job writes to again."""
     stale = newest.stale if newest is not None else ()
-    return tuple(sink for sink in stale if sink.link != operation.job.sink)
+    return tuple(sink for sink in stale if sink.link not in operation.job.port)
 
 
 def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -65,19 +66,25 @@ def _record_last_epoch(context: Context, old: Incarnation | None) -> None:
     does not answer, the number of messages is not known any more."""
     if old is None:
         return
-    job, records = old.job, context.records
-    there = records.sessions.on_link(context.scope, job.sink)
-    names = tuple(session.client_id for session in there if session.job_name is None)
-    own = context.sink_client_id(job)
-    try:
-        record_owed(context, job.sink_site, job.sink, (*old.former_sinks, own), names)
-    except TransientError:
-        for name in names:
-            with context.noting[name]:
-                session = records.sessions.get(context.scope, name, job.sink_site)
-                if session is not None and session.reserved:  # it is not being released
-                    uncounted = replace(session, fed_outside=True)
-                    records.write(records.sessions.put(context.scope, uncounted))
+    job = old.job
+    for link in job.port:
+        there = context.records.sessions.on_link(context.scope, link)
+        names = tuple(session.client_id for session in there if session.job_name is None)
+        sinks = (*old.former_sinks_of(link), context.sink_client_id(job, link))
+        try:
+            record_owed(context, link.site, link, sinks, names)
+        except TransientError:
+            _stop_counting(context, link.site, names)
+
+
+def _stop_counting(context: Context, site: str, names: Sequence[str]) -> None:
+    sessions = context.records.sessions
+    for name in names:
+        with context.noting[name]:
+            session = sessions.get(context.scope, name, site)
+            if session is not None and session.reserved:  # it is not being released
+                uncounted = replace(session, fed_outside=True)
+                context.records.write(sessions.put(context.scope, uncounted))
 
 
 def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:
@@ -169,7 +176,8 @@ def _submit(
     while old is not None and old.void:
         old = old.base
     context.views.record_start(job.source_site, context.source_client_id(job))
-    context.views.record_start(job.sink_site, context.sink_client_id(job))
+    for link in job.port:
+        context.views.record_start(link.site, context.sink_client_id(job, link))
     context.resends.end(job)
     incarnation = Incarnation(
         operation.job,

@@ -73,7 +73,7 @@ class Backlog:
             self.renewed.add(session.client_id)
         completes = is_outrun(situation, session) or not session.begun
         if completes or session.link in self.completed_links:
-            self.completed_links.add(job.sink)
+            self.completed_links.update(job.port)
 
 
 def find_backlog(wiring: Wiring) -> Backlog:
@@ -106,9 +106,10 @@ def _find_waiting(situation: Situation, followers: Followers) -> Backlog:
 def _set_aside(situation: Situation, backlog: Backlog) -> None:
     """Note the sessions that were made after jobs which read first had left their link, and the
     readers that give way to those that were there before."""
-    for job in backlog.jobs.values():
-        sink = sink_client_id(situation.installation, job.job_name, job.source, job.sink)
-        for session in situation.present.on_link.get(job.sink, ()):
+    written = [(job, link) for job in backlog.jobs.values() for link in job.port]
+    for job, link in written:
+        sink = sink_client_id(situation.installation, job.job_name, job.source, link)
+        for session in situation.present.on_link.get(link, ()):
             name = session.job_name or ""
             reader = backlog.jobs.get(name)
             if sink not in session.left_by or (reader and reader.source == session.link):
@@ -178,7 +179,7 @@ def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]
         old = situation.inventory.jobs.get(job.job_name)
         if old is None or old.job.source in sources or not is_live(situation, old):
             continue
-        if any(other.sink == old.job.source for other in jobs if other != job):
+        if any(old.job.source in other.port for other in jobs if other != job):
             return True
     return False
 
@@ -280,7 +281,7 @@ def _find_outrun(situation: Situation, followers: Followers, session: Session) -
     if session.job is None or not is_outrun(situation, session):
         return None
     is_followed = session in followers.predecessors.values()
-    if not (is_followed or reaches_wanted_links(situation, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(situation, session.job.port)):
         return None
     return replace(session.job, state=DesiredState.RUNNING)
 
@@ -308,12 +309,11 @@ def _find_candidates(
         return forms
     if old is None:
         return [*forms, job]
-    before = replace(job, sink=old.job.sink)
+    before = job.with_port(old.job.port)
     if session in situation.wanted:
         return [*forms, before]
-    is_read = (
-        before.sink in situation.outside.readers or before.sink in situation.present.reserved_links
-    )
+    read = situation.outside.readers | situation.present.reserved_links
+    is_read = not read.isdisjoint(before.port)
     return [*forms, before, job] if is_read else [*forms, job]
 
 
@@ -351,17 +351,18 @@ def _is_exchanged(situation: Situation, session: Session) -> bool:
     old, new = situation.inventory.jobs.get(name), situation.jobs.wanted.get(name)
     if old is None or new is None or not old.has_state or is_live(situation, old):
         return False
-    if old.job.source != new.source or old.job.sink == new.sink:
+    if old.job.source != new.source or old.job.port == new.port:
         return False
     if situation.has_foreign_producers(session.link) and _can_catch_up(situation, session.link):
         return False
     others = [d.job for other, d in situation.inventory.jobs.items() if other != name]
+    left, new_links = set(old.job.port) - set(new.port), set(new.port) - set(old.job.port)
     gives = any(
-        job.sink == old.job.sink and job.sink not in _list_sinks(others, job.job_name)
+        left & (set(job.port) - set(_list_sinks(others, job.job_name)))
         for job in situation.jobs.wanted.values()
     )
     takes = any(
-        job.sink == new.sink and new.sink not in _list_sinks(situation.desired.jobs, job.job_name)
+        new_links & (set(job.port) - set(_list_sinks(situation.desired.jobs, job.job_name)))
         for job in others
     )
     return gives or takes
@@ -379,7 +380,7 @@ def _can_catch_up(situation: Situation, link: Link) -> bool:
 
 
 def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
-    return [job.sink for job in jobs if job.job_name == name]
+    return [link for job in jobs if job.job_name == name for link in job.port]
 
 
 def _has_to_be_read(
@@ -455,13 +456,13 @@ def _is_owed(
 def _is_fed_first(situation: Situation, link: Link, waiting: dict[str, Job]) -> bool:
     """Whether a job that runs first, with other links than wanted, writes to the link."""
     return any(
-        job.sink == link and _ends_of(situation.jobs.wanted.get(name)) != _ends_of(job)
+        link in job.port and _ends_of(situation.jobs.wanted.get(name)) != _ends_of(job)
         for name, job in waiting.items()
     )
 
 
-def _ends_of(job: Job | None) -> tuple[Link, Link] | None:
-    return (job.source, job.sink) if job is not None else None
+def _ends_of(job: Job | None) -> tuple[Link, tuple[Link, ...]] | None:
+    return job.ends if job is not None else None
 
 
 def _lost_its_follower(situation: Situation, followers: Followers, session: Session) -> bool:
@@ -501,7 +502,8 @@ def _goes_back(situation: Situation, session: Session) -> bool:
 def _has_circle(jobs: Iterable[Job]) -> bool:
     before: dict[Link, set[Link]] = defaultdict(set)
     for job in jobs:
-        before[job.sink].add(job.source)
+        for link in job.port:
+            before[link].add(job.source)
     try:
         TopologicalSorter(before).prepare()
     except CycleError:

@@ -52,7 +52,7 @@ def _make_catch_up(
         situation.engine_job_id(job.job_name, attempt),
         _find_session(situation, reader),
         tuple(_find_session(situation, each) for each in readers),
-        job.sink in situation.present.reserved_links or job.sink in situation.outside.readers,
+        not (situation.present.reserved_links | situation.outside.readers).isdisjoint(job.port),
         list_former_sinks(situation, reader, job),
     )
 

@@ -176,12 +176,12 @@ def _find_exchange(
 
 def _has_link(situation: Situation, link: Link) -> bool:
     """Whether present jobs read or write a link: records reach it before the change, too."""
-    return any(link in d.job.ends for d in situation.inventory.jobs.values())
+    return any(link in (d.job.source, *d.job.port) for d in situation.inventory.jobs.values())
 
 
 def _is_fed_later(situation: Situation, link: Link) -> bool:
     """Whether records reach a link after the change, too."""
-    is_written = any(job.sink == link for job in situation.jobs.wanted.values())
+    is_written = any(link in job.port for job in situation.jobs.wanted.values())
     return is_written or situation.has_foreign_producers(link)
 
 
@@ -269,16 +269,16 @@ def _is_replaced(situation: Situation, followers: Followers, decision: Decision)
     own_followers = followers.follows_reader(own)
     sessions = (s for s in situation.wanted.sessions if s.client_id in own_followers)
     successors = (situation.jobs.wanted.get(s.job_name or "") for s in sessions)
-    return [each.sink for each in successors if each is not None] == [job.sink]
+    return [each.port for each in successors if each is not None] == [job.port]
 
 
 def _ends(situation: Situation, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
-    ways = [(d.job.source, d.job.sink) for d in situation.inventory.jobs.values()]
-    links = _find_reachable(decision.old.job.sink, ways)
+    ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
+    links = set[Link]().union(*(_find_reachable(link, ways) for link in decision.old.job.port))
     return decision.new is None and all(
-        job.sink not in links for job in situation.jobs.wanted.values()
+        links.isdisjoint(job.port) for job in situation.jobs.wanted.values()
     )
 
 
@@ -290,7 +290,8 @@ def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
     successors = [
         job
         for job in situation.jobs.wanted.values()
-        if job.sink == old.sink and not _goes_on(situation, old_jobs.get(job.job_name), job)
+        if not set(old.port).isdisjoint(job.port)
+        and not _goes_on(situation, old_jobs.get(job.job_name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
 
@@ -335,7 +336,7 @@ def _find_cut(
     earlier records, the successor must get nothing."""
     assert decision.old is not None
     first, before = decision.old.job.source, _list_present_ways(situation)
-    after = [(job.job_name, job.source, job.sink) for job in situation.jobs.wanted.values()]
+    after = [(job.job_name, *way) for job in situation.jobs.wanted.values() for way in job.ways]
     present = _find_jobs_between(before, parting, first)
     present |= _find_jobs_between(before, parting, entry)
     coming = _find_jobs_between(after, entry, successor.source)
@@ -359,7 +360,7 @@ def _find_cut(
 
 
 def _list_present_ways(situation: Situation) -> _Ways:
-    return [(d.job.job_name, d.job.source, d.job.sink) for d in situation.inventory.jobs.values()]
+    return [(name, *way) for name, d in situation.inventory.jobs.items() for way in d.job.ways]
 
 
 def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
@@ -384,7 +385,7 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
     nearest present links upstream, and those behind jobs that newly write to them, or that nothing
     has reached: they are stopped, and so are, or have gone, those before them."""
-    ways = [d.job.ends for d in situation.inventory.jobs.values()]
+    ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
     there = {link for ends in ways for link in ends}
     reached = _find_reached(situation, ways)
     entries, visited, ahead = list[Link](), {link}, [link]
@@ -394,7 +395,7 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
             entries.append(at)
         for job in situation.jobs.wanted.values():
             is_new = at not in reached or not _is_kept(by_name.get(job.job_name))
-            if job.sink == at and is_new and job.source not in visited:
+            if at in job.port and is_new and job.source not in visited:
                 visited.add(job.source)
                 ahead.append(job.source)
     return entries
@@ -402,7 +403,8 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
 
 def _find_reached(situation: Situation, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
     """The links that records reach through present jobs, running or not, from outside."""
-    written = {job.sink for job in situation.jobs.wanted.values()} | {sink for _, sink in ways}
+    wanted = situation.jobs.wanted.values()
+    written = {link for job in wanted for link in job.port} | {sink for _, sink in ways}
     sources = {source for source, _ in ways}
     first = {s for s in sources if s not in written or situation.is_fed_outside(s)}
     return set[Link]().union(*(_find_reachable(link, ways) for link in first))
@@ -442,7 +444,7 @@ def _is_kept(decision: Decision | None) -> bool:
     old, new = decision.old, decision.new
     if old is None or new is None or new.state is not DesiredState.RUNNING or old.finished:
         return False
-    return (old.job.source, old.job.sink) == (new.source, new.sink)
+    return old.job.ends == new.ends
 
 
 def _find_reachable(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:

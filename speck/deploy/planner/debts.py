@@ -69,11 +69,11 @@ def _find_drain(
         source,
         client_id,
         reader.job_name,
-        _name_sinks(situation, leavers),
+        _name_sinks(situation, leavers, source),
         old.job.site,
         old.engine_job_id,
-        _name_sinks(situation, [each for each in leavers if not reports_numbers(each.job)]),
-        tuple(sorted({*others, *_name_sinks(situation, going_on)})),
+        _name_sinks(situation, [each for each in leavers if not reports_numbers(each.job)], source),
+        tuple(sorted({*others, *_name_sinks(situation, going_on, source)})),
         has_follower,
         has_follower and is_fed_uncounted(situation, source),
         _is_lossy(situation, source),
@@ -82,8 +82,10 @@ def _find_drain(
     )
 
 
-def _name_sinks(situation: Situation, producers: Sequence[Incarnation]) -> tuple[str, ...]:
-    return tuple(sorted(sink for each in producers for sink in sinks_of(situation, each)))
+def _name_sinks(
+    situation: Situation, producers: Sequence[Incarnation], link: Link
+) -> tuple[str, ...]:
+    return tuple(sorted(sink for each in producers for sink in sinks_of(situation, each, link)))
 
 
 def _find_staying_producers(

@@ -46,10 +46,10 @@ def _find_coming(situation: Situation, then: Wiring, rest: Set[str]) -> list[Ses
     readers that they will have `then`. And on links that they leave, those of their followers."""
     reserved = {(s.client_id, s.link) for s in situation.inventory.sessions if s.reserved}
     reading = [job for job in situation.jobs.wanted.values() if job.job_name not in rest]
-    sinks = {job.sink for job in reading}
+    sinks = {link for job in reading for link in job.port}
     coming = []
     for session in then.situation.wanted.sessions:
-        sources = {job.source for job in reading if job.sink == session.link}
+        sources = {job.source for job in reading if session.link in job.port}
         reads_on = session.link in sinks and not _has_it_already(then, sources, session)
         is_missing = (session.client_id, session.link) not in reserved
         if is_missing and (reads_on or _leaves_to(situation, then, session)):
@@ -62,7 +62,7 @@ def _has_it_already(then: Wiring, sources: Set[Link], session: Session) -> bool:
     of the jobs that write to its link: then it has the messages that they will write."""
     reader = then.situation.jobs.wanted.get(session.job_name or "")
     return reader is not None and any(
-        each.job.sink == reader.sink and each.job.source in sources
+        set(reader.port) <= set(each.job.port) and each.job.source in sources
         for each in then.situation.inventory.jobs.values()
     )
 

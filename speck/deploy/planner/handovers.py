@@ -106,7 +106,7 @@ def _is_numbered(job: Job | None) -> bool:
 
 
 def _has_same_sink(old: Job | None, new: Job | None) -> bool:
-    return old is not None and new is not None and old.sink == new.sink
+    return old is not None and new is not None and old.port == new.port
 
 
 def _has_same_class(old: Job | None, new: Job | None) -> bool:

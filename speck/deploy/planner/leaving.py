@@ -24,7 +24,13 @@ def find_leaving(situation: Situation, decisions: Sequence[Decision], cuts: Cuts
     changes its source leaves its link and joins it again: readers that leave the link take what it
     sent until then, and readers that join take what it sends afterwards.
     """
-    producers = ((d.old.job.sink, d) for d in decisions if d.old and _leaves_its_sink(d, cuts))
+    producers = (
+        (link, d)
+        for d in decisions
+        if d.old
+        for link in d.old.job.port
+        if _leaves_sink(d, link, cuts)
+    )
     stopping = [d for d in decisions if d.stops and d.old]
     readers = (
         (d.old.job.source, (_own_session(situation, d), d.job_name))
@@ -39,10 +45,11 @@ def find_leaving(situation: Situation, decisions: Sequence[Decision], cuts: Cuts
     return Leaving(group(producers), group(readers), drained)
 
 
-def _leaves_its_sink(producer: Decision, cuts: Cuts) -> bool:
+def _leaves_sink(producer: Decision, link: Link, cuts: Cuts) -> bool:
+    """Whether a producer leaves a link of its port."""
     old, new = producer.old, producer.new
     assert old is not None
-    if new is None or new.sink != old.job.sink or new.state is DesiredState.STOPPED:
+    if new is None or link not in new.port or new.state is DesiredState.STOPPED:
         return True
     if old.finished and not producer.starts:  # all was sent
         return True

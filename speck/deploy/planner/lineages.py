@@ -213,7 +213,7 @@ def _goes_on(situation: Situation, session: Session) -> bool:
     job = situation.jobs.wanted.get(session.job_name or "")
     if job is None or session.job is None or job.state is not DesiredState.RUNNING:
         return False
-    return (job.source, job.sink) == (session.link, session.job.sink)
+    return job.ends == (session.link, session.job.port)
 
 
 def is_arriving(situation: Situation, session: Session) -> bool:
@@ -235,7 +235,7 @@ def _has_running_reader(situation: Situation, producer: Job) -> bool:
     """Whether another job reads what `producer` will write; it would leave that link itself."""
     return any(
         name != producer.job_name
-        and each.job.source == producer.sink
+        and each.job.source in producer.port
         and (is_live(situation, each) or may_arrive(situation, each))
         for name, each in situation.inventory.jobs.items()
     )
@@ -256,7 +256,7 @@ def _has_way_out(
     have a session on each link between; if they run elsewhere, only when `disturbing`. The reader
     itself leaves the link that it reads now, and those that read another link `meanwhile` are not
     there."""
-    visited, ahead = {session.link}, [session.job.sink] if session.job is not None else []
+    visited, ahead = {session.link}, list(session.job.port) if session.job is not None else []
     while ahead:
         link = ahead.pop()
         if link in situation.outside.readers:
@@ -270,7 +270,7 @@ def _has_way_out(
             if other.job_name is None:
                 return True
             if (job := meanwhile.get(other.job_name)) is not None:
-                ahead += [job.sink] if job.source == link else []
+                ahead += job.port if job.source == link else ()
             elif disturbing or not _runs_elsewhere(situation, other):
                 ahead += _list_sinks(situation, other)
     return False
@@ -280,8 +280,8 @@ def _list_sinks(situation: Situation, session: Session) -> list[Link]:
     """Where the session's reader writes, as it runs with the session or is to run."""
     incarnation = situation.inventory.jobs.get(session.job_name or "")
     if incarnation is not None and incarnation.job.source == session.link:
-        return [incarnation.job.sink]
-    return [session.job.sink] if session.job is not None else []
+        return list(incarnation.job.port)
+    return list(session.job.port) if session.job is not None else []
 
 
 def is_running(

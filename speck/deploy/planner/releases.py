@@ -167,7 +167,7 @@ def _find_starts_instead(wiring: Wiring, started: Started, links: Set[Link]) -> 
         followers = wiring.followers.follows(owner)
         for client_id in (session.client_id, owner.client_id, *followers):
             job = started.jobs.get(client_id)
-            if job is not None and job.sink != session.job.sink:
+            if job is not None and job.port != session.job.port:
                 starts.append(started.readers[client_id])
     return starts
 

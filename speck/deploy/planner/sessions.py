@@ -176,14 +176,14 @@ def _list_sinks_left(wiring: Wiring, link: Link) -> tuple[str, ...]:
             sink
             for each in wiring.leaving.producers.get(link, ())
             if each.old is not None and is_rewired(each)
-            for sink in sinks_of(wiring.situation, each.old)
+            for sink in sinks_of(wiring.situation, each.old, link)
         )
     )
 
 
 def is_fed_by_unknown(situation: Situation, link: Link) -> bool:
     """Whether programs outside speck are declared to write to a link, or nobody else would."""
-    jobs = (job for job in situation.jobs.wanted.values() if job.sink == link)
+    jobs = (job for job in situation.jobs.wanted.values() if link in job.port)
     known = link in situation.outside.sinks or bool(situation.jobs.producers.get(link)) or any(jobs)
     return link in situation.desired.inputs or not known
 
@@ -240,10 +240,10 @@ def count_untaken(situation: Situation, session: Session) -> int | None:
     sinks: list[str] = []
     topic = session.link.topic
     for incarnation in situation.jobs.producers.get(session.link, ()):
-        own = sink_of(situation, incarnation)
+        own = sink_of(situation, incarnation, session.link)
         if not view.knows(topic, own):
             return None
-        sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
+        sinks += [own, *view.sinks_of(topic, incarnation.former_sinks_of(session.link))]
     if not sinks and session.owed:  # its producers have left, and their numbers are stored
         return view.untaken(session.client_id, view.find_last(topic, (), session.owed))
     return view.lag(session.client_id, topic, sinks, session.owed)

@@ -8,39 +8,52 @@ from speck.deploy.planner.situation import Situation, group
 from speck.deploy.planner.steps import Released, StepList, Stopped, ids
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id
-from speck.model.incarnation import Incarnation, StaleSink
+from speck.model.incarnation import FormerSink, Incarnation, StaleSink
 from speck.model.job import Job
 from speck.model.job_change import Action
 from speck.model.link import Link
-from speck.model.plan import Clear, Forget, Step
+from speck.model.plan import Clear, Forget, LeftLink, Step
 
 
-def sink_of(situation: Situation, incarnation: Incarnation) -> str:
+def sink_of(situation: Situation, incarnation: Incarnation, link: Link) -> str:
+    """The id under which the job reports what it sends to a link of its port."""
     job = incarnation.job
-    return sink_client_id(situation.installation, job.job_name, job.source, job.sink)
+    return sink_client_id(situation.installation, job.job_name, job.source, link)
 
 
-def sinks_of(situation: Situation, incarnation: Incarnation) -> tuple[str, ...]:
-    """Every id under which a last number for the job's sink link may be stored."""
-    return (*incarnation.former_sinks, sink_of(situation, incarnation))
+def sinks_of(situation: Situation, incarnation: Incarnation, link: Link) -> tuple[str, ...]:
+    """Every id under which a last number for a link of the job's port may be stored."""
+    return (*incarnation.former_sinks_of(link), sink_of(situation, incarnation, link))
 
 
 def list_sinks(situation: Situation, link: Link) -> tuple[str, ...]:
     """The client ids under which jobs report what they have sent to a link."""
     own = {
-        s
+        sink
         for producer in situation.jobs.producers.get(link, ())
-        for s in sinks_of(situation, producer)
+        for sink in sinks_of(situation, producer, link)
     }
     return tuple(sorted(own | set(situation.outside.sinks.get(link, ()))))
 
 
-def list_former_sinks(situation: Situation, old: Incarnation | None, new: Job) -> tuple[str, ...]:
-    """The ids to keep when `new` follows `old`; none if the sink link differs."""
-    if old is None or old.job.sink != new.sink:
+def list_former_sinks(
+    situation: Situation, old: Incarnation | None, new: Job
+) -> tuple[FormerSink, ...]:
+    """The ids to keep when `new` follows `old`: those of links that stay in the port."""
+    if old is None:
         return ()
-    own = sink_client_id(situation.installation, new.job_name, new.source, new.sink)
-    return tuple(sink for sink in sinks_of(situation, old) if sink != own)[-_FORMER_SINKS:]
+    return tuple(
+        FormerSink(link, sink)
+        for link in new.port
+        if link in old.job.port
+        for sink in _list_kept(situation, old, new, link)
+    )
+
+
+def _list_kept(situation: Situation, old: Incarnation, new: Job, link: Link) -> tuple[str, ...]:
+    own = sink_client_id(situation.installation, new.job_name, new.source, link)
+    sinks = sinks_of(situation, old, link)
+    return tuple(sink for sink in sinks if sink != own)[-_FORMER_SINKS:]
 
 
 def forget_jobs(
@@ -59,25 +72,20 @@ def _forget(
 ) -> None:
     old, situation = decision.old, wiring.situation
     assert old is not None
-    sinks = sinks_of(situation, old)
-    counted = released.on.get(old.job.sink, ())
+    left = tuple(
+        LeftLink(link, sinks_of(situation, old, link), _list_noted_readers(situation, link))
+        for link in old.job.port
+    )
+    counted = [step for link in old.job.port for step in released.on.get(link, ())]
     after = (
         *ids([stopped.of.get(decision.job_name)]),
         *clear(wiring, stopped, steps, decision, None),
         *released.of.get(decision.job_name, ()),
-        *(step for sink in sinks for step in stopped.drains_of.get(sink, ())),
+        *(step for each in left for sink in each.sinks for step in stopped.drains_of.get(sink, ())),
         *counted,
     )
-    readers = _list_noted_readers(situation, old.job.sink)
-    operation = Forget(
-        old.job.site,
-        decision.job_name,
-        old.job.sink_site,
-        old.job.sink,
-        sinks,
-        readers,
-        situation.find_limit(old.job.sink_site),
-    )
+    limit_s = situation.find_limit(old.job.sink_site)
+    operation = Forget(old.job.site, decision.job_name, left, limit_s)
     steps.add(operation, after, "removed", frozenset(counted))
 
 
@@ -93,10 +101,12 @@ def find_stale_sinks(situation: Situation, decision: Decision) -> tuple[StaleSin
         return ()
     stale = old.stale
     if new is not None and decision.starts:
-        sinks_left = _find_sinks_left(situation, decision)
-        stale += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in sinks_left)
-        own = _make_own_sink(situation, decision)
-        stale = tuple(s for s in stale if s.client_id != own)
+        stale += _find_sinks_left(situation, old, new)
+        own = {
+            sink_client_id(situation.installation, new.job_name, new.source, link)
+            for link in new.port
+        }
+        stale = tuple(s for s in stale if s.client_id not in own)
     return tuple(dict.fromkeys(stale))
 
 
@@ -119,22 +129,17 @@ def clear(
     return added
 
 
-def _make_own_sink(situation: Situation, decision: Decision) -> str | None:
-    new = decision.new
-    return (
-        sink_client_id(situation.installation, new.job_name, new.source, new.sink) if new else None
-    )
-
-
-def _find_sinks_left(situation: Situation, decision: Decision) -> tuple[str, ...]:
-    """The ids under which the job reported for a link, and will not any more."""
-    old, new = decision.old, decision.new
-    if old is None or new is None:
-        return ()
-    current: set[str | None] = set()
-    if old.job.sink == new.sink:
-        current = {_make_own_sink(situation, decision), *list_former_sinks(situation, old, new)}
-    return tuple(sink for sink in sinks_of(situation, old) if sink not in current)
+def _find_sinks_left(situation: Situation, old: Incarnation, new: Job) -> tuple[StaleSink, ...]:
+    """The ids under which the job reported for links, and will not any more."""
+    left = []
+    for link in old.job.port:
+        current = set[str]()
+        if link in new.port:
+            own = sink_client_id(situation.installation, new.job_name, new.source, link)
+            current = {own, *_list_kept(situation, old, new, link)}
+        sinks = (sink for sink in sinks_of(situation, old, link) if sink not in current)
+        left += [StaleSink(link.site, link, sink) for sink in sinks]
+    return tuple(left)
 
 
 def _list_noted_readers(situation: Situation, link: Link) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from speck.model.observation import Observation
 
 K = TypeVar("K")
 V = TypeVar("V")
+Ends = tuple[Link, tuple[Link, ...]]
+"""The source and the port of a job."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class PresentSessions:
     @cached_property
     def by_sink(self) -> Mapping[Link, Sequence[Session]]:
         """Those whose reader writes, or was to write, to a link."""
-        return group((s.job.sink, s) for s in self.sessions if s.job is not None)
+        return group((link, s) for s in self.sessions if s.job is not None for link in s.job.port)
 
     @cached_property
     def usable(self) -> Mapping[str, Session]:
@@ -153,22 +155,22 @@ class Jobs:
     @cached_property
     def producers(self) -> Mapping[Link, Sequence[Incarnation]]:
         """The present jobs that write to a link."""
-        return group((each.job.sink, each) for each in self.present.values())
+        return group((link, each) for each in self.present.values() for link in each.job.port)
 
-    def wanted_with_ends(self, ends: tuple[Link, Link]) -> Sequence[Job]:
+    def wanted_with_ends(self, ends: Ends) -> Sequence[Job]:
         """The wanted jobs with these links."""
         return self._wanted_by_ends.get(ends, ())
 
-    def present_with_ends(self, ends: tuple[Link, Link]) -> Set[str]:
+    def present_with_ends(self, ends: Ends) -> Set[str]:
         """The names of present jobs with these links."""
         return self._present_by_ends.get(ends, frozenset())
 
     @cached_property
-    def _wanted_by_ends(self) -> Mapping[tuple[Link, Link], Sequence[Job]]:
+    def _wanted_by_ends(self) -> Mapping[Ends, Sequence[Job]]:
         return group((job.ends, job) for job in self.wanted.values())
 
     @cached_property
-    def _present_by_ends(self) -> Mapping[tuple[Link, Link], Set[str]]:
+    def _present_by_ends(self) -> Mapping[Ends, Set[str]]:
         ends = group((each.job.ends, name) for name, each in self.present.items())
         return {key: frozenset(names) for key, names in ends.items()}
 

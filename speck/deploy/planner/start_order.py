@@ -120,7 +120,10 @@ class StartOrder:
             rule = self.rules.restarts
         else:
             rule = self.rules.begins
-        return self._find_behind(decision.new.sink, rule) if rule.awaited else {}
+        behind = dict[str, Decision]()
+        for link in decision.new.port if rule.awaited else ():
+            behind |= self._find_behind(link, rule)
+        return behind
 
     def find_stops(self, decision: Decision) -> list[int]:
         """The stops downstream that come before the start of a job that did not run.
@@ -131,11 +134,12 @@ class StartOrder:
         if decision.stops or decision.old is None or not self.readers.stops:
             return []
         assert decision.new is not None
-        visited, ahead, stops = {decision.new.sink}, [decision.new.sink], set[int]()
+        visited, ahead, stops = set(decision.new.port), list(decision.new.port), set[int]()
         while ahead:
             link = ahead.pop()
             stops.update(self.readers.stops.get(link, ()))
-            behind = {it.new.sink for it in self.readers.decisions.get(link, ()) if it.new}
+            readers = self.readers.decisions.get(link, ())
+            behind = {sink for it in readers if it.new for sink in it.new.port}
             ahead += behind - visited
             visited |= behind
         return sorted(stops)
@@ -169,7 +173,7 @@ class StartOrder:
         """The sinks of the readers of a link behind which others are waited for."""
         for each in self.readers.decisions.get(link, ()):
             if each.new and (each.job_name in rule.passed or each.job_name not in rule.awaited):
-                yield each.new.sink
+                yield from each.new.port
 
 
 def order_starts(wiring: Wiring, stopped: Stopped) -> StartOrder:
@@ -275,7 +279,7 @@ def _join_links(before: Iterable[Job], wanted: Iterable[Job]) -> defaultdict[Lin
     joined, sources = defaultdict[Link, set[Link]](set), dict[str, Link]()
     for job in (*before, *wanted):
         first = sources.setdefault(job.job_name, job.source)
-        for one, other in ((job.source, job.sink), (first, job.source)):
+        for one, other in (*job.ways, (first, job.source)):
             joined[one].add(other)
             joined[other].add(one)
     return joined

@@ -56,7 +56,7 @@ def make_start(wiring: Wiring, decision: Decision) -> Start:
         job,
         attempt,
         job_id,
-        job.sink in wiring.situation.wanted.links_read,
+        not wiring.situation.wanted.links_read.isdisjoint(job.port),
         old is not None and decision.keeps_state,
         list_former_sinks(wiring.situation, decision.old, job),
         find_stale_sinks(wiring.situation, decision),
@@ -167,12 +167,13 @@ def _list_committed(
     """The sessions that change at a cut behind which the first records flow with this start, and
     whether their readers start after it."""
     assert decision.new is not None
-    source, sink = decision.new.source, decision.new.sink
+    source = decision.new.source
     committed: dict[str, tuple[Job, bool]] = {}
     if wiring.first is not None and _begins_behind_a_cut(wiring, decision.new):
         own = source_client_id(wiring.situation.installation, decision.job_name, source)
         committed[own] = decision.new, False
-    for link in [*([source] if _is_fed(wiring, source) else []), *_list_links_fed(wiring, sink)]:
+    fed = [source] if _is_fed(wiring, source) else []
+    for link in [*fed, *(link for link in decision.new.port if not _is_fed(wiring, link))]:
         committed |= {c: (job, False) for c, job in wiring.cuts.exchanges.get(link, {}).items()}
     for each in beside if _is_fed(wiring, source) else ():
         assert each.new is not None
@@ -194,7 +195,7 @@ def _begins_behind_a_cut(wiring: Wiring, job: Job) -> bool:
     visited, ahead = set[Link](), [job.source]
     while ahead:
         at = ahead.pop()
-        sources = {each.source for each in reading if each.sink == at} - visited
+        sources = {each.source for each in reading if at in each.port} - visited
         if any(_is_sent_to(wiring.situation, source) for source in sources):
             return True
         visited |= sources
@@ -216,12 +217,8 @@ def _is_sent_to(situation: Situation, link: Link) -> bool:
     if situation.is_fed_outside(link):
         return True
     producers = situation.jobs.producers.get(link, ())
-    is_written = any(job.sink == link for job in situation.jobs.wanted.values())
+    is_written = any(link in job.port for job in situation.jobs.wanted.values())
     return any(is_live(situation, each) for each in producers) or not (producers or is_written)
-
-
-def _list_links_fed(wiring: Wiring, sink: Link) -> list[Link]:
-    return [] if _is_fed(wiring, sink) else [sink]
 
 
 def _list_needed(wiring: Wiring, before: Before, rules: _Rules, decision: Decision) -> list[int]:
@@ -232,24 +229,24 @@ def _list_needed(wiring: Wiring, before: Before, rules: _Rules, decision: Decisi
     reserved, stopped, handed_over = before.reserved, before.stopped, before.handed_over
     is_new = is_rewired(decision) or not decision.stops
     return [
-        *reserved.on.get(job.sink, ()),
-        *_find_made_anew(wiring, before, job.sink),
+        *(step for link in job.port for step in reserved.on.get(link, ())),
+        *_find_made_anew(wiring, before, job.port),
         *ids([reserved.of.get(own), handed_over.of.get(own), stopped.of.get(decision.job_name)]),
         *_find_leaving_readers(wiring, before, decision, job),
         *(_find_closing_stops(rules, job) if is_new else ()),
     ]
 
 
-def _find_made_anew(wiring: Wiring, before: Before, link: Link) -> list[int]:
-    """The steps that make sessions anew on a link and behind it, which is written to already: what
-    a job sends there is for them."""
+def _find_made_anew(wiring: Wiring, before: Before, port: Sequence[Link]) -> list[int]:
+    """The steps that make sessions anew on links and behind them, which are written to already:
+    what a job sends there is for them."""
     made_anew = before.reserved.made_anew
     if not made_anew:
         return []
     sinks_of: dict[Link, set[Link]] = defaultdict(set)
     for job in wiring.situation.jobs.wanted.values():
-        sinks_of[job.source].add(job.sink)
-    visited, ahead = {link}, [link]
+        sinks_of[job.source].update(job.port)
+    visited, ahead = set(port), list(port)
     while ahead:
         new = sinks_of[ahead.pop()] - visited
         visited |= new
@@ -260,16 +257,17 @@ def _find_made_anew(wiring: Wiring, before: Before, link: Link) -> list[int]:
 def _find_leaving_readers(
     wiring: Wiring, before: Before, decision: Decision, job: Job
 ) -> list[int]:
-    """The steps in which readers leave the sink's link, if the job is new there, has another source
-    than before, or did not run: its messages are for the readers from now on."""
+    """The steps in which readers leave the links of the port, if the job is new there, has another
+    source than before, or did not run: its messages are for the readers from now on."""
     if decision.stops and not is_rewired(decision) and decision.job_name not in wiring.cuts.jobs:
         return []
     predecessors = wiring.followers.predecessors
-    followed = {c: s.client_id for c, s in predecessors.items() if s.link == job.sink}
+    followed = {c: s.client_id for c, s in predecessors.items() if s.link in job.port}
     handovers = ids(before.handed_over.of.get(client_id) for client_id in followed)
     stops = [
         before.stopped.of[name]
-        for client_id, name in wiring.leaving.readers.get(job.sink, ())
+        for link in job.port
+        for client_id, name in wiring.leaving.readers.get(link, ())
         if client_id not in followed.values()
     ]
     return [*handovers, *stops]
@@ -282,17 +280,17 @@ def _find_circuits(wiring: Wiring, stopped: Stopped) -> dict[Link, list[tuple[Li
     for decision in wiring.decisions:
         stop = stopped.of.get(decision.job_name)
         if stop is not None and decision.old is not None and is_rewired(decision):
-            follows[decision.old.job.source].append((decision.old.job.sink, stop))
+            follows[decision.old.job.source] += [(link, stop) for link in decision.old.job.port]
     for decision in wiring.decisions if follows else ():
         if decision.new is not None:
-            follows[decision.new.source].append((decision.new.sink, None))
+            follows[decision.new.source] += [(link, None) for link in decision.new.port]
     return dict(follows)
 
 
 def _find_closing_stops(rules: _Rules, job: Job) -> set[int]:
     """The stops that must come before a start: until then the job's output would come back to
     it."""
-    waits, visited, ahead = set[int](), {job.sink}, [job.sink]
+    waits, visited, ahead = set[int](), set(job.port), list(job.port)
     while ahead:
         for link, stop_id in rules.circuits.get(ahead.pop(), ()):
             if stop_id is not None:

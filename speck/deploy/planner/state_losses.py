@@ -35,7 +35,7 @@ def _find_former(new: Decision, removed: list[Decision]) -> Decision | None:
     for former in removed:
         if former.old is not None and new.new is not None:
             job, other = new.new, former.old.job
-            same = (job.source, job.sink, job.entry_class)
-            if same == (other.source, other.sink, other.entry_class):
+            same = (job.ends, job.entry_class)
+            if same == (other.ends, other.entry_class):
                 return former
     return None

@@ -117,7 +117,7 @@ def _try_main(wiring: Wiring, stops: _Stops, decision: Decision) -> int:
     """
     job = decision.new
     assert job is not None
-    links = () if reports_numbers(job) else (job.source, job.sink)
+    links = () if reports_numbers(job) else (job.source, *job.port)
     how = (job.args, job.parallelism, job.delivery, job.link)
     key = (job.site, job.jar, job.entry_class, *how, links)
     if key not in stops.trials:
@@ -194,7 +194,7 @@ def _needs_no_savepoint(wiring: Wiring, decision: Decision) -> bool:
     old, new = decision.old.job, decision.new
     own = source_client_id(wiring.situation.installation, decision.job_name, old.source)
     if (
-        old.sink in wiring.leaving.drained_links
+        not wiring.leaving.drained_links.isdisjoint(old.port)
         or is_followed(wiring.situation, wiring.followers, wiring.first, own)
         or wiring.cuts.find_together(old)
     ):
@@ -202,8 +202,10 @@ def _needs_no_savepoint(wiring: Wiring, decision: Decision) -> bool:
     if reports_numbers(old) and any(map(reports_numbers, _find_successors(wiring.situation, old))):
         return False
     if new is None:
-        is_counted = find_staying_readers(wiring.situation, old.sink) or has_outside_reader(
-            wiring.situation, old.sink
+        is_counted = any(
+            find_staying_readers(wiring.situation, link)
+            or has_outside_reader(wiring.situation, link)
+            for link in old.port
         )
         return not (wiring.situation.conditions.drains and is_counted)
     return _restarts_without_state(wiring, decision, old, new)
@@ -223,6 +225,6 @@ def _restarts_without_state(wiring: Wiring, decision: Decision, old: Job, new: J
     input would be published again under another number.
     """
     is_cut = decision.job_name in wiring.cuts.jobs or decision.job_name in wiring.cuts.between
-    in_place = (old.source, old.sink) == (new.source, new.sink) and not is_cut
+    in_place = old.ends == new.ends and not is_cut
     publishes_at_once = Delivery.EXACTLY_ONCE not in (old.delivery, new.delivery)
     return decision.starts and not decision.keeps_state and in_place and publishes_at_once

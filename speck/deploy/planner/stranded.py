@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from speck.deploy.planner.decisions import has_silent_start, is_live
 from speck.deploy.planner.lineages import Lineage, has_ended_unseen, is_running, was_interrupted
@@ -32,7 +32,7 @@ def is_stranded(
     is_followed = any(former in lineage.members for former in followers.predecessors.values())
     if is_followed and _may_be_fed_outside(situation, session.link):
         return True
-    if not (is_followed or reaches_wanted_links(situation, session.job.sink)):
+    if not (is_followed or reaches_wanted_links(situation, session.job.port)):
         return False
     producers = situation.jobs.producers.get(session.link, ())
     sending = any(
@@ -45,7 +45,9 @@ def is_stranded(
 
 def _may_be_fed_outside(situation: Situation, link: Link) -> bool:
     """Whether publishers outside speck or jobs of other scopes may feed a link."""
-    return situation.is_fed_outside(link) or all(job.sink != link for job in _list_jobs(situation))
+    return situation.is_fed_outside(link) or all(
+        link not in job.port for job in _list_jobs(situation)
+    )
 
 
 def _list_jobs(situation: Situation) -> list[Job]:
@@ -55,13 +57,14 @@ def _list_jobs(situation: Situation) -> list[Job]:
     return [*reading, *deployed, *situation.jobs.wanted.values()]
 
 
-def reaches_wanted_links(situation: Situation, link: Link) -> bool:
-    """Whether records on a link reach one that a wanted job writes."""
+def reaches_wanted_links(situation: Situation, links: Iterable[Link]) -> bool:
+    """Whether records on one of these links reach one that a wanted job writes."""
     ways = defaultdict[Link, set[Link]](set)
     for job in _list_jobs(situation):
-        ways[job.source].add(job.sink)
-    wanted_links = {job.sink for job in situation.jobs.wanted.values()}
-    visited, ahead = {link}, [link]
+        ways[job.source].update(job.port)
+    wanted_links = {link for job in situation.jobs.wanted.values() for link in job.port}
+    visited = set(links)
+    ahead = list(visited)
     while ahead:
         new = ways[ahead.pop()] - visited
         visited |= new

@@ -9,7 +9,7 @@ from speck.deploy.planner.sinks import sink_of
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id, source_client_id
-from speck.model.incarnation import Incarnation
+from speck.model.incarnation import FormerSink, Incarnation
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Return, Start
@@ -25,21 +25,31 @@ def find_way_back(wiring: Wiring, decision: Decision, start: Start) -> Return | 
     old, new = _find_former_run(situation, decision), decision.new
     assert old is not None and new is not None
     attempt = start.attempt + 1
-    former = old.former_sinks
-    if new.sink == old.job.sink:  # the start may have sent messages there before it failed
-        own = sink_of(situation, old)
-        failed = sink_client_id(situation.installation, new.job_name, new.source, new.sink)
-        former = tuple(sink for sink in (*start.former_sinks, failed) if sink != own)
     return Return(
         old.job,
         attempt,
         situation.engine_job_id(decision.job_name, attempt),
-        old.job.sink in situation.wanted.links_read,
+        not situation.wanted.links_read.isdisjoint(old.job.port),
         start.engine_job_id,
         keeps_state=old.job.site not in situation.conditions.cannot_save,
-        former_sinks=former,
+        former_sinks=_list_former_sinks(situation, old, start),
         fed=_is_fed_later(situation, old.job.source),
     )
+
+
+def _list_former_sinks(
+    situation: Situation, old: Incarnation, start: Start
+) -> tuple[FormerSink, ...]:
+    """The former sinks of an incarnation that comes back. Where the failed start has the same
+    links, it may have sent messages there before it failed."""
+    former = []
+    for link in old.job.port:
+        own, earlier = sink_of(situation, old, link), old.former_sinks
+        if link in start.job.port:
+            failed = sink_client_id(situation.installation, start.job_name, start.job.source, link)
+            earlier = (*start.former_sinks, FormerSink(link, failed))
+        former += [each for each in earlier if each.link == link and each.client_id != own]
+    return tuple(former)
 
 
 def _has_a_way_back(wiring: Wiring, decision: Decision) -> bool:
@@ -53,19 +63,20 @@ def _has_a_way_back(wiring: Wiring, decision: Decision) -> bool:
     if old is None:
         return False
     present = wiring.situation.present.on_link
-    if any(session not in wiring.situation.wanted for session in present.get(old.job.sink, ())):
+    sessions = (session for link in old.job.port for session in present.get(link, ()))
+    if any(session not in wiring.situation.wanted for session in sessions):
         return False
-    if old.job.sink in wiring.leaving.readers or _was_left(wiring, old.job):
+    if not wiring.leaving.readers.keys().isdisjoint(old.job.port) or _was_left(wiring, old.job):
         return False
     new = decision.new
-    if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
+    if new is None or new.ends == old.job.ends:
         return True
     if decision.job_name in wiring.cuts.switching or _gets_a_producer(
         wiring.situation, old.job.source
     ):
         return False
     is_cut = wiring.cuts.jobs or wiring.cuts.together
-    if is_cut and _gets_a_producer(wiring.situation, old.job.sink):
+    if is_cut and any(_gets_a_producer(wiring.situation, link) for link in old.job.port):
         return False
     own = source_client_id(wiring.situation.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in wiring.followers.predecessors.values())
@@ -82,7 +93,7 @@ def _has_a_way_back(wiring: Wiring, decision: Decision) -> bool:
 def _is_fed_later(situation: Situation, link: Link) -> bool:
     """Whether anything writes to a link once the plan is carried out."""
     is_fed = situation.has_foreign_producers(link)
-    return is_fed or any(job.sink == link for job in situation.jobs.wanted.values())
+    return is_fed or any(link in job.port for job in situation.jobs.wanted.values())
 
 
 def _was_left(wiring: Wiring, job: Job) -> bool:
@@ -95,14 +106,15 @@ def _was_left(wiring: Wiring, job: Job) -> bool:
         return True
     return any(
         each.drained and each.client_id not in wiring.followers.predecessors
-        for each in wiring.situation.present.on_link.get(job.sink, ())
+        for link in job.port
+        for each in wiring.situation.present.on_link.get(link, ())
     )
 
 
 def _gets_a_producer(situation: Situation, link: Link) -> bool:
     before = {incarnation.job.job_name for incarnation in situation.jobs.producers.get(link, ())}
     return any(
-        job.sink == link and job.job_name not in before for job in situation.jobs.wanted.values()
+        link in job.port and job.job_name not in before for job in situation.jobs.wanted.values()
     )
 
 
@@ -125,8 +137,8 @@ def _may_circle(situation: Situation, job: Job) -> bool:
     """Whether the output of `job` may come back to it while others run as before or as wanted."""
     follows: dict[Link, set[Link]] = defaultdict(set)
     for each in (*situation.desired.jobs, *(d.job for d in situation.inventory.jobs.values())):
-        follows[each.source].add(each.sink)
-    visited, ahead = set[Link](), [job.sink]
+        follows[each.source].update(each.port)
+    visited, ahead = set[Link](), list(job.port)
     while ahead:
         link = ahead.pop()
         if link not in visited:

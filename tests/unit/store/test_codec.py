@@ -9,6 +9,7 @@ import pytest
 
 from speck.model.incarnation import (
     EndState,
+    FormerSink,
     Incarnation,
     Session,
     StaleSink,
@@ -64,7 +65,7 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
         base=base,
         start=StartState.ACCEPTED,
         end=EndState.STOPPING,
-        former_sinks=("x-out", "y-out"),
+        former_sinks=(FormerSink(LINK, "x-out"), FormerSink(LINK, "y-out")),
         restored="file:/there/s",
         carried=StateCopy("file:/s", "b", "file:/there/s"),
         left=(UsedState("a", "file:/s", 1), UsedState("b", "file:/there/s", 2)),

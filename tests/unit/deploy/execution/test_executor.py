@@ -21,7 +21,7 @@ from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Re
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
-from speck.model.incarnation import Incarnation, Session, StartState
+from speck.model.incarnation import FormerSink, Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import RunState, Sent, Taken
@@ -29,6 +29,7 @@ from speck.model.plan import (
     Clear,
     Drain,
     Forget,
+    LeftLink,
     Operation,
     Plan,
     Release,
@@ -729,18 +730,19 @@ def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> 
 
 
 def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:
-    bench.run((replace(start("A"), former_sinks=("x-out", "y-out")), ()))
+    former = tuple(FormerSink(job("A").sink, sink) for sink in ("x-out", "y-out"))
+    bench.run((replace(start("A"), former_sinks=former), ()))
     deployed = bench.records.incarnations.get("c", "A")
     assert deployed is not None
     assert deployed.confirmed
-    assert deployed.former_sinks == ("x-out", "y-out")
+    assert deployed.former_sinks == former
 
 
 @pytest.mark.parametrize(
     "operation",
     [
         Clear("edge-a", "A", job("A").sink, ("x-out", "y-out")),
-        Forget("edge-b", "A", "edge-a", job("A").sink, ("x-out", "y-out")),
+        Forget("edge-b", "A", (LeftLink(job("A").sink, ("x-out", "y-out")),)),
     ],
 )
 def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation) -> None:
