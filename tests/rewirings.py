@@ -153,7 +153,8 @@ class Trial:
         except QueuesError:
             request = replace(request, drop_queues=True)
             body = self._service.compositions.apply(description, request)
-        change = self._service.changes.get(body.change) if body.change else {"state": "done"}
+        assert body.change is not None
+        change = self._service.changes.get(body.change)
         if "--drop-queues" in (change.error or ""):
             return self._apply(composition)
         return str(change.state)

@@ -10,6 +10,7 @@ from speck.model.measurement import LinkMeasure
 from speck.model.values import JsonObject
 from speck.monitor.watch import Watch
 from speck.service import Service
+from speck.service.status import JobView
 from tests.service_helpers import DONE, composition, look_anew, poll_engines
 from tests.waiting import wait_for
 
@@ -70,7 +71,7 @@ class Watched:
     def events(self, kind: str) -> list[str]:
         return [e.message for e in self.service.records.events.after() if e.kind == kind]
 
-    def job(self, name: str) -> JsonObject:
+    def job(self, name: str) -> JobView:
         poll_engines(self.service)
         return self.service.jobs.get(name)
 

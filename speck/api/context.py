@@ -81,12 +81,17 @@ def holder() -> Holder:
 def is_over() -> bool:
     """Whether a wait of this request must end at once: the service stops, or the token that it was
     sent with has been removed or has expired meanwhile."""
-    return context().stopping.is_set() or not service().tokens.is_valid(holder().token)
+    is_stopping = context().stopping.is_set() or service().closing.is_set()
+    return is_stopping or not service().tokens.is_valid(holder().token)
 
 
 def refuse_if_over() -> None:
     """Raises UnauthorizedError when the token of this request has been removed or has expired while
-    the request waited."""
+    the request waited, TransientError when the service closes, and its store with it."""
+    if service().closing.is_set():
+        raise TransientError(
+            f"cannot {request.method} {request.path} any longer: the service is stopping"
+        )
     if not service().tokens.is_valid(holder().token):
         raise UnauthorizedError(
             f"cannot {request.method} {request.path} any longer: this token has been removed or has"

@@ -79,7 +79,7 @@ def _send(shared: Context, wanted: dict[str, str], after: int, allowed: Reach) -
     clock, is_valid = shared.service.clock, shared.service.tokens.is_valid
     last_sent = clock.monotonic()
     yield ": speck\n\n"
-    while not shared.stopping.wait(_POLL_INTERVAL_S):
+    while not (shared.stopping.wait(_POLL_INTERVAL_S) or shared.service.closing.is_set()):
         if not is_valid(allowed.token):
             return  # revoked or expired meanwhile
         for event in shared.service.records.events.after(after):

@@ -102,8 +102,8 @@ def check(service: Service, trouble: Callable[[], None]) -> None:
         for queue in change.dropped:
             told[queue.client_id] += 10**6 if queue.messages is None else queue.messages
     for site in SITES:
-        for client_id, queue in broker(site).abandoned.items():
-            assert told[client_id] >= len(queue), (client_id, len(queue), told)
+        for client_id, messages in broker(site).abandoned.items():
+            assert told[client_id] >= len(messages), (client_id, len(messages), told)
     dropped = {queue.reader for change in service.changes.all("c") for queue in change.dropped}
     assert dropped >= {"db", "S"}
     # A, once stopped, leaves an input whose publishers nobody knows

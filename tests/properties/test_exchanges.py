@@ -142,7 +142,8 @@ class Stream:
             engine(site).before = broker(site).before = self._note_call
         self.send(3)
         World.current().pump()
-        return self.service.changes.get(body.change) if body.change else {"state": "done"}
+        assert body.change is not None
+        return self.service.changes.get(body.change)
 
     def cancel(self, wiring: str) -> None:
         """Apply it, and cancel the change at some call unless it is over before."""

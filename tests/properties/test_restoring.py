@@ -15,6 +15,7 @@ from speck.clock import SystemClock
 from speck.errors import ConflictError
 from speck.model.values import JsonObject
 from speck.service import Service
+from speck.service.restored import Adopted
 from speck.spec.schema import composition_from_data
 from speck.store.backup import restore_backup, write_backup
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
@@ -56,7 +57,7 @@ def stateless(desired: JsonObject) -> JsonObject:
     return {**desired, "jobs": jobs}
 
 
-def adopt(service: Service) -> JsonObject:
+def adopt(service: Service) -> Adopted:
     """Adopt what runs; cancel the rest only if there is any."""
     for _ in range(3):
         service.watch.poll()

@@ -271,6 +271,7 @@ class Execution:
 
     def _begin_wait(self, step_id: int, waiting: Waiting) -> None:
         now = self._clock.monotonic()
+        self._retries.record_success(step_id, now)
         if waiting.site and not self._waiting.has_any_at(waiting.site):
             self._polls.begin(waiting.site, now)
         self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))

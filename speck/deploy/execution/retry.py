@@ -31,7 +31,8 @@ class Retries:
         self._bounds = bounds
         self._timers: list[tuple[float, int, int]] = []
         self._tick = itertools.count()  # keeps the order of steps that are due at the same time
-        self._failing: dict[int, tuple[float, float]] = {}
+        self._failing: dict[int, float] = {}
+        self._well_since: dict[int, float] = {}
         self._tries: Counter[int] = Counter()
 
     def __len__(self) -> int:
@@ -39,6 +40,10 @@ class Retries:
 
     def schedule(self, step_id: int, error: BaseException, now: float) -> Retry | None:
         """Schedule another try of a failed step; None when it is given up."""
+        well_since = self._well_since.pop(step_id, now)
+        if now - well_since > self._bounds.retry_for_s:
+            self._failing.pop(step_id, None)
+            self._tries.pop(step_id, None)
         if not isinstance(error, TransientError) or not self._has_time_left(step_id, error, now):
             return None
         pause_s = self._bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
@@ -46,6 +51,11 @@ class Retries:
         retry = Retry(now + min(pause_s, self._bounds.retry_most_s), self._tries[step_id])
         heapq.heappush(self._timers, (retry.at, next(self._tick), step_id))
         return retry
+
+    def record_success(self, step_id: int, now: float) -> None:
+        """A call of a step has succeeded, though the step has not ended. If that lasts for
+        `retry_for_s`, the step has all its time again."""
+        self._well_since.setdefault(step_id, now)
 
     def next_at(self) -> float | None:
         """When (monotonic) the next step is due; None when none awaits another try."""
@@ -68,9 +78,5 @@ class Retries:
         if isinstance(error, UnreachableError):
             self._failing.pop(step_id, None)
             return True
-        first, last = self._failing.get(step_id, (now, now))
-        if now - last > self._bounds.retry_for_s:  # it succeeded in between
-            first = now
-            self._tries.pop(step_id, None)
-        self._failing[step_id] = (first, now)
+        first = self._failing.setdefault(step_id, now)
         return now - first < self._bounds.retry_for_s

@@ -8,10 +8,14 @@ import json
 import logging
 import re
 import socket
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
 
 from binders.memory.engine import MemoryEngine
 from speck.api.access import ACCESS
@@ -39,7 +43,7 @@ from speck.model.measurement import BrokerMeasures, JobMeasure, LinkMeasure, Tas
 from speck.store.audit_seal import StoredSeal
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_S, wait_for
 
 
 @pytest.fixture
@@ -692,3 +696,43 @@ def test_what_agents_and_monitoring_ask_is_not_in_the_log(
         ["POST", "/sites/nowhere/heartbeat", "404"],
         ["GET", "/sites", "200"],
     ]
+
+
+def _await_commands(client: FlaskClient) -> TestResponse:
+    return client.get("/sites/edge-a/commands?wait=25")
+
+
+def _follow_events(client: FlaskClient) -> TestResponse:
+    return client.get("/events", headers={"Accept": "text/event-stream"})
+
+
+def _await_change(client: FlaskClient) -> TestResponse:
+    return client.post("/compositions?wait=25", json=composition(job("A")))
+
+
+@pytest.mark.parametrize("ask", [_await_commands, _follow_events, _await_change])
+def test_a_service_that_closes_ends_the_waits_of_its_requests(
+    bench: Bench, ask: Callable[[FlaskClient], TestResponse], caplog: pytest.LogCaptureFixture
+) -> None:
+    """None of them reads the store once it is closed."""
+    bench.add_sites()
+    bench.world.engine("http://edge-a:8081").hold_starts = True
+    shared = bench.client.application.extensions["speck"]
+    places = (shared.polls, shared.streams, shared.waits)
+    free = sum(each.free for each in places)
+    answers: list[int] = []
+
+    def call() -> None:
+        answer = ask(bench.client.application.test_client())
+        assert answer.data
+        answers.append(answer.status_code)
+
+    waiting = threading.Thread(target=call)
+    waiting.start()
+    wait_for(lambda: sum(each.free for each in places) < free)
+    if ask is _await_change:
+        bench.wait_for_operation("start", "running")
+    bench.service.close()
+    waiting.join(LIMIT_S)
+    assert answers and answers[0] in (200, 202, 503)
+    assert "cannot read the store" not in caplog.text

@@ -28,7 +28,8 @@ DROPPING = replace(DONE, drop_queues=True)
 def apply(
     service: Service, *jobs: JsonObject, request: ApplyRequest = DONE, **more: Any
 ) -> Accepted:
-    body: JsonObject = service.compositions.apply(composition(*jobs, **more), request)
+    body = service.compositions.apply(composition(*jobs, **more), request)
+    assert body.change is not None
     change = service.changes.get(body.change)
     assert change.state == "done", change.error
     return body

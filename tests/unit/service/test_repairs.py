@@ -8,8 +8,8 @@ import pytest
 
 from binders.memory import World
 from speck.errors import ConflictError, EngineRefusedError, TransientError, UnreachableError
+from speck.model.change import ChangeReport
 from speck.model.composition import composition_of_one
-from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, broker, composition, engine, job, reopened
@@ -20,7 +20,9 @@ A, B = body("A"), body("B", "cloud")
 SOON = ApplyRequest()
 
 
-def repair_composition(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
+def repair_composition(
+    service: Service, leave: frozenset[str] = frozenset()
+) -> ChangeReport | None:
     """The repair once it is over; None when there was none."""
     running = service.repairs.repair("c", leave)
     if running is None:

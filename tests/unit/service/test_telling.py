@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 from speck.errors import EngineRefusedError, TransientError
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
+from tests.memory_fog import FAST, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as body
-from tests.waiting import wait_for
+from tests.waiting import LIMIT_S, wait_for
 
+PATIENT = replace(FAST, retry_for_s=LIMIT_S)
+"""However long a busy machine takes for each try."""
 A, B = body("A"), body("B", "cloud")
 
 
@@ -62,13 +67,14 @@ def test_a_start_that_falls_silent_says_when_it_is_heard_again(service: Service)
     wait_for(lambda: not service.changes.all_under_way())
 
 
-def test_only_the_first_of_many_tries_is_told(service: Service) -> None:
-    engine("edge-a").refuse("submit", 3, TransientError("cannot start A: busy"))
-    change = service.compositions.apply(composition(A), DONE).change
-    again = [m for m in list_messages(service, change) if "tried again" in m]
-    assert again == ["start A on edge-a: tried again: cannot start A: busy"]
-    (start,) = [o for o in service.changes.get(change).operations if o.kind == "start"]
-    assert start.attempts == 4
+def test_only_the_first_of_many_tries_is_told(tmp_path: Path) -> None:
+    with memory_service(tmp_path, [site_body("edge-a")], bounds=PATIENT) as service:
+        engine("edge-a").refuse("submit", 3, TransientError("cannot start A: busy"))
+        change = service.compositions.apply(composition(A), DONE).change
+        again = [m for m in list_messages(service, change) if "tried again" in m]
+        assert again == ["start A on edge-a: tried again: cannot start A: busy"]
+        (start,) = [o for o in service.changes.get(change).operations if o.kind == "start"]
+        assert start.attempts == 4
 
 
 def test_a_failure_and_what_it_kept_from_happening_are_told(service: Service) -> None:

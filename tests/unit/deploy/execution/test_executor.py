@@ -694,10 +694,12 @@ def test_a_drain_that_stands_still_is_given_up_with_the_number(bench: Bench) -> 
     drain = drain_of_two()
     broker("edge-a").sent[drain.sinks[0]] = Sent("i-P", 1, 7)
     execution, thread = bench.start((drain, ()))
-    wait_for(lambda: broker("edge-a").count("view") > 1)
-    while thread.is_alive():
+    while thread.is_alive():  # a look at each second: its engine is asked only after more
+        looks = broker("edge-a").count("view")
         bench.clock.ahead_s += 1
-        thread.join(0.005)
+        wait_for(
+            lambda looks=looks: broker("edge-a").count("view") > looks or not thread.is_alive()
+        )
     assert states(execution.change) == [FAILED]
     assert execution.change.error == (
         "cannot drain edge-a/A-in: A has not taken 7 messages and takes no more; see `speck job A`,"

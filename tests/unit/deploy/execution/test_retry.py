@@ -70,10 +70,27 @@ def test_silence_is_waited_out_without_an_end_and_begins_the_time_anew() -> None
     assert retries.schedule(1, BUSY, 500_061.0) is None
 
 
+def test_tries_that_take_long_are_no_successes() -> None:
+    """A call may take longer than a site has to recover, and fail."""
+    retries = Retries(BOUNDS)
+    assert retries.schedule(1, BUSY, 0.0)
+    assert retries.schedule(1, BUSY, 61.0) is None
+
+
+def test_a_step_that_goes_well_for_a_moment_between_its_failures_is_given_up() -> None:
+    retries = Retries(BOUNDS)
+    for now in (0.0, 20.0, 40.0, 59.0):
+        assert retries.schedule(1, BUSY, now)
+        retries.record_success(1, now + 1.0)
+    assert retries.schedule(1, BUSY, 61.0) is None
+
+
 def test_a_step_that_went_well_for_long_has_all_its_time_again() -> None:
     retries = Retries(BOUNDS)
     for now in (0.0, 30.0):
         retries.schedule(1, BUSY, now)
+    for now in (31.0, 90.0):
+        retries.record_success(1, now)
     assert retries.schedule(1, BUSY, 100.0) == Retry(101.0, 1)
     assert retries.schedule(1, BUSY, 159.0)
 

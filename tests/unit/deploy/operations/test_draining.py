@@ -827,7 +827,8 @@ def out() -> list[int]:
 
 
 def apply(service: Service, *jobs: JsonObject, request: ApplyRequest = FORCED) -> ChangeReport:
-    body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request)
+    body = service.compositions.apply(composition(*jobs, **OUT), request)
+    assert body.change is not None
     return service.changes.get(body.change)
 
 

@@ -46,7 +46,8 @@ def at(site: str, **more: Any) -> JsonObject:
 
 
 def apply(service: Service, *jobs: JsonObject, state: str = "done") -> ChangeReport:
-    body: JsonObject = service.compositions.apply(composition(*jobs), DONE)
+    body = service.compositions.apply(composition(*jobs), DONE)
+    assert body.change is not None
     change = service.changes.get(body.change)
     assert change.state == state, change
     return change
