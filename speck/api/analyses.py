@@ -14,7 +14,7 @@ from speck.api.hidden import show_analysis
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import ForbiddenError, InvalidError
-from speck.service.analyses import AnalysisRequest
+from speck.service.analysis_runs import AnalysisRequest
 from speck.spec.documents import problems_of
 
 routes = Routes("analyses", "Analyses of the collected metrics")

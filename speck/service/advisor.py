@@ -9,7 +9,7 @@ from speck.errors import ConflictError
 from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
 from speck.placement.names import DEFAULT_POLICY
 from speck.placement.record import PlacementRecord
-from speck.service.analyses import AnalysisRequest
+from speck.service.analysis_runs import AnalysisRequest
 from speck.service.placements import Placements
 
 

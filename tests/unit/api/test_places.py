@@ -325,7 +325,7 @@ def test_the_wait_for_an_analysis_of_a_removed_token_ends_at_once(
 ) -> None:
     service = guests.bench.service
     monkeypatch.setattr(service.advisor, "begin", lambda *_, **__: "a1")
-    monkeypatch.setitem(service.analyses._runs, "a1", SimpleNamespace(over=threading.Event()))
+    monkeypatch.setitem(service.analyses.runs._runs, "a1", SimpleNamespace(over=threading.Event()))
     free = guests.context.waits.free
     answers, thread = call_meanwhile(
         lambda: guests.call("deployer", "POST", "/advice?wait=60", json={"composition": "demo"})

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from speck.api.app import create_app
-from speck.service.analyses import Analyses
+from speck.service.analysis_runs import AnalysisRuns
 from tests.unit.api.conftest import job, open_bench
 
 CASES = 20_000
@@ -142,8 +142,7 @@ class Api:
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """Nothing reaches a network, and no analysis starts Spark."""
     monkeypatch.setattr(socket.socket, "connect", _refuse)
-    monkeypatch.setattr(Analyses, "_analyse", _fail)
-    monkeypatch.setattr(Analyses, "_follow", _fail)
+    monkeypatch.setattr(AnalysisRuns, "_analyse", _fail)
     api = Api(tmp_path)
     yield api
     api.close()

@@ -16,7 +16,8 @@ from speck.analyzer.process import SparkApplication
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.analysis import AnalysisHead, AnalysisState, Progress
 from speck.service import Service
-from speck.service.analyses import WAITING, Analyses, AnalysisRequest
+from speck.service.analyses import Analyses
+from speck.service.analysis_runs import WAITING, AnalysisRequest
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -29,7 +30,8 @@ def start(service: Service, **options: object) -> str:
 
 
 def pid_of(service: Service, analysis_id: str) -> int:
-    run = service.analyses._runs[analysis_id]
+    run = service.analyses.runs.find(analysis_id)
+    assert run is not None
     return wait_for(lambda: run.application is not None and run.application.pid)
 
 
@@ -41,8 +43,9 @@ def analyse(service: Service, **options: object) -> Any:
 
 
 def warm_pid(service: Service) -> int:
-    assert service.analyses._warm is not None
-    pid = service.analyses._warm[1].pid
+    application = service.analyses.runs.application.current
+    assert application is not None
+    pid = application.pid
     assert pid is not None
     return pid
 
@@ -81,7 +84,7 @@ def test_spark_stays_up_for_the_next_one_until_it_is_idle_for_long(service: Serv
     assert (cold.warm, warm.warm) == (False, True)
     assert warm.tables["jobs"] == cold.tables["jobs"] != []
     assert warm_pid(service) == pid
-    service.analyses._idle_s = 0.0
+    service.analyses.runs.idle_s = 0.0
     analyse(service)
     wait_for(lambda: is_gone(pid))
     assert analyse(service).warm is False
@@ -94,7 +97,8 @@ def test_an_analysis_whose_spark_dies_begins_again(service: Service) -> None:
     pid = warm_pid(service)
     os.kill(pid, signal.SIGSTOP)  # the next analysis cannot come to its end before the kill
     analysis_id = start(service)
-    run = service.analyses._runs[analysis_id]
+    run = service.analyses.runs.find(analysis_id)
+    assert run is not None
     wait_for(lambda: run.head.warm)
 
     os.killpg(pid, signal.SIGKILL)
@@ -108,14 +112,14 @@ def test_an_analysis_whose_spark_dies_begins_again(service: Service) -> None:
 @pytest.mark.long
 def test_spark_that_takes_too_much_memory_is_ended(service: Service) -> None:
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
-    application = service.analyses._take_warm("local[*]")
+    application = service.analyses.runs.application.take("local[*]")
     application.measure_memory = lambda: 1 << 40  # type: ignore[method-assign]
 
     assert analyse(service).state == "done"
 
     assert application.pid is not None
     assert is_gone(application.pid)
-    assert service.analyses._warm is None
+    assert service.analyses.runs.application.current is None
 
 
 @pytest.mark.long
@@ -125,7 +129,7 @@ def test_the_first_analysis_finds_spark_ready_once_a_job_ran(service: Service) -
 
     service.sampler.on_first_job()
 
-    wait_for(lambda: service.analyses._warm is not None and service.analyses._warm[1].is_warm)
+    wait_for(lambda: (it := service.analyses.runs.application.current) is not None and it.is_warm)
     pid = warm_pid(service)
     analysis = analyse(service)
     assert (analysis.state, analysis.warm) == ("done", True)
@@ -149,8 +153,7 @@ def test_nothing_is_started_early_where_that_is_off_memory_is_scarce_or_for_a_cl
 
         analyses.warm_up()
 
-        assert analyses._queue.empty()
-        assert analyses._thread is None
+        assert analyses.runs.idle
 
 
 def test_more_rows_than_the_jvm_holds_are_analysed_by_another_one(
