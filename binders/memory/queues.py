@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from binders.memory.faults import Faults
@@ -23,12 +24,19 @@ _SAVED = ("sessions", "announced", "readers", "taken", "sent")
 @dataclass(slots=True)
 class StoredSession:
     """A reader's session; `holder` is the engine job id of the incarnation that reads it. It
-    accepts `marks` once it has had a holder."""
+    accepts `marks` once it has had a holder. `in_flight` are the messages that the holder has got
+    and not acknowledged: a broker saves these, too."""
 
     topics: set[str] = field(default_factory=set)
     queue: deque[Message] = field(default_factory=deque)
+    in_flight: Sequence[list[Message]] = ()
     holder: str | None = None
     marks: bool = False
+
+    def give_back(self) -> None:
+        """End the holder's connection: what it has not acknowledged is delivered again."""
+        self.queue.extendleft(reversed(list(chain(*self.in_flight))))
+        self.in_flight, self.holder = (), None
 
     @property
     def waiting(self) -> list[Message]:
@@ -81,6 +89,7 @@ class Queues(Faults):
         session = self.subscribe(client_id, topic)
         if session.holder not in (None, holder):
             self.thrown_out.append(client_id)
+            session.give_back()
         session.holder = holder
         self.announced.add((client_id, topic))
         session.marks = True
@@ -108,7 +117,7 @@ class Queues(Faults):
                 getattr(self, name).update(deepcopy(self._file.get(name, ())))
             self.identity = self._file.get("identity")
             for session in self.sessions.values():
-                session.holder = None
+                session.give_back()
 
     def has_session(self, topic: str) -> bool:
         """Whether a message on `topic` would reach a session."""

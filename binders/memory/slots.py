@@ -110,6 +110,7 @@ class MemoryJob:
     stopping: str | None = None  # the trigger of a stop that has not finished
     stopped: bool = False  # with a savepoint
     exceptions: list[JobException] = field(default_factory=list)
+    _connected: StoredSession | None = None
     _saved: tuple[int, int] | None = None  # (messages, number) at the newest checkpoint
 
     @property
@@ -187,10 +188,8 @@ class MemoryJob:
             broker = self.engine.world.broker(self.wiring.source_broker)
             session = broker.sessions.get(self.wiring.client_id)
             if session is not None and session.holder == self.id:
-                session.queue.extendleft(reversed((*self.unacked, *self.left)))
-                session.holder = None
-        self.unacked.clear()
-        self.left.clear()
+                session.give_back()
+        self.unacked, self.left = [], []
         self.state = state
 
     def _includes(self, message: Message) -> bool:
@@ -213,7 +212,11 @@ class MemoryJob:
 
     def _session(self, wiring: Wiring) -> StoredSession:
         broker = self.engine.world.broker(wiring.source_broker)
-        return broker.connect(wiring.client_id, wiring.source_topic, self.id)
+        session = broker.connect(wiring.client_id, wiring.source_topic, self.id)
+        if session is not self._connected:  # what it has got of another one is delivered again
+            self._connected, self.unacked, self.left = session, [], []
+            session.in_flight = self.unacked, self.left
+        return session
 
     def _is_blocked(self) -> bool:
         """Whether messages are queued that cannot be published."""

@@ -307,7 +307,7 @@ class Return:
 
     `job` is the job that ran before; `failed` is the engine job id of the failed start, which is
     fenced first. `fed`: its link is written to as before, so it takes there what it was to take at
-    another one.
+    another one. `commits`: see `Start`; the job has the same links as the failed one then.
     """
 
     kind: ClassVar[str] = "return"
@@ -319,6 +319,7 @@ class Return:
     keeps_state: bool = True
     former_sinks: tuple[FormerSink, ...] = ()
     fed: bool = False
+    commits: tuple[tuple[str, Job, bool], ...] = ()
 
     @property
     def site(self) -> str:

@@ -116,9 +116,12 @@ def switch(context: Context, operation: Switch) -> Outcome:
     for joining in operation.joining:
         view = context.views.view(joining.site, (joining.former,))
         session = records.sessions.get(scope, joining.client_id, joining.site)
+        former = records.sessions.get(scope, joining.former, joining.site)
         reported = view.taken.get(joining.former)
-        if session is not None and reported is not None:
-            skip = merge_taken(session.skip, reported.epochs())
+        # a broker that was killed since the drain may have forgotten what was taken until then
+        known = former.skip if former is not None else ()
+        if session is not None:
+            skip = merge_taken(session.skip, known, reported.epochs() if reported else ())
             batch |= records.sessions.put(scope, replace(session, skip=skip))
     return Done(batch)
 

@@ -258,12 +258,20 @@ class Draining:
         return self.context.records.sessions.put(self.context.scope, new_session)
 
     def _list_followers(self) -> frozenset[str]:
-        """The client ids of the sessions that are there to follow this one."""
+        """The client ids of the sessions that are there to follow this one, or to begin where it
+        ends."""
         if not self.operation.followed:
             return frozenset()
         there = self.context.records.sessions.on_link(self.context.scope, self.operation.link)
+        return frozenset(s.client_id for s in there if self._follows(s))
+
+    def _follows(self, session: Session) -> bool:
         own = self.operation.client_id
-        return frozenset(s.client_id for s in there if s.reserved and s.follows == own)
+        is_placed = session.follows or session.followed_by or session.former or session.skip
+        is_new = session.job_name is not None and not session.begun and not is_placed
+        return session.reserved and (
+            session.follows == own or (is_new and own != session.client_id)
+        )
 
     def _restore_followers(self, view: BrokerView) -> None:
         """Make the sessions of followers again that a broker has lost which was killed before it
@@ -281,13 +289,13 @@ class Draining:
         """Store that sessions which were there when the drain began hold all that its reader has
         not taken, also if the change ends before they take its place. One of them may be released
         at the same time."""
-        context, own = self.context, self.operation.client_id
+        context = self.context
         for client_id in sorted(self.followers):
             with context.noting[client_id]:
                 session = context.records.sessions.get(
                     context.scope, client_id, self.operation.site
                 )
-                if session is not None and session.reserved and session.follows == own:
+                if session is not None and self._follows(session):
                     whole = replace(session, whole=True)
                     context.records.write(context.records.sessions.put(context.scope, whole))
 

@@ -105,6 +105,7 @@ def _start(context: Context, operation: Return) -> Outcome:
             operation.keeps_state and newest is not None,
             operation.former_sinks,
             _list_stale_sinks(newest, operation),
+            commits=operation.commits,
         ),
     )
     return _add_event(context, operation, outcome)
@@ -132,18 +133,17 @@ def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome
 
 
 def _leave(context: Context, operation: Return) -> Batch:
-    """The writes for the sessions that were to be read instead of that of the job that is back:
-    what waits in them is taken by it. A reader that they had followed is followed by the others
-    that took its place."""
+    """The writes for the session that was to be read, from a cut on that is committed, instead of
+    that of the job which is back: what waits in it is taken by that job. A reader that it had
+    followed is followed by the others that took its place."""
     job, records = operation.job, context.records
     own = source_client_id(records.installation, job.job_name, job.source)
     sessions = records.inventory(context.scope).sessions
     back = next((each for each in sessions if each.client_id == own), None)
-    batch: Batch = {}
-    left = [each for each in sessions if each.instead_of == own and not each.begun]
-    if back is not None and back.instead_of is not None:
-        left += [s for s in sessions if s.client_id == back.instead_of and not s.begun]
-        batch |= records.sessions.put(context.scope, replace(back, instead_of=None))
+    if back is None or back.instead_of is None:
+        return {}
+    batch = records.sessions.put(context.scope, replace(back, instead_of=None))
+    left = [s for s in sessions if s.client_id == back.instead_of and not s.begun]
     for session in left:
         batch |= records.sessions.put(context.scope, replace(session, drained=True, former=None))
         beside = [s for s in sessions if s.former == session.former is not None and s not in left]

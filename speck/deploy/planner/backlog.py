@@ -25,7 +25,7 @@ from speck.deploy.planner.lineages import (
     is_running,
     was_followed,
 )
-from speck.deploy.planner.sessions import count_abandoned, is_new_reader
+from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_whole
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
 from speck.deploy.planner.wiring import Followers, Leaving, Wiring
@@ -370,12 +370,14 @@ def _is_exchanged(situation: Situation, session: Session) -> bool:
 
 def _can_catch_up(situation: Situation, link: Link) -> bool:
     """Whether the readers of a link that is fed from outside, and were stopped, need not run before
-    they change: none comes to the link, or one of them runs."""
+    they change: none comes to the link whose session lacks what came since then, or one of them
+    runs."""
     readers = [d for d in situation.inventory.jobs.values() if d.job.source == link]
     if any(is_live(situation, each) for each in readers):
         return True
     return not any(
-        is_new_reader(situation, session, link) for session in situation.wanted.on_link(link)
+        is_new_reader(situation, session, link) and not is_whole(situation, session)
+        for session in situation.wanted.on_link(link)
     )
 
 

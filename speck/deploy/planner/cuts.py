@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from speck.deploy.planner.decisions import Decision, is_live, is_rewired
-from speck.deploy.planner.lineages import list_waiting_instead
-from speck.deploy.planner.sessions import has_place, is_new_reader
+from speck.deploy.planner.lineages import awaits_cut, list_waiting_instead
+from speck.deploy.planner.sessions import has_place, is_new_reader, is_whole
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
@@ -38,7 +38,9 @@ def find_cuts(
     if not situation.conditions.drains:
         return Cuts(), tuple(decisions)
     by_name = {d.job_name: d for d in decisions}
-    partings, pauses, warned = list[_Parting](), list[_Pause](), set[tuple[str, Link | None]]()
+    partings, warned = list[_Parting](), set[tuple[str, Link | None]]()
+    cuts = _find_unfinished(situation, followers, decisions)
+    pauses = [_pause(situation, by_name, cut) for cut in cuts]
     for link, leaving in _find_leaving_readers(situation, decisions).items():
         found = [
             parting
@@ -46,16 +48,18 @@ def find_cuts(
             for successor in _find_successors(situation, decision)
             for parting in _find_partings(situation, followers, by_name, decision, successor)
         ]
-        cuts = _find_torn(situation, followers, link, leaving)
-        cuts += [parting.cut for parting in found if parting.cut is not None]
-        paused = [_pause(situation, by_name, cut) for cut in cuts]
+        here = _find_torn(situation, followers, link, leaving)
+        here += [parting.cut for parting in found if parting.cut is not None]
+        paused = [_pause(situation, by_name, cut) for cut in here]
         warned |= {(d.job_name, each.unstoppable) for each in paused for d in leaving}
         partings += found
         pauses += paused
+        cuts += here
     exchanges, instead_of = _find_exchanges(situation, followers, by_name, partings)
     stopping = frozenset[str]().union(*(each.stopping for each in pauses))
+    links = {each.link for each in partings if each.cut is not None}
     result = Cuts(
-        frozenset(each.link for each in partings if each.cut is not None),
+        frozenset(links | {each.link for each in cuts if each.link is not None}),
         frozenset(name for name in stopping if _is_kept(by_name.get(name))),
         frozenset[str]().union(*(each.between for each in pauses)),
         _join_readers(pauses),
@@ -222,13 +226,35 @@ def _find_together(
         if (decision := by_name.get(name)) is not None
         and decision.old is not None
         and has_place(situation, decision.old, cut.link)
-        and (is_live(situation, decision.old) or decision.old.ended or decision.old.switched)
+        and (is_live(situation, decision.old) or _waits(decision.old))
     ]
     if not all(
         reports_numbers(job) and job.site not in situation.conditions.cannot_save for job in readers
     ):
         return frozenset()
     return frozenset(job.job_name for job in readers)
+
+
+def _waits(old: Incarnation) -> bool:
+    """Whether a reader has stopped, or its next start has been refused or not been made yet."""
+    return old.ended or old.switched or old.void
+
+
+def _find_unfinished(
+    situation: Situation, followers: Followers, decisions: Sequence[Decision]
+) -> list[_Cut]:
+    """The cuts at which an earlier change, which ended early, has stopped readers, but not stored
+    yet that others begin there without following one of them."""
+    cuts = []
+    for session in situation.wanted.sessions:
+        is_new = is_new_reader(situation, session, session.link) and is_whole(situation, session)
+        if not is_new or session.client_id in followers.predecessors:
+            continue
+        readers = [d.old for d in decisions if d.starts and d.old is not None and d.old.ended]
+        names = frozenset(r.job.job_name for r in readers if r.job.source == session.link)
+        changing = frozenset({session.job_name or ""})
+        cuts += [_Cut(session.link, frozenset(), names, changing=changing)] if names else []
+    return cuts
 
 
 def _find_leaving_readers(
@@ -299,9 +325,22 @@ def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
 def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     """Whether the job takes the same records to the same link already, or goes on with that where
     it ended."""
-    if old is None or old.job.ends != job.ends:
+    if old is None or old.job.ends != job.ends or _awaits_cut(situation, job):
         return False
     return is_live(situation, old) or has_place(situation, old, job.source)
+
+
+def _awaits_cut(situation: Situation, job: Job) -> bool:
+    own = source_client_id(situation.installation, job.job_name, job.source)
+    session = situation.present.usable.get(own)
+    return session is not None and awaits_cut(situation, session)
+
+
+def _waits_there(situation: Situation, name: str, link: Link) -> bool:
+    """Whether a job has been given a place on a link, and has not begun there."""
+    own = source_client_id(situation.installation, name, link)
+    session = situation.present.usable.get(own)
+    return session is not None and bool(session.skip) and not session.begun
 
 
 def _find_partings(
@@ -347,6 +386,10 @@ def _find_cut(
         joining |= {successor.job_name} if successor.source == parting else set()
         heads |= {_find_predecessor(situation, followers, name) for name in joining}
     names = present | coming | {decision.job_name, successor.job_name}
+    if _awaits_cut(situation, successor):  # it runs, and has taken nothing yet
+        names -= {successor.job_name}
+        if any(_waits_there(situation, name, parting) for name in heads):
+            return None  # they have stopped at the same record already
     between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
     if len(heads) == 1:  # all records pass it: it stops at the same record for all
         between -= heads

@@ -50,16 +50,28 @@ def _find_coming(situation: Situation, then: Wiring, rest: Set[str]) -> list[Ses
     coming = []
     for session in then.situation.wanted.sessions:
         sources = {job.source for job in reading if session.link in job.port}
-        reads_on = session.link in sinks and not _has_it_already(then, sources, session)
+        before = _find_before(situation, sources)
+        reads_on = session.link in sinks and not _has_it_already(then, before, session)
         is_missing = (session.client_id, session.link) not in reserved
         if is_missing and (reads_on or _leaves_to(situation, then, session)):
             coming.append(session)
     return coming
 
 
+def _find_before(situation: Situation, links: Set[Link]) -> Set[Link]:
+    """These links and all from which present jobs take records there."""
+    visited, ahead = set(links), list(links)
+    while ahead:
+        producers = situation.jobs.producers.get(ahead.pop(), ())
+        new = {each.job.source for each in producers} - visited
+        visited |= new
+        ahead += new
+    return visited
+
+
 def _has_it_already(then: Wiring, sources: Set[Link], session: Session) -> bool:
-    """Whether another job already does what the session's reader will do, and reads the `sources`
-    of the jobs that write to its link: then it has the messages that they will write."""
+    """Whether another job already does what the session's reader will do, and reads one of the
+    `sources` of its link: then it has the messages that come from there."""
     reader = then.situation.jobs.wanted.get(session.job_name or "")
     return reader is not None and any(
         set(reader.port) <= set(each.job.port) and each.job.source in sources

@@ -90,22 +90,32 @@ def is_held_at_another_link(situation: Situation, session: Session) -> bool:
 
 
 def list_waiting_instead(situation: Situation, session: Session) -> list[Session]:
-    """The wanted sessions whose readers have not begun and take the place of this one's, which has
-    stopped for them at a cut and comes back no more: what came since then is for them."""
+    """The wanted sessions whose readers have taken nothing yet and take the place of this one's,
+    which has stopped for them at a cut and comes back no more: what came since then is for them."""
     instead = situation.present.instead.get(session.client_id, ())
     if not instead or session in situation.wanted:
         return []
     old = situation.inventory.jobs.get(session.job_name or "")
     if old is not None and old.job.source == session.link and not old.ended:
         return []
-    return [each for each in instead if each in situation.wanted and not each.begun]
+    return [
+        each
+        for each in instead
+        if each in situation.wanted and (not each.begun or awaits_cut(situation, each))
+    ]
+
+
+def awaits_cut(situation: Situation, session: Session) -> bool:
+    """Whether the session's reader runs already, though the records for it are still taken from a
+    session at another link."""
+    return is_held_at_another_link(situation, session) and is_running(situation, session)
 
 
 def is_outdated(situation: Situation, session: Session) -> bool:
     """Whether a session is made anew before it is read, since its records were taken at another
     link. Those behind a cut that is not committed were not, as long as no reader of a link that is
     fed from outside has gone on."""
-    if not is_held_at_another_link(situation, session):
+    if not is_held_at_another_link(situation, session) or awaits_cut(situation, session):
         return False
     if session.begun or not situation.has_foreign_producers(session.link):
         return True

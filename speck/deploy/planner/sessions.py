@@ -199,6 +199,12 @@ def is_new_reader(situation: Situation, session: Session, link: Link) -> bool:
     return there is None or not there.skip or is_outdated(situation, there)
 
 
+def is_whole(situation: Situation, session: Session) -> bool:
+    """Whether a session is there since before the last reader of its link that was drained."""
+    there = situation.present.usable.get(session.client_id)
+    return there is not None and there.whole and not is_outdated(situation, there)
+
+
 def has_place(situation: Situation, reader: Incarnation, link: Link) -> bool:
     """Whether a job reads a link, or goes on there when it starts again: another has not taken its
     place."""

@@ -34,6 +34,7 @@ def find_way_back(wiring: Wiring, decision: Decision, start: Start) -> Return | 
         keeps_state=old.job.site not in situation.conditions.cannot_save,
         former_sinks=_list_former_sinks(situation, old, start),
         fed=_is_fed_later(situation, old.job.source),
+        commits=start.commits if new.ends == old.job.ends else (),
     )
 
 
