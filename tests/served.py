@@ -23,3 +23,4 @@ def served(service: Service) -> Iterator[str]:
     finally:
         listening.shutdown()
         thread.join()
+        listening.server_close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import time
@@ -98,11 +99,21 @@ class _Api(Api):  # type: ignore[misc]
 
 def create_app(service: Service) -> Flask:
     """Create the application; it neither opens nor closes `service`."""
+    app = copy.copy(_declare_routes())
+    app.extensions = {
+        EXTENSION: Context(service, Metrics(service)),
+        system.OPENAPI: _describe_routes,
+    }
+    return app
+
+
+@functools.cache
+def _declare_routes() -> Flask:
+    """What all applications of this process have in common: to compile the rules of the routes
+    takes longer than everything else about a new one."""
     app = _create_flask()
-    app.extensions[EXTENSION] = Context(service, Metrics(service))
     for module in ROUTES:
         app.register_blueprint(module.routes.blueprint)
-    app.extensions[system.OPENAPI] = _describe_routes
     app.before_request(_begin)
     app.before_request(access.guard)
     app.before_request(auditing.begin)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from werkzeug.serving import make_server
 
-from speck.api.app import create_app
 from speck.cli.main import root
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
+from tests.served import served
 
 SITES = ("edge-a", "edge-b", "cloud")
 
@@ -51,16 +49,11 @@ class Server:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A service over three memory sites, answering on a free port."""
-    with memory_service(tmp_path, map(site_body, SITES)) as service:
-        listening = make_server("127.0.0.1", 0, create_app(service), threaded=True)
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield Server(f"http://127.0.0.1:{listening.server_port}", service)
-        finally:
-            listening.shutdown()
-            thread.join()
-            listening.server_close()
+    with (
+        memory_service(tmp_path, map(site_body, SITES)) as service,
+        served(service) as url,
+    ):
+        yield Server(url, service)
 
 
 @pytest.fixture
