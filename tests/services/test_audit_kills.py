@@ -18,7 +18,7 @@ from speck.store.records import Records
 from tests.server_process import serving
 from tests.waiting import wait_for
 
-KILLS = 4
+KILLS = 2
 WRITERS = 6
 
 

@@ -41,7 +41,7 @@ STALLED_UPLOAD = (
     f"PUT /artifacts/{'a' * 64} HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n"
     "Authorization: Bearer {token}\r\n\r\n"
 )
-PIPELINE = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 60
+PIPELINE = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20
 
 
 class Service:

@@ -27,7 +27,8 @@ from speck.metrics.dataset.schema import TABLES, TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import T0, dataset, plan, running, site, task, write
 
-TOLERANCE = 1e-9
+TOLERANCE = 1e-8
+"""How well a line fits is a quotient of small differences of large sums."""
 _LOOKS = 1 + int(1.5 * LONG.total_seconds() / 10)
 SPECS = st.builds(
     Spec,
