@@ -14,66 +14,63 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
-from speck.deploy.planner.leaving import is_still_fed
-from speck.deploy.planner.lineages import (
-    Lineage,
-    find_lineages,
-    is_arriving,
-    is_held_at_another_link,
-    is_left_behind,
-    is_outrun,
-    is_running,
-    was_followed,
-)
-from speck.deploy.planner.sessions import count_abandoned, is_new_reader, is_whole
+from speck.deploy.planner.forms import find_candidates, find_early, find_outrun
+from speck.deploy.planner.lineages import Lineage, find_lineages, is_outrun, is_running
+from speck.deploy.planner.sessions import count_abandoned
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
-from speck.deploy.planner.wiring import Followers, Leaving, Wiring
+from speck.deploy.planner.waiting import has_to_be_read, is_read
+from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.ids import sink_client_id
-from speck.model.incarnation import Incarnation, Session
+from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Backlog:
     """What has to be read before a plan: by which jobs, by name, as they should run meanwhile."""
 
-    jobs: dict[str, Job] = field(default_factory=dict)
-    reads: set[str] = field(default_factory=set)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    reads: frozenset[str] = frozenset()
     """The client ids of the sessions that they read."""
-    spared: set[str] = field(default_factory=set)
+    spared: frozenset[str] = frozenset()
     """The client ids of those, of those that are read in a plan after it, and of all sessions that
     hold the same messages: nobody is asked about them."""
-    handed_back: dict[str, Session] = field(default_factory=dict)
+    handed_back: Mapping[str, Session] = field(default_factory=dict)
     """The session of the reader that these follow once more, by the client id of theirs."""
-    renewed: set[str] = field(default_factory=set)
+    renewed: frozenset[str] = frozenset()
     """Client ids of sessions that may hold messages for others."""
-    set_aside: set[str] = field(default_factory=set)
+    set_aside: frozenset[str] = frozenset()
     """Client ids of sessions that begin anew afterwards: what these jobs write is not for them."""
-    giving_way: dict[str, Job] = field(default_factory=dict)
+    giving_way: Mapping[str, Job] = field(default_factory=dict)
     """Their readers, by name, which stop meanwhile."""
-    completed_links: set[Link] = field(default_factory=set)
+    completed_links: frozenset[Link] = frozenset()
     """Links that jobs write to as an interrupted change wants them: what was drained there before
     is for others."""
 
-    def spare(self, session: Session, lineage: Lineage | None) -> None:
-        """Note that its messages are read, in this plan or in one after it."""
+    def sparing(self, session: Session, lineage: Lineage | None) -> Backlog:
+        """With a session whose messages are read, in this plan or in one after it."""
         members = lineage.members if lineage is not None else (session,)
-        self.spared |= {member.client_id for member in members}
+        return replace(self, spared=self.spared.union(each.client_id for each in members))
 
-    def add(
+    def reading(
         self, situation: Situation, job: Job, session: Session, lineage: Lineage | None
-    ) -> None:
-        self.jobs[job.job_name] = job
-        self.reads.add(session.client_id)
-        if lineage is not None and lineage.owner != session:
-            self.handed_back[session.client_id] = lineage.owner
-        if session.drained and not is_running(situation, session):
-            self.renewed.add(session.client_id)
+    ) -> Backlog:
+        """With a job that reads a session."""
+        own = {session.client_id}
+        followed = lineage is not None and lineage.owner != session
+        handed_back = {session.client_id: lineage.owner} if lineage and followed else {}
+        is_old = session.drained and not is_running(situation, session)
         completes = is_outrun(situation, session) or not session.begun
-        if completes or session.link in self.completed_links:
-            self.completed_links.update(job.port)
+        completes = completes or session.link in self.completed_links
+        return replace(
+            self,
+            jobs={**self.jobs, job.job_name: job},
+            reads=self.reads | own,
+            handed_back={**self.handed_back, **handed_back},
+            renewed=self.renewed | (own if is_old else set()),
+            completed_links=self.completed_links.union(job.port if completes else ()),
+        )
 
 
 def find_backlog(wiring: Wiring) -> Backlog:
@@ -99,13 +96,13 @@ def _find_waiting(situation: Situation, followers: Followers) -> Backlog:
         before, backlog = backlog, _collect(situation, followers, backlog.jobs)
         if before.jobs == backlog.jobs:
             break
-    _set_aside(situation, backlog)
-    return backlog
+    return _set_aside(situation, backlog)
 
 
-def _set_aside(situation: Situation, backlog: Backlog) -> None:
-    """Note the sessions that were made after jobs which read first had left their link, and the
+def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
+    """With the sessions that were made after jobs which read first had left their link, and the
     readers that give way to those that were there before."""
+    set_aside, giving_way = set[str](), dict[str, Job]()
     written = [(job, link) for job in backlog.jobs.values() for link in job.port]
     for job, link in written:
         sink = sink_client_id(situation.installation, job.job_name, job.source, link)
@@ -114,10 +111,11 @@ def _set_aside(situation: Situation, backlog: Backlog) -> None:
             reader = backlog.jobs.get(name)
             if sink not in session.left_by or (reader and reader.source == session.link):
                 continue
-            backlog.set_aside.add(session.client_id)
+            set_aside.add(session.client_id)
             old = situation.inventory.jobs.get(name)
             if reader is None and is_running(situation, session) and old is not None:
-                backlog.giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
+                giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
+    return replace(backlog, set_aside=frozenset(set_aside), giving_way=giving_way)
 
 
 def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:
@@ -137,9 +135,9 @@ def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str,
             reader = _find_first_reader(situation, followers, session, lineage, backlog)
             if reader is None or _is_out_of_reach(situation, reader):
                 continue
-            backlog.spare(session, lineage)
+            backlog = backlog.sparing(session, lineage)
             if not _leaves_unread(situation, reader, backlog.jobs):
-                backlog.add(situation, reader, session, lineage)
+                backlog = backlog.reading(situation, reader, session, lineage)
     return backlog
 
 
@@ -200,7 +198,7 @@ def _find_stopped_between(wiring: Wiring) -> Backlog:
         if session is None or session.client_id in situation.conditions.has_read:
             continue
         if count_abandoned(situation, followers, session) != 0:
-            backlog.add(situation, old.job, session, None)
+            backlog = backlog.reading(situation, old.job, session, None)
     return backlog
 
 
@@ -222,14 +220,14 @@ def find_postponed(wiring: Wiring) -> list[Session]:
 
 def _is_postponed(situation: Situation, followers: Followers, session: Session) -> bool:
     reader = situation.jobs.wanted.get(session.job_name or "")
-    if reader is None or session in situation.wanted or _is_read(situation, session):
+    if reader is None or session in situation.wanted or is_read(situation, session):
         return False
-    if not _find_candidates(situation, followers, session, None, {}):
+    if not find_candidates(situation, followers, session, None, {}):
         return False
     reader = replace(reader, source=session.link)
     others = [job for name, job in situation.jobs.wanted.items() if name != reader.job_name]
-    return not _has_circle([reader, *others]) and _has_to_be_read(
-        situation, followers, session, None, Backlog()
+    return not _has_circle([reader, *others]) and has_to_be_read(
+        situation, followers, session, None, {}, frozenset()
     )
 
 
@@ -244,16 +242,16 @@ def _find_first_reader(
     name, waiting = session.job_name or "", backlog.jobs
     if name in waiting or not session.reserved:
         return None
-    if (early := _find_early(situation, session)) is not None:
+    if (early := find_early(situation, session)) is not None:
         return early
-    if (outrun := _find_outrun(situation, followers, session)) is not None:
+    if (outrun := find_outrun(situation, followers, session)) is not None:
         candidates = [outrun]
-    elif _is_read(situation, session) or not _has_to_be_read(
-        situation, followers, session, lineage, backlog
+    elif is_read(situation, session) or not has_to_be_read(
+        situation, followers, session, lineage, waiting, backlog.completed_links
     ):
         return None
     else:
-        candidates = _find_candidates(situation, followers, session, lineage, waiting)
+        candidates = find_candidates(situation, followers, session, lineage, waiting)
     others = [
         incarnation.job
         for other, incarnation in situation.inventory.jobs.items()
@@ -264,241 +262,6 @@ def _find_first_reader(
         if not _has_circle([reader, *waiting.values(), *others]):
             return reader
     return None
-
-
-def _find_early(situation: Situation, session: Session) -> Job | None:
-    """The session's reader if it would stop at some record of its link: a change was interrupted
-    while it caught up with others."""
-    old = situation.inventory.jobs.get(session.job_name or "")
-    if old is None or old.job.source != session.link:
-        return None
-    return old.job if old.ends_early and is_live(situation, old) else None
-
-
-def _find_outrun(situation: Situation, followers: Followers, session: Session) -> Job | None:
-    """The session's reader as it was to run, if it has to reach the record that a reader beside it
-    has reached."""
-    if session.job is None or not is_outrun(situation, session):
-        return None
-    is_followed = session in followers.predecessors.values()
-    if not (is_followed or reaches_wanted_links(situation, session.job.port)):
-        return None
-    return replace(session.job, state=DesiredState.RUNNING)
-
-
-def _find_candidates(
-    situation: Situation,
-    followers: Followers,
-    session: Session,
-    lineage: Lineage | None,
-    waiting: dict[str, Job],
-) -> list[Job]:
-    """The forms in which the session's reader may run, the best first: as it ran or was to run
-    there; as wanted, with its former sink if that is read, or with its new one; as it ran last, if
-    it is no longer wanted."""
-    name = session.job_name or ""
-    job, old = situation.jobs.wanted.get(name), situation.inventory.jobs.get(name)
-    forms = _find_unfinished_forms(situation, followers, session, lineage, waiting)
-    if job is None:
-        if old is None:
-            return forms
-        comes_back = is_lost(situation, old) or _lost_its_follower(situation, followers, session)
-        again = old.job.source == session.link and _is_fed_first(situation, session.link, waiting)
-        return [*forms, old.job] if comes_back or again else forms
-    if job.state is not DesiredState.RUNNING:
-        return forms
-    if old is None:
-        return [*forms, job]
-    before = job.with_port(old.job.port)
-    if session in situation.wanted:
-        return [*forms, before]
-    read = situation.outside.readers | situation.present.reserved_links
-    is_read = not read.isdisjoint(before.port)
-    return [*forms, before, job] if is_read else [*forms, job]
-
-
-def _find_unfinished_forms(
-    situation: Situation,
-    followers: Followers,
-    session: Session,
-    lineage: Lineage | None,
-    waiting: dict[str, Job],
-) -> list[Job]:
-    """The reader as it ran with the session or was to run, if a change that ended early has left
-    messages there, or if it is to read what another job writes first."""
-    if session.job is None or lineage is None:
-        return []
-    is_fed = _is_fed_first(situation, session.link, waiting)
-    if not (is_fed or is_stranded(situation, followers, lineage, waiting)):
-        return []
-    old = situation.inventory.jobs.get(session.job_name or "")
-    form = old.job if old is not None and is_arriving(situation, session) else session.job
-    return [replace(form, state=DesiredState.RUNNING)]
-
-
-def _is_read(situation: Situation, session: Session) -> bool:
-    """Whether the session's reader runs on its link, or is wanted there and can go on with it as it
-    did."""
-    if session in situation.wanted and session.usable:
-        return not _is_exchanged(situation, session)
-    return is_running(situation, session)
-
-
-def _is_exchanged(situation: Situation, session: Session) -> bool:
-    """Whether the session's reader does not run, and gets the sink link of another job, or leaves
-    its own to another one: what waits for it is for its former sink link."""
-    name = session.job_name or ""
-    old, new = situation.inventory.jobs.get(name), situation.jobs.wanted.get(name)
-    if old is None or new is None or not old.has_state or is_live(situation, old):
-        return False
-    if old.job.source != new.source or old.job.port == new.port:
-        return False
-    if situation.has_foreign_producers(session.link) and _can_catch_up(situation, session.link):
-        return False
-    others = [d.job for other, d in situation.inventory.jobs.items() if other != name]
-    left, new_links = set(old.job.port) - set(new.port), set(new.port) - set(old.job.port)
-    gives = any(
-        left & (set(job.port) - set(_list_sinks(others, job.job_name)))
-        for job in situation.jobs.wanted.values()
-    )
-    takes = any(
-        new_links & (set(job.port) - set(_list_sinks(situation.desired.jobs, job.job_name)))
-        for job in others
-    )
-    return gives or takes
-
-
-def _can_catch_up(situation: Situation, link: Link) -> bool:
-    """Whether the readers of a link that is fed from outside, and were stopped, need not run before
-    they change: none comes to the link whose session lacks what came since then, or one of them
-    runs."""
-    readers = [d for d in situation.inventory.jobs.values() if d.job.source == link]
-    if any(is_live(situation, each) for each in readers):
-        return True
-    return not any(
-        is_new_reader(situation, session, link) and not is_whole(situation, session)
-        for session in situation.wanted.on_link(link)
-    )
-
-
-def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
-    return [link for job in jobs if job.job_name == name for link in job.port]
-
-
-def _has_to_be_read(
-    situation: Situation,
-    followers: Followers,
-    session: Session,
-    lineage: Lineage | None,
-    backlog: Backlog,
-) -> bool:
-    """Whether messages that no other session has may wait in the session, or may still arrive."""
-    name, waiting = session.job_name or "", backlog.jobs
-    if is_left_behind(situation, session):
-        return False
-    if session.link not in backlog.completed_links and is_held_at_another_link(situation, session):
-        return False
-    is_fed = _is_fed_first(situation, session.link, waiting)
-    if lineage is not None and lineage.find_reader(waiting, also_drained=is_fed) != session:
-        return False
-    if _lost_its_follower(situation, followers, session):
-        return True
-    if lineage is not None:
-        if any(is_running(situation, each, waiting) for each in lineage.members):
-            return False
-        if is_fed or is_stranded(situation, followers, lineage, waiting):
-            return True
-    if session.drained:
-        return False
-    old = situation.inventory.jobs.get(name)
-    if name not in situation.jobs.wanted:
-        is_followed = _is_followed_while_fed(situation, followers, session)
-        return is_followed or (
-            old is not None and _is_owed(situation, followers, session, old, waiting)
-        )
-    if session in situation.wanted:
-        return (
-            situation.has_foreign_producers(session.link)
-            or count_abandoned(situation, followers, session) != 0
-        )
-    if _goes_back(situation, session):
-        return False
-    has_begun = old is not None and old.job.source == session.link and not old.ended
-    has_begun = has_begun and (session.begun or session.job is None)
-    if old is not None and has_begun:
-        # it failed or was lost: what it took since its last checkpoint is waiting again
-        is_followed = (
-            _is_followed_while_fed(situation, followers, session)
-            or count_abandoned(situation, followers, session) != 0
-        )
-        return is_followed or _is_owed(situation, followers, session, old, waiting)
-    return bool(count_abandoned(situation, followers, session))
-
-
-def _is_owed(
-    situation: Situation,
-    followers: Followers,
-    session: Session,
-    old: Incarnation,
-    waiting: dict[str, Job],
-) -> bool:
-    """Whether jobs have sent, or will send, messages that are only for a reader that was lost: a
-    running reader would take them before it leaves its link. Jobs that have left the link since
-    have sent what is counted."""
-    if old.job.source != session.link or not is_lost(situation, old):
-        return False
-    producers, count = (
-        situation.jobs.producers.get(session.link, ()),
-        count_abandoned(situation, followers, session),
-    )
-    sending = any(d.job.job_name in waiting or is_live(situation, d) for d in producers)
-    return sending or (count != 0 if producers else bool(count))
-
-
-def _is_fed_first(situation: Situation, link: Link, waiting: dict[str, Job]) -> bool:
-    """Whether a job that runs first, with other links than wanted, writes to the link."""
-    return any(
-        link in job.port and _ends_of(situation.jobs.wanted.get(name)) != _ends_of(job)
-        for name, job in waiting.items()
-    )
-
-
-def _ends_of(job: Job | None) -> tuple[Link, tuple[Link, ...]] | None:
-    return job.ends if job is not None else None
-
-
-def _lost_its_follower(situation: Situation, followers: Followers, session: Session) -> bool:
-    """Whether the reader that was to continue after this one has no messages since its end: a
-    broker forgot its session, or it never began and another one is wanted instead."""
-    is_followed_anew = session in followers.predecessors.values() and not session.drained
-    return session.followed_by is None and any(
-        not other.reserved or (is_followed_anew and other not in situation.wanted)
-        for other in situation.inventory.sessions
-        if other.follows == session.client_id
-    )
-
-
-def _is_followed_while_fed(situation: Situation, followers: Followers, session: Session) -> bool:
-    is_followed = bool(followers.follows(session))
-    return is_followed and is_still_fed(situation, Leaving(), session.link)
-
-
-def _goes_back(situation: Situation, session: Session) -> bool:
-    """Whether another session has all messages of this one: that of a reader which was to be
-    followed, or that of a follower which was reserved before this reader was drained and ended."""
-    if session.beside and session.follows is None:
-        return False  # its predecessor does not do the same work
-    old = situation.inventory.jobs.get(session.job_name or "")
-    has_read = old is not None and old.job.source == session.link
-    there = {s.client_id: s for s in situation.inventory.sessions if s.usable}
-    for other in there.values():
-        if other.link != session.link:
-            continue
-        if not has_read and was_followed(other, session, there) and other in situation.wanted:
-            return True
-        if has_read and old is not None and old.ended and other.follows == session.client_id:
-            return other in situation.wanted
-    return False
 
 
 def _has_circle(jobs: Iterable[Job]) -> bool:

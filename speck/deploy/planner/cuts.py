@@ -15,19 +15,27 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from speck.deploy.planner.decisions import Decision, is_live, is_rewired
-from speck.deploy.planner.lineages import awaits_cut, list_waiting_instead
+from speck.deploy.planner.lineages import list_waiting_instead
+from speck.deploy.planner.partings import (
+    Cut,
+    Parting,
+    awaits_its_cut,
+    find_partings,
+    find_partings_before,
+    find_reachable,
+    is_kept,
+    list_producers,
+    stays_on_source,
+)
 from speck.deploy.planner.sessions import has_place, is_new_reader, is_whole
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, Session
-from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.incarnation import Incarnation
+from speck.model.job import Job, Upgrade
 from speck.model.job_change import Action
 from speck.model.link import Link
 from speck.spec.job_contract import reports_numbers
-
-_Ways = Sequence[tuple[str, Link, Link]]
-"""The name, source and sink of each job."""
 
 
 def find_cuts(
@@ -38,7 +46,7 @@ def find_cuts(
     if not situation.conditions.drains:
         return Cuts(), tuple(decisions)
     by_name = {d.job_name: d for d in decisions}
-    partings, warned = list[_Parting](), set[tuple[str, Link | None]]()
+    partings, warned = list[Parting](), set[tuple[str, Link | None]]()
     cuts = _find_unfinished(situation, followers, decisions)
     pauses = [_pause(situation, by_name, cut) for cut in cuts]
     for link, leaving in _find_leaving_readers(situation, decisions).items():
@@ -46,7 +54,7 @@ def find_cuts(
             parting
             for decision in leaving
             for successor in _find_successors(situation, decision)
-            for parting in _find_partings(situation, followers, by_name, decision, successor)
+            for parting in find_partings(situation, followers, by_name, decision, successor)
         ]
         here = _find_torn(situation, followers, link, leaving)
         here += [parting.cut for parting in found if parting.cut is not None]
@@ -60,7 +68,7 @@ def find_cuts(
     links = {each.link for each in partings if each.cut is not None}
     result = Cuts(
         frozenset(links | {each.link for each in cuts if each.link is not None}),
-        frozenset(name for name in stopping if _is_kept(by_name.get(name))),
+        frozenset(name for name in stopping if is_kept(by_name.get(name))),
         frozenset[str]().union(*(each.between for each in pauses)),
         _join_readers(pauses),
         frozenset[str]().union(*(each.changing for each in pauses)),
@@ -94,7 +102,7 @@ class _Pause:
     """The link, if it has producers that nobody can stop."""
 
 
-def _pause(situation: Situation, by_name: Mapping[str, Decision], cut: _Cut) -> _Pause:
+def _pause(situation: Situation, by_name: Mapping[str, Decision], cut: Cut) -> _Pause:
     readers = _find_together(situation, by_name, cut)
     if not readers or cut.link is None:
         is_foreign = cut.link is not None and situation.has_foreign_producers(cut.link)
@@ -118,7 +126,7 @@ def _find_exchanges(
     situation: Situation,
     followers: Followers,
     by_name: Mapping[str, Decision],
-    partings: Sequence[_Parting],
+    partings: Sequence[Parting],
 ) -> tuple[dict[Link, dict[str, Job]], dict[str, str]]:
     """The readers that begin behind cuts, by link and client id, and the sessions from which their
     records are taken until then: for `Cuts`."""
@@ -132,20 +140,10 @@ def _find_exchanges(
         for session in list_waiting_instead(situation, former):
             # an earlier change, which ended early, has stopped those before these at a cut
             instead_of.setdefault(session.client_id, former.client_id)
-            for link in _find_partings_before(situation, by_name, former, session):
+            for link in find_partings_before(situation, by_name, former, session):
                 successor = situation.jobs.wanted[session.job_name or ""]
                 exchanges[link][session.client_id] = successor
     return dict(exchanges), instead_of
-
-
-def _find_partings_before(
-    situation: Situation, by_name: Mapping[str, Decision], former: Session, session: Session
-) -> list[Link]:
-    """Where the paths to two links part."""
-    ways = _list_present_ways(situation)
-    entries = _find_entries(situation, by_name, session.link)
-    partings = (_find_nearest_common(former.link, entry, ways) for entry in entries)
-    return [link for link in partings if link is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +157,11 @@ class _Exchange:
 
 
 def _find_exchange(
-    situation: Situation, followers: Followers, parting: _Parting
+    situation: Situation, followers: Followers, parting: Parting
 ) -> _Exchange | None:
     decision, successor = parting.decision, parting.successor
     assert decision.old is not None
-    if _stays_on_source(decision):
+    if stays_on_source(decision):
         return None
     old, there = decision.old.job, situation.inventory.jobs.get(successor.job_name)
     if successor.source in (old.source, there.job.source if there is not None else None):
@@ -189,32 +187,8 @@ def _is_fed_later(situation: Situation, link: Link) -> bool:
     return is_written or situation.has_foreign_producers(link)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """The jobs that stop first: the producers of `link`, or one reader alone (`link` is None then).
-    The jobs `between` take all that these had sent before they stop."""
-
-    link: Link | None
-    stopping: frozenset[str]
-    readers: frozenset[str]
-    """Those of `link` that stop at the same record."""
-    between: frozenset[str] = frozenset()
-    changing: frozenset[str] = frozenset()
-    """Those whose change makes it necessary."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Parting:
-    """The link at which the paths to a reader and to its successor part, and the cut there."""
-
-    link: Link
-    decision: Decision
-    successor: Job
-    cut: _Cut | None
-
-
 def _find_together(
-    situation: Situation, by_name: Mapping[str, Decision], cut: _Cut
+    situation: Situation, by_name: Mapping[str, Decision], cut: Cut
 ) -> frozenset[str]:
     """The readers that can stop at the same record without a stop of their producers; none if these
     stop, or if one of the readers cannot."""
@@ -242,7 +216,7 @@ def _waits(old: Incarnation) -> bool:
 
 def _find_unfinished(
     situation: Situation, followers: Followers, decisions: Sequence[Decision]
-) -> list[_Cut]:
+) -> list[Cut]:
     """The cuts at which an earlier change, which ended early, has stopped readers, but not stored
     yet that others begin there without following one of them."""
     cuts = []
@@ -253,7 +227,7 @@ def _find_unfinished(
         readers = [d.old for d in decisions if d.starts and d.old is not None and d.old.ended]
         names = frozenset(r.job.job_name for r in readers if r.job.source == session.link)
         changing = frozenset({session.job_name or ""})
-        cuts += [_Cut(session.link, frozenset(), names, changing=changing)] if names else []
+        cuts += [Cut(session.link, frozenset(), names, changing=changing)] if names else []
     return cuts
 
 
@@ -275,16 +249,16 @@ def _find_leaving_readers(
 
 def _find_torn(
     situation: Situation, followers: Followers, link: Link, leaving: Sequence[Decision]
-) -> list[_Cut]:
+) -> list[Cut]:
     """The cut at a link that several readers leave, if not each is replaced by one that does the
     same work."""
-    leaving = [d for d in leaving if not _stays_on_source(d)]
+    leaving = [d for d in leaving if not stays_on_source(d)]
     if len(leaving) < 2 or all(
         _is_replaced(situation, followers, d) or _ends(situation, d) for d in leaving
     ):
         return []
     names = frozenset(d.job_name for d in leaving)
-    return [_Cut(link, _list_producers(situation, link), names, changing=names)]
+    return [Cut(link, list_producers(situation, link), names, changing=names)]
 
 
 def _is_replaced(situation: Situation, followers: Followers, decision: Decision) -> bool:
@@ -302,7 +276,7 @@ def _ends(situation: Situation, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
     ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
-    links = set[Link]().union(*(_find_reachable(link, ways) for link in decision.old.job.port))
+    links = set[Link]().union(*(find_reachable(link, ways) for link in decision.old.job.port))
     return decision.new is None and all(
         links.isdisjoint(job.port) for job in situation.jobs.wanted.values()
     )
@@ -325,180 +299,9 @@ def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
 def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     """Whether the job takes the same records to the same link already, or goes on with that where
     it ended."""
-    if old is None or old.job.ends != job.ends or _awaits_cut(situation, job):
+    if old is None or old.job.ends != job.ends or awaits_its_cut(situation, job):
         return False
     return is_live(situation, old) or has_place(situation, old, job.source)
-
-
-def _awaits_cut(situation: Situation, job: Job) -> bool:
-    own = source_client_id(situation.installation, job.job_name, job.source)
-    session = situation.present.usable.get(own)
-    return session is not None and awaits_cut(situation, session)
-
-
-def _waits_there(situation: Situation, name: str, link: Link) -> bool:
-    """Whether a job has been given a place on a link, and has not begun there."""
-    own = source_client_id(situation.installation, name, link)
-    session = situation.present.usable.get(own)
-    return session is not None and bool(session.skip) and not session.begun
-
-
-def _find_partings(
-    situation: Situation,
-    followers: Followers,
-    by_name: Mapping[str, Decision],
-    decision: Decision,
-    successor: Job,
-) -> list[_Parting]:
-    """Where the paths to a reader and to its successor on another link part."""
-    assert decision.old is not None
-    first, before = decision.old.job.source, _list_present_ways(situation)
-    partings = []
-    for entry in _find_entries(situation, by_name, successor.source):
-        link = _find_nearest_common(first, entry, before)
-        if link is not None:
-            cut = _find_cut(situation, followers, by_name, decision, successor, link, entry)
-            partings.append(_Parting(link, decision, successor, cut))
-    return partings
-
-
-def _find_cut(
-    situation: Situation,
-    followers: Followers,
-    by_name: Mapping[str, Decision],
-    decision: Decision,
-    successor: Job,
-    parting: Link,
-    entry: Link,
-) -> _Cut | None:
-    """The cut where two paths part, if jobs behind it keep their source. Until these have taken all
-    earlier records, the successor must get nothing."""
-    assert decision.old is not None
-    first, before = decision.old.job.source, _list_present_ways(situation)
-    after = [(job.job_name, *way) for job in situation.jobs.wanted.values() for way in job.ways]
-    present = _find_jobs_between(before, parting, first)
-    present |= _find_jobs_between(before, parting, entry)
-    coming = _find_jobs_between(after, entry, successor.source)
-    heads = _find_readers(before, parting, present)
-    heads |= {decision.job_name} if first == parting else set()
-    if entry == parting:
-        joining = _find_readers(after, parting, coming)
-        joining |= {successor.job_name} if successor.source == parting else set()
-        heads |= {_find_predecessor(situation, followers, name) for name in joining}
-    names = present | coming | {decision.job_name, successor.job_name}
-    if _awaits_cut(situation, successor):  # it runs, and has taken nothing yet
-        names -= {successor.job_name}
-        if any(_waits_there(situation, name, parting) for name in heads):
-            return None  # they have stopped at the same record already
-    between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
-    if len(heads) == 1:  # all records pass it: it stops at the same record for all
-        between -= heads
-    if not between:
-        return None
-    if len(heads) == 1:
-        return _Cut(None, frozenset(heads), frozenset(heads), between)
-    changing = frozenset({decision.job_name, successor.job_name})
-    producers = _list_producers(situation, parting)
-    return _Cut(parting, producers, frozenset(heads), between, changing)
-
-
-def _list_present_ways(situation: Situation) -> _Ways:
-    return [(name, *way) for name, d in situation.inventory.jobs.items() for way in d.job.ways]
-
-
-def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
-    return {name for name, source, _ in ways if source == link and name in names}
-
-
-def _find_predecessor(situation: Situation, followers: Followers, name: str) -> str:
-    """The reader that a new one continues, or the job itself: the two count as one."""
-    job = situation.jobs.wanted[name]
-    own = source_client_id(situation.installation, name, job.source)
-    former = followers.predecessors.get(own)
-    return former.job_name or name if former is not None else name
-
-
-def _list_producers(situation: Situation, link: Link) -> frozenset[str]:
-    return frozenset(
-        incarnation.job.job_name for incarnation in situation.jobs.producers.get(link, ())
-    )
-
-
-def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: Link) -> list[Link]:
-    """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
-    nearest present links upstream, and those behind jobs that newly write to them, or that nothing
-    has reached: they are stopped, and so are, or have gone, those before them."""
-    ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
-    there = {link for ends in ways for link in ends}
-    reached = _find_reached(situation, ways)
-    entries, visited, ahead = list[Link](), {link}, [link]
-    while ahead:
-        at = ahead.pop()
-        if at in there:
-            entries.append(at)
-        for job in situation.jobs.wanted.values():
-            is_new = at not in reached or not _is_kept(by_name.get(job.job_name))
-            if at in job.port and is_new and job.source not in visited:
-                visited.add(job.source)
-                ahead.append(job.source)
-    return entries
-
-
-def _find_reached(situation: Situation, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
-    """The links that records reach through present jobs, running or not, from outside."""
-    wanted = situation.jobs.wanted.values()
-    written = {link for job in wanted for link in job.port} | {sink for _, sink in ways}
-    sources = {source for source, _ in ways}
-    first = {s for s in sources if s not in written or situation.is_fed_outside(s)}
-    return set[Link]().union(*(_find_reachable(link, ways) for link in first))
-
-
-def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
-    """The nearest link upstream through which both get their records; it may be one of the two."""
-    backwards = [(sink, source) for _, source, sink in ways]
-    common = _find_reachable(one, backwards) & _find_reachable(other, backwards)
-    nearest = (
-        link
-        for link in sorted(common, key=str)
-        if not any(sink in common for _, source, sink in ways if source == link)
-    )
-    return next(nearest, None)
-
-
-def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
-    """The jobs on paths from one link to another."""
-    ahead = _find_reachable(first, [(source, sink) for _, source, sink in ways])
-    behind = _find_reachable(last, [(sink, source) for _, source, sink in ways])
-    return {name for name, source, sink in ways if source in ahead and sink in behind}
-
-
-def _stays_on_source(decision: Decision | None) -> bool:
-    if decision is None or decision.old is None or decision.new is None:
-        return False
-    is_wanted = decision.new.state is DesiredState.RUNNING and not decision.old.finished
-    is_running = is_wanted or decision.stops
-    return is_running and decision.old.job.source == decision.new.source
-
-
-def _is_kept(decision: Decision | None) -> bool:
-    """Whether the job goes on between the same links."""
-    if decision is None:
-        return False
-    old, new = decision.old, decision.new
-    if old is None or new is None or new.state is not DesiredState.RUNNING or old.finished:
-        return False
-    return old.job.ends == new.ends
-
-
-def _find_reachable(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
-    visited, ahead = {start}, [start]
-    while ahead:
-        link = ahead.pop()
-        for source, sink in ways:
-            if source == link and sink not in visited:
-                visited.add(sink)
-                ahead.append(sink)
-    return visited
 
 
 def _restart(decision: Decision) -> Decision:
