@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from walks import Walks, read_modules
+
 ROOT = Path(__file__).resolve().parent.parent
 KEY = re.compile(r"^[a-z]+/")
 """How a key of the store begins."""
@@ -69,6 +71,9 @@ def main() -> None:
     say("longest class", f"{length} lines: {name}")
     circles = find_circles({path: tree for each in PRODUCT for path, tree in _parse(each).items()})
     say("circles of imports", "; ".join(" - ".join(each) for each in circles) or "none")
+    walks = Walks(read_modules(ROOT, "speck/deploy"))
+    say("returns of a walk of plan", walks.count("speck.deploy.planner", "plan"))
+    say("returns of a walk of prepare", walks.count("speck.deploy.deployer", "Deployer.prepare"))
     untyped = {folder: _untyped(folder) for folder in PRODUCT}
     say("untyped signatures", ", ".join(f"{n} in {each}" for each, n in untyped.items()))
     say("untyped signatures of speck.service", _untyped("speck/service"))

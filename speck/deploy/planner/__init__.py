@@ -1,29 +1,20 @@
 """Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
 
-Sessions and jobs are compared separately, then their steps are ordered by the rules of
-docs/planning.md and no others:
+The planner works in stages. Each takes frozen values and returns one: the situation (`situate`), the
+decisions, who follows whom, cuts, who leaves which link and what is owed there (`wire`), and the
+steps (`make_steps`). Begin reading at `plan`.
 
-(a) a session is reserved before any producer starts on its link (and before its own reader),
-    and before another reader leaves the link while it is still fed, so that no message is lost
-    in between; where all its producers leave the link, it is reserved after they have stopped;
-(b) a reader leaves a link after the producers that leave it in this plan have stopped and it
-    has taken their last number; what it has taken is handed over to the reader that follows it
-    before that reader starts, and before a new producer of the link does;
-    a job starts after those downstream to which messages could not be given back if they did not
-    run (`start_order.py`);
-(c) a session is released after its reader's stop, and after the start of the job's next
-    incarnation and of its reader's follower: until they run, the old session is the way back;
-    the session of a reader outside speck is released after the producers that leave its link
-    have stopped, and before its next one on the same broker is reserved: the client id is the
-    same;
-(d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
-    use it and the job's next start, and with the job after the releases on the link, which
-    count by it; if the next start reports under the same id for another
-    link, it waits until the numbers owed to readers are stored, or that has failed;
+Steps are ordered by these rules and no others. Each has the name of its function, of its test and of
+its drawn example in docs/planning.md:
+
+(a) `reserve_fed_links`, `reserve_left_links`: sessions are there before messages come for them;
+(b) `find_debts`, `find_followers`, `find_cuts`, `find_catch_ups`: readers leave their links when
+    they have taken what is for them, and others go on there; `order_starts`: a job starts after
+    those downstream to which messages could not be given back if they did not run;
+(c) `release_sessions`: a session is the way back until those that come in its place run;
+(d) `clear`, `forget_jobs`: the last numbers of sinks are dropped when nobody counts by them;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
-    starts; a start that needs a slot waits for stops that free one; between the stop and a
-    start that cannot read the old site's storage the state is transferred; the old incarnation
-    comes back if the start fails, unless a reader has left the link that it would write to.
+    starts; `find_slot_waits`, `find_way_back`.
 
 Stops never wait for starts, so every plan is acyclic by construction.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from speck.deploy.planner.decisions import Decision, is_rewired
@@ -16,16 +16,16 @@ from speck.model.job import Job
 from speck.model.link import Link
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class _Rule:
     """Which jobs a start waits for."""
 
-    awaited: set[str]
-    passed: set[str]
+    awaited: Set[str]
+    passed: Set[str]
     """Those of them behind which others are waited for, too. All others wait for those
     themselves."""
-    found: dict[Link, dict[str, Decision]] = field(default_factory=dict)
-    """What is waited for behind a link."""
+    found: dict[Link, dict[str, Decision]] = field(default_factory=dict, compare=False)
+    """A cache: what is waited for behind a link."""
 
 
 @dataclass(frozen=True)
