@@ -1,11 +1,11 @@
 """Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
 
-The planner works in stages. Each takes frozen values and returns one: the situation (`situate`), the
-decisions, who follows whom, cuts, who leaves which link and what is owed there (`wire`), and the
-steps (`make_steps`). Begin reading at `plan`.
+The planner works in stages. Each takes frozen values and returns one: the situation (`situate`),
+the decisions, who follows whom, cuts, who leaves which link and what is owed there (`wire`), and
+the steps (`make_steps`). Begin reading at `plan`.
 
-Steps are ordered by these rules and no others. Each has the name of its function, of its test and of
-its drawn example in docs/planning.md:
+Steps are ordered by these rules and no others. Each has the name of its function, of its test and
+of its drawn example in docs/planning.md:
 
 (a) `reserve_fed_links`, `reserve_left_links`: sessions are there before messages come for them;
 (b) `find_debts`, `find_followers`, `find_cuts`, `find_catch_ups`: readers leave their links when
