@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
@@ -24,15 +24,15 @@ MAINTENANCE_RETRY_S = 30.0
 
 
 class Recorder:
-    """Appends rows to `writer`; thread-safe. Maintenance runs in `pool`."""
+    """Appends rows to `writer`; thread-safe. Maintenance runs in a thread of its own."""
 
-    def __init__(self, records: Records, clock: Clock, writer: Writer, days: int, pool: Executor):
+    def __init__(self, records: Records, clock: Clock, writer: Writer, days: int):
         """`days`: how long rows are kept (0: for ever)."""
         self._records = records
         self._clock = clock
         self._writer = writer
         self._days = days
-        self._pool = pool
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="collect")
         self._lock = threading.Lock()
         self._failure: str | None = None
         self._maintained_at = float("-inf")
@@ -40,6 +40,7 @@ class Recorder:
 
     def close(self) -> None:
         """Wait for maintenance and write the waiting rows."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         if self._maintenance is not None and not self._maintenance.cancelled():
             wait([self._maintenance])
         self.flush()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from speck.binding import BrokerPoll, EnginePoll
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
-from speck.metrics.dataset.writer import Writer
 from speck.metrics.latest import LatestSamples
 from speck.metrics.metaspace import MetaspaceWatch
 from speck.metrics.recorder import Recorder
@@ -70,7 +68,7 @@ _Poll = Callable[[datetime, float], None]
 
 
 class Sampler:
-    """Polls all sites every `every_s` seconds (0: only on demand) and appends rows to `writer`."""
+    """Polls all sites every `every_s` seconds (0: only on demand) and has rows recorded."""
 
     def __init__(
         self,
@@ -78,16 +76,16 @@ class Sampler:
         polling: Polling,
         scheduler: PollScheduler,
         clock: Clock,
-        writer: Writer,
+        recorder: Recorder,
         every_s: float,
-        days: int,
         beat: Callable[[str], tuple[AgentReport, datetime | None]],
         beginning: Callable[[float], Collection[str]],
         await_calm: Callable[[threading.Event], bool],
+        on_first_job: Callable[[], None] = lambda: None,
     ):
-        """`days`: how long rows are kept (0: for ever); `beat`: returns a site's last heartbeat and
-        its time; `beginning`: returns the jobs that running changes start (see `Changes`);
-        `await_calm`: see `Changes`."""
+        """`beat`: returns a site's last heartbeat and its time; `beginning`: returns the jobs that
+        running changes start (see `Changes`); `await_calm`: see `Changes`; `on_first_job` is called
+        once, with the first samples of a job."""
         self._records = records
         self._polling = polling
         self._scheduler = scheduler
@@ -106,8 +104,7 @@ class Sampler:
         """Site -> engine job id -> when (monotonic) its plan was written, and with which marks."""
         self._polls_under_way: set[Subject] = set()
         self._begun_at: dict[Subject, float] = {}
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="collect")
-        self._recorder = Recorder(records, clock, writer, days, self._aside)
+        self._recorder = recorder
         self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
         self._due = float("-inf")
         self.polls = 0
@@ -115,8 +112,7 @@ class Sampler:
         self.gaps = 0
         """Number of polls that failed or were skipped: the previous one was still running, or its
         turn did not come in time."""
-        self.on_first_job: Callable[[], None] = lambda: None
-        """Is called once, with the first samples of a job."""
+        self._on_first_job = on_first_job
 
     @property
     def on(self) -> bool:
@@ -132,12 +128,7 @@ class Sampler:
     def close(self) -> None:
         """Stop polling and write the waiting rows."""
         self._task.stop()
-        self._aside.shutdown(wait=False, cancel_futures=True)
         self._recorder.close()
-
-    def flush(self) -> None:
-        """Write all waiting rows to files, so that an analysis finds them."""
-        self._recorder.flush()
 
     # -- results of the last polls --------------------------------------------------------
 
@@ -259,7 +250,7 @@ class Sampler:
 
     def _report_first_job(self) -> None:
         with self._lock:
-            report, self.on_first_job = self.on_first_job, lambda: None
+            report, self._on_first_job = self._on_first_job, lambda: None
         report()
 
     def _poll_broker(self, ends: Ends, site: Site, at: datetime, begun: float) -> None:

@@ -18,8 +18,8 @@ from speck.model.finding import PartFinding
 from speck.model.site import AgentReport, Site
 from speck.service import agent_check
 from speck.service.agent_check import is_root
-from speck.sites.agent_channel import SiteChannel
-from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands
+from speck.sites.agent_channel import SiteChannels
+from speck.sites.agent_commands import SILENT_S, AgentCommand
 from speck.sites.state_transfer import Transfers, shorten
 from speck.store.records import Records
 from speck.store.sites import StoredReport
@@ -42,21 +42,22 @@ class Agents:
         sites: Callable[[], Mapping[str, Site]],
         clock: Clock,
         engine_folder: Callable[[str], str | None] = lambda site: None,
+        channels: SiteChannels | None = None,
     ):
         """`engine_folder` returns the URI of the checkpoints of a site's engine; None when the
-        engine does not report it."""
+        engine does not report it. `channels` holds the commands that agents are given."""
         self._records = records
         self._sites = sites
         self._engine_folder = engine_folder
         self._clock = clock
-        self.commands = AgentCommands(clock)
+        self._channels = channels or SiteChannels(clock)
+        self.commands = self._channels.commands
         self.silent_s = SILENT_S
         """An agent that has been silent for this long is unreachable."""
         self._lock = threading.RLock()
         self._beats: dict[str, StoredReport] = {}
         self._stored: dict[str, float] = {}
         self._agreed: dict[str, str] = {}
-        self._channels: dict[str, SiteChannel] = {}
         self.transfers = Transfers(
             records, clock, self.commands, self._listen, self._refuse_silent, self._layouts
         )
@@ -114,17 +115,7 @@ class Agents:
             self._beats.pop(site, None)
             self._stored.pop(site, None)
             self._agreed.pop(site, None)
-            channel = self._channels.pop(site, None)
-        if channel is not None:
-            channel.close()
-        self.commands.forget(site)
-
-    def channel(self, site: str) -> SiteChannel:
-        """The way to an engine beside the site's agent."""
-        with self._lock:
-            if site not in self._channels:
-                self._channels[site] = SiteChannel(site, self.commands, self._clock, _ANSWER_S)
-            return self._channels[site]
+        self._channels.forget(site)
 
     # --- StateKeeper -----------------------------------------------------------------------
 

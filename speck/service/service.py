@@ -22,10 +22,11 @@ from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.deploy.scheduler import THREADS, Scheduler
-from speck.errors import ConflictError, TransientError
+from speck.errors import ConflictError, StoreWriteError, TransientError
 from speck.metrics.dataset.files import claim
 from speck.metrics.dataset.opening import open_storage
 from speck.metrics.dataset.writer import Writer
+from speck.metrics.recorder import Recorder
 from speck.metrics.sampler import Sampler
 from speck.monitor.board import Board
 from speck.monitor.job_states import JobStates
@@ -56,6 +57,7 @@ from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
 from speck.service.uploads import Uploads
+from speck.sites.agent_channel import SiteChannels
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.sites.networks import SiteNetworks
@@ -89,41 +91,95 @@ class Service:
         keeper: StateKeeper | None = None,
         location: Callable[[Path], StoreLocation] = StoreLocation.of,
         scheduler: Scheduler = THREADS,
+        on_store_failure: Callable[[StoreWriteError], None] | None = None,
     ):
+        """Each phase makes the parts that the next ones are given. `on_store_failure` is called
+        once, when the store begins to refuse writes: the process should exit and restart."""
         self.config = config
         self.closing = threading.Event()
         """Set once it is being closed."""
         self.clock = clock or SystemClock()
         self._scheduler = scheduler
+        self._open_store(location, on_store_failure)
+        self._reach_sites(keeper)
+        self._know_sites()
+        self._measure()
+        self._admit()
+        self._plan()
+        self._carry_out(bounds or Bounds(), patience or Patience())
+        self._change_compositions()
+        self._change_jobs_and_forget()
+        self._watch_over_jobs()
+        self._place()
+        self._take_up()
+
+    def _open_store(
+        self,
+        location: Callable[[Path], StoreLocation],
+        on_failure: Callable[[StoreWriteError], None] | None,
+    ) -> None:
+        """What lasts: the store, the dataset of metrics, artifacts, the audit log."""
+        config = self.config
         config.home.mkdir(parents=True, exist_ok=True)
-        place_of_metrics = config.metrics_uri or f"file:{config.metrics}"
-        self.storage = open_storage(place_of_metrics, config.metrics)
-        self.records = Records.open(config.store, self.clock, location=location)
+        self.storage = open_storage(config.metrics_uri or f"file:{config.metrics}", config.metrics)
+        self.records = Records.open(
+            config.store, self.clock, location=location, on_failure=on_failure
+        )
+        if config.metrics_uri:
+            self._claim_metrics()
+        self.recorder = Recorder(
+            self.records,
+            self.clock,
+            Writer(self.storage, clock=self.clock),
+            config.metrics_days,
+        )
+        self.artifacts = Artifacts(config, self.records, self.clock)
+        self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
+        self.tokens = Tokens(self.records, self.clock, config.last_uses)
+
+    def _claim_metrics(self) -> None:
+        """Raises ConflictError if another service keeps its metrics at the same place."""
+        try:
+            claim(self.storage, self.records.installation)
+        except OSError as error:
+            LOG.warning("cannot reach %s: %s", self.storage, error)
+        except ConflictError:
+            self.records.store.close()
+            raise
+
+    def _reach_sites(self, keeper: StateKeeper | None) -> None:
+        """How engines, brokers and agents are reached."""
+        config, channels = self.config, SiteChannels(self.clock)
         self.connections = Connections(
             self.records.sites.all,
             config.credentials,
             config.timeout_s,
             config.main_timeout_s,
-            lambda site: self.agents.channel(site),
+            channels.of,
         )
         self.agents = Agents(
             self.records,
             self.records.sites.all,
             self.clock,
             lambda site: self.connections.engine(site).state_folder(),
+            channels,
         )
         self.keeper: StateKeeper = keeper or self.agents
-        self.artifacts = Artifacts(config, self.records, self.clock)
+        self.identities = Identities(self.records, self.connections, self.clock)
         self.uploads = Uploads(self.records, self.connections, self.artifacts)
+        self.links = Links(self.connections, self.closing)
         self.collector = PeriodicTask(
             "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
         )
-        self.changes = Changes(self.records, self.clock, scheduler)
+
+    def _know_sites(self) -> None:
+        """The polls of sites, the board, and what is shown by them."""
+        self.changes = Changes(self.records, self.clock, self._scheduler)
         self.polling = Polling(
             self.connections,
             lambda: len(self.records.sites.all()),
-            config.pollers,
-            config.poller_sites,
+            self.config.pollers,
+            self.config.poller_sites,
         )
         self.scheduler = PollScheduler(self.clock, lambda: self.polling.apart)
         self.polls = SitePolls(
@@ -136,8 +192,7 @@ class Service:
         self.board = Board(self.polls)
         self.states = JobStates(self.records, self.changes, self.board)
         self.status = StatusViews(self.records, self.states, self.polls, self.board)
-        self.identities = Identities(self.records, self.connections, self.clock)
-        legs = Legs(config, self.connections, self.agents, self.clock)
+        self._job_list = JobList(self.records, self.status, self.polls)
         self.sites = Sites(
             self.records,
             self.connections,
@@ -145,56 +200,36 @@ class Service:
             self.polls,
             self.changes,
             self.agents,
-            OwnSite(SiteNetworks(config.site_networks, config.site_state_uris)),
-            legs,
+            OwnSite(SiteNetworks(self.config.site_networks, self.config.site_state_uris)),
+            Legs(self.config, self.connections, self.agents, self.clock),
             self.identities,
-            simulated=config.simulated,
+            simulated=self.config.simulated,
         )
-        self.links = Links(self.connections, self.closing)
-        self.tokens = Tokens(self.records, self.clock, config.last_uses)
-        self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
-        self.policy = AccessPolicy(self.records, lambda change: self.changes.get(change).operations)
-        self._measure()
-        recovery = self._deploy(bounds or Bounds(), patience or Patience())
-        self._place()
-        self._take_up(recovery)
 
     def _measure(self) -> None:
         """What samples jobs, and what needs the samples."""
-        if self.config.metrics_uri:
-            self._claim_metrics()
+        self.dataset = Dataset(self.config, self.storage, self.clock, self.recorder.flush)
+        self.analyses = Analyses(
+            self.config, self.storage, self.records, self.clock, self.recorder.flush
+        )
         self.sampler = Sampler(
             self.records,
             self.polling,
             self.scheduler,
             self.clock,
-            Writer(self.storage, clock=self.clock),
+            self.recorder,
             self.config.collect_s,
-            self.config.metrics_days,
             self.agents.last_report,
             self.changes.list_starting_jobs,
             self.changes.await_calm,
+            self.analyses.warm_up,
         )
-        self.dataset = Dataset(self.config, self.storage, self.clock, self.sampler.flush)
         self.requirements = Requirements(self.records, self.clock, self.sampler.rate_job)
-        self.analyses = Analyses(
-            self.config, self.storage, self.records, self.clock, self.sampler.flush
-        )
-        self.sampler.on_first_job = self.analyses.warm_up
 
-    def _claim_metrics(self) -> None:
-        """Raises ConflictError if another service keeps its metrics at the same place."""
-        try:
-            claim(self.storage, self.records.installation)
-        except OSError as error:
-            LOG.warning("cannot reach %s: %s", self.storage, error)
-        except ConflictError:
-            self.records.store.close()
-            raise
-
-    def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
-        """What accepts, plans, carries out and repairs; returns what takes changes up again."""
-        admission = Admission(
+    def _admit(self) -> None:
+        """What decides who may change what."""
+        self.policy = AccessPolicy(self.records, lambda change: self.changes.get(change).operations)
+        self._admission = Admission(
             self.records,
             self.connections,
             self.keeper,
@@ -202,7 +237,9 @@ class Service:
             self.config.output_client_ids,
             self.polls.find_bridges,
         )
-        deployer = Deployer(
+
+    def _plan(self) -> None:
+        self._deployer = Deployer(
             self.config,
             self.records,
             self.connections,
@@ -210,11 +247,14 @@ class Service:
             self.artifacts,
             self.changes,
             self.keeper,
-            admission,
+            self._admission,
             self.identities,
             self.states.is_stuck,
             self._scheduler,
         )
+
+    def _carry_out(self, bounds: Bounds, patience: Patience) -> None:
+        """What runs changes to their ends."""
         outcomes = Outcomes(self.records, self.polls, self.board, self.clock)
         self.executions = Executions(
             self.connections,
@@ -229,38 +269,57 @@ class Service:
             self._scheduler,
         )
         ledger = ChangeLedger(self.records, self.clock)
-        recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock, self._scheduler)
+        self._recovery = ChangeRecovery(
+            self.changes, ledger, self._deployer, self.clock, self._scheduler
+        )
         self.runner = ChangeRunner(
             self.changes,
             ledger,
-            recovery,
+            self._recovery,
             self.executions,
             self.clock,
             outcomes.report_end,
             self._scheduler,
         )
-        jobs = JobList(self.records, self.status, self.polls)
-        locks = CompositionLocks()
+
+    def _change_compositions(self) -> None:
+        """What users and the watch change compositions by."""
+        self._locks = CompositionLocks()
         self.composition_views = CompositionViews(
-            self.records, deployer, jobs, self.changes, self.requirements
+            self.records, self._deployer, self._job_list, self.changes, self.requirements
         )
         self.compositions = Compositions(
             self.records,
-            deployer,
-            jobs,
+            self._deployer,
+            self._job_list,
             self.changes,
             self.runner,
-            admission,
+            self._admission,
             self.clock,
-            locks,
+            self._locks,
         )
-        self.repairs = CompositionRepairs(self.records, deployer, self.changes, self.runner, locks)
+        self.repairs = CompositionRepairs(
+            self.records, self._deployer, self.changes, self.runner, self._locks
+        )
+
+    def _change_jobs_and_forget(self) -> None:
+        """Jobs posted alone, and what is done without engines and brokers."""
+        self.jobs = Jobs(
+            self.records,
+            self.connections,
+            self._job_list,
+            self.compositions,
+            self.clock,
+            self.changes,
+            self._deployer.jar_of,
+            self.sampler.rate_job,
+        )
         self.forgetting = Forgetting(
             self.records,
             self.changes,
             self.runner,
-            locks,
-            jobs,
+            self._locks,
+            self._job_list,
             self.connections,
             self.polls,
             self.agents,
@@ -268,16 +327,8 @@ class Service:
         self.restored = Restored(
             self.records, self.connections, self.polls, self.changes, self.clock
         )
-        self.jobs = Jobs(
-            self.records,
-            self.connections,
-            jobs,
-            self.compositions,
-            self.clock,
-            self.changes,
-            deployer.jar_of,
-            self.sampler.rate_job,
-        )
+
+    def _watch_over_jobs(self) -> None:
         self.watch = Watch(
             self.records,
             self.connections,
@@ -292,7 +343,6 @@ class Service:
             self.keeper.folder,
             self.executions.resends,
         )
-        return recovery
 
     def _place(self) -> None:
         """What finds out which site each job should run at."""
@@ -319,7 +369,7 @@ class Service:
             self.changes.all_under_way,
         )
 
-    def _take_up(self, recovery: ChangeRecovery) -> None:
+    def _take_up(self) -> None:
         """Go on with the changes that a stop of the service cut short."""
         try:
             self.audit.report_unfinished()
@@ -327,7 +377,7 @@ class Service:
             if self.records.restored is not None:
                 reason = self.records.restored.reason
                 self.audit.record(Entry("speck serve", "/restored", reason))
-            cut_short = recovery.take_up()
+            cut_short = self._recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
             self.sampler.close()

@@ -14,6 +14,35 @@ from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands
 
 _PIECE = 384 << 10
 _LONGEST_ERROR = 1000
+_ANSWER_S = 10.0
+
+
+class SiteChannels:
+    """The channels of all sites whose engines are reached through their agents. Thread-safe."""
+
+    def __init__(self, clock: Clock, timeout_s: float = _ANSWER_S):
+        self.commands = AgentCommands(clock)
+        """What the agents of all sites are to do."""
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._channels: dict[str, SiteChannel] = {}
+
+    def of(self, site: str) -> SiteChannel:
+        """The way to an engine beside the site's agent."""
+        with self._lock:
+            if site not in self._channels:
+                channel = SiteChannel(site, self.commands, self._clock, self._timeout_s)
+                self._channels[site] = channel
+            return self._channels[site]
+
+    def forget(self, site: str) -> None:
+        """The site is removed."""
+        with self._lock:
+            channel = self._channels.pop(site, None)
+        if channel is not None:
+            channel.close()
+        self.commands.forget(site)
 
 
 class SiteChannel:

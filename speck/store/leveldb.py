@@ -55,16 +55,18 @@ refusing the second opening, LevelDB releases the file lock that excludes other 
 _held_lock = threading.Lock()
 
 
+OnFailure = Callable[[StoreWriteError], None] | None
+
+
 class Store:
     """An open store. Use `create` once and `open` from then on.
 
-    Thread-safe; writes are serialised.
+    Thread-safe; writes are serialised. `on_failure` is called once, when the store begins to refuse
+    writes: the process should exit and restart.
     """
 
-    on_failure: Callable[[StoreWriteError], None] | None = None
-    """Called once, when the store begins to refuse writes: the process should exit and restart."""
-
-    def __init__(self, database: Any, path: Path):
+    def __init__(self, database: Any, path: Path, on_failure: OnFailure = None):
+        self._on_failure = on_failure
         self._db = database
         self._path = path
         self._closed = False
@@ -74,7 +76,9 @@ class Store:
         self._idle = threading.Condition()
 
     @classmethod
-    def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
+    def create(
+        cls, path: Path, first: Mapping[str, JsonObject], on_failure: OnFailure = None
+    ) -> Store:
         """Create a store at `path` that holds `first`. Raises StoreError if anything is there.
 
         It is created beside `path` and moved there when complete, so that a kill in the middle
@@ -98,10 +102,10 @@ class Store:
                 shutil.rmtree(unfinished, ignore_errors=True)
         except OSError as error:
             raise StoreError(f"cannot create a store at {path}: {error}") from error
-        return cls.open(path)
+        return cls.open(path, on_failure)
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, on_failure: OnFailure = None) -> Store:
         """Open the store at `path` and migrate older records. Raises StoreError if it is missing,
         in use, damaged, or written by a newer speck."""
         if not (path / "CURRENT").exists():
@@ -110,7 +114,7 @@ class Store:
                 " restore a backup with `speck restore`, or name an empty folder to begin anew"
             )
         _check_room(path)
-        store = cls(_open(path, create=False), path)
+        store = cls(_open(path, create=False), path, on_failure)
         try:
             store._check_all()
             store._migrate()
@@ -171,8 +175,8 @@ class Store:
                 self._put(rows)
             except plyvel.Error as error:
                 self._failure = _write_error(self._path, error)
-                if self.on_failure is not None:
-                    self.on_failure(self._failure)
+                if self._on_failure is not None:
+                    self._on_failure(self._failure)
                 raise self._failure from error
 
     def _put(self, rows: Mapping[bytes, bytes | None]) -> None:

@@ -22,7 +22,7 @@ from speck.store.generations import renew_store, take_location
 from speck.store.group_commit import GroupCommit
 from speck.store.incarnations import IncarnationRecords
 from speck.store.installation import Installation, RestoredState
-from speck.store.leveldb import Store
+from speck.store.leveldb import OnFailure, Store
 from speck.store.location import StoreLocation
 from speck.store.placements import PlacementRecords
 from speck.store.retention import Retention
@@ -32,12 +32,12 @@ from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 from speck.store.tokens import TokenRecords
 
 
-def open_store(path: Path, clock: Clock) -> Store:
+def open_store(path: Path, clock: Clock, on_failure: OnFailure = None) -> Store:
     """Open the store at `path`; at the first start, create it with a new UUID."""
     if Store.exists(path):
-        return Store.open(path)
+        return Store.open(path, on_failure)
     installation = Installation(str(UUID(hex=clock.new_id(), version=4)), 1, rfc3339(clock.now()))
-    return Store.create(path, {INSTALLATION: to_json(installation)})
+    return Store.create(path, {INSTALLATION: to_json(installation)}, on_failure)
 
 
 class Records:
@@ -67,11 +67,16 @@ class Records:
 
     @classmethod
     def open(
-        cls, path: Path, clock: Clock, *, location: Callable[[Path], StoreLocation] | None = None
+        cls,
+        path: Path,
+        clock: Clock,
+        *,
+        location: Callable[[Path], StoreLocation] | None = None,
+        on_failure: OnFailure = None,
     ) -> Records:
         """The records of the store that `open_store` opens. A service that serves it gives
-        `location`: a copy then becomes `restored`."""
-        store = open_store(path, clock)
+        `location`: a copy then becomes `restored`. `on_failure`: see `Store`."""
+        store = open_store(path, clock, on_failure)
         try:
             if location is not None:
                 take_location(store, location(path), clock.now())

@@ -112,13 +112,14 @@ class _Server(BaseApplication):  # type: ignore[misc]
         return standby
 
     def _open(self) -> Flask:
-        service = retry_while_locked(lambda: Service(self._config))
+        service = retry_while_locked(
+            lambda: Service(self._config, on_store_failure=_restart_worker)
+        )
         try:
             check_tokens(self._config, service.tokens)
         except SpeckError:
             service.close()
             raise
-        service.records.store.on_failure = _restart_worker
         self._service = service
         app = create_app(service)
         service.watch.start()

@@ -127,7 +127,7 @@ def test_the_first_analysis_finds_spark_ready_once_a_job_ran(service: Service) -
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
     service.analyses._warms_up = True
 
-    service.sampler.on_first_job()
+    service.analyses.warm_up()
 
     wait_for(lambda: (it := service.analyses.runs.application.current) is not None and it.is_warm)
     pid = warm_pid(service)

@@ -18,7 +18,7 @@ from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import TABLES
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.recorder import MAINTENANCE_RETRY_S
+from speck.metrics.recorder import MAINTENANCE_RETRY_S, Recorder
 from speck.metrics.sampler import PLANS_EVERY_S, Sampler
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
@@ -58,19 +58,21 @@ class Collected:
     beginning: set[str] = field(default_factory=set)
     at_once: int = 32
     scheduler: PollScheduler = field(init=False)
+    recorder: Recorder = field(init=False)
     sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
         self.disk.full = False
         self.scheduler = PollScheduler(self.time, at_once=lambda: self.at_once)
+        writer = Writer(LocalStorage(self.root, self.disk), clock=self.time)
+        self.recorder = Recorder(self.service.records, self.time, writer, 30)
         self.sampler = Sampler(
             self.service.records,
             self.service.polling,
             self.scheduler,
             self.time,
-            Writer(LocalStorage(self.root, self.disk), clock=self.time),
+            self.recorder,
             0,
-            30,
             lambda site: self.beats.get(site, ({}, None)),
             lambda _: self.beginning,
             lambda _: False,
@@ -87,7 +89,7 @@ class Collected:
     def rows(self, table: str) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
 
-        self.sampler.flush()
+        self.recorder.flush()
         rows = [
             row
             for file in sorted((self.root / table).rglob("part-*.parquet"))
@@ -385,9 +387,9 @@ def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
 def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Collected) -> None:
     collected.look()
     collected.disk.full = True
-    collected.sampler.flush()
+    collected.recorder.flush()
     collected.look()
-    collected.sampler.flush()
+    collected.recorder.flush()
     messages = [e.message for e in collected.service.records.events.after() if e.kind == "metrics"]
     assert len(messages) == 1
     assert messages[0].startswith("cannot write metrics of ")
@@ -399,14 +401,13 @@ def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Colle
 
 def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collected) -> None:
     """Else analyses that follow each other would keep old days for ever."""
-    sampler = collected.sampler
     old = collected.root / "sites" / "day=2020-01-01"
     old.mkdir(parents=True)
 
     def maintain() -> None:
-        sampler._recorder.start_maintenance()
-        assert sampler._recorder._maintenance is not None
-        sampler._recorder._maintenance.result(LIMIT_S)
+        collected.recorder.start_maintenance()
+        assert collected.recorder._maintenance is not None
+        collected.recorder._maintenance.result(LIMIT_S)
 
     with hold_files(LocalStorage(collected.root)):
         maintain()
@@ -444,9 +445,8 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             service.polling,
             service.scheduler,
             SystemClock(),
-            writer,
+            Recorder(service.records, SystemClock(), writer, 30),
             every_s,
-            30,
             lambda _: ({}, datetime.now(UTC)),
             lambda _: (),
             lambda _: False,

@@ -59,5 +59,5 @@ def test_a_store_that_is_away_stops_nothing(
     with closing(Service(config)) as service:
         writer = Writer(service.storage)
         writer.append(TASKS, [task(0)])
-        service.sampler.flush()
+        service.recorder.flush()
         assert writer.waiting == 1

@@ -176,13 +176,13 @@ def test_after_a_disk_was_full_nothing_that_was_written_is_lost(
 
 
 def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
 
     errors: list[StoreError] = []
-    store.on_failure = errors.append
+    store = Store.create(tmp_path / "sick", {}, errors.append)
     store.write({"a": {"n": 1}})
     with monkeypatch.context() as sick:
         sick.setattr(store, "_put", refuse)
@@ -193,6 +193,7 @@ def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
             attempt()
     assert len(errors) == 1
     assert store.get("a") == {"n": 1}, "it can still be read"
+    store.close()
 
 
 def test_what_cannot_be_encoded_does_not_close_the_store(store: Store) -> None:
