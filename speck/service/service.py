@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,28 +13,19 @@ from speck.deploy.changes import (
     ChangeLedger,
     ChangeRecovery,
     ChangeRunner,
-    Changes,
     Executions,
 )
 from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.deploy.scheduler import THREADS, Scheduler
-from speck.errors import ConflictError, StoreWriteError, TransientError
-from speck.metrics.dataset.files import claim
-from speck.metrics.dataset.opening import open_storage
-from speck.metrics.dataset.writer import Writer
-from speck.metrics.recorder import Recorder
+from speck.errors import StoreWriteError, TransientError
 from speck.metrics.sampler import Sampler
-from speck.monitor.board import Board
-from speck.monitor.job_states import JobStates
 from speck.monitor.outcomes import Outcomes
 from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
-from speck.periodic import PeriodicTask
 from speck.service.access_policy import AccessPolicy
 from speck.service.advisor import Advisor
-from speck.service.agents import Agents
 from speck.service.analyses import Analyses
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
@@ -46,37 +35,15 @@ from speck.service.composition_views import CompositionViews
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
 from speck.service.forgetting import Forgetting
-from speck.service.job_list import JobList
+from speck.service.foundation import Foundation
 from speck.service.jobs import Jobs
-from speck.service.legs import Legs
-from speck.service.links import Links
-from speck.service.own_site import OwnSite
 from speck.service.placements import Placements
 from speck.service.restored import Restored
-from speck.service.sites import Sites
-from speck.service.status import StatusViews
-from speck.service.tokens import Tokens
-from speck.service.uploads import Uploads
-from speck.sites.agent_channel import SiteChannels
-from speck.sites.connections import Connections
-from speck.sites.identities import Identities
-from speck.sites.networks import SiteNetworks
-from speck.sites.poll_scheduler import PollScheduler
-from speck.sites.pollers.polling import Polling
-from speck.sites.site_polls import SitePolls
-from speck.store.artifacts import Artifacts
-from speck.store.audit import Audit, Entry
-from speck.store.audit_seal import StoredSeal
+from speck.store.audit import Entry
 from speck.store.location import StoreLocation
-from speck.store.records import Records
-
-LOG = logging.getLogger(__name__)
-
-COLLECT_S = 3600.0
-"""Seconds between two collections of artifacts that nothing uses."""
 
 
-class Service:
+class Service(Foundation):
     """Opens the store, gives the use cases by noun, and ends what it started.
 
     Open it in the process that serves (after any fork) and close it there.
@@ -95,14 +62,9 @@ class Service:
     ):
         """Each phase makes the parts that the next ones are given. `on_store_failure` is called
         once, when the store begins to refuse writes: the process should exit and restart."""
-        self.config = config
-        self.closing = threading.Event()
-        """Set once it is being closed."""
-        self.clock = clock or SystemClock()
-        self._scheduler = scheduler
-        self._open_store(location, on_store_failure)
-        self._reach_sites(keeper)
-        self._know_sites()
+        super().__init__(
+            config, clock or SystemClock(), keeper, location, scheduler, on_store_failure
+        )
         self._measure()
         self._admit()
         self._plan()
@@ -112,99 +74,6 @@ class Service:
         self._watch_over_jobs()
         self._place()
         self._take_up()
-
-    def _open_store(
-        self,
-        location: Callable[[Path], StoreLocation],
-        on_failure: Callable[[StoreWriteError], None] | None,
-    ) -> None:
-        """What lasts: the store, the dataset of metrics, artifacts, the audit log."""
-        config = self.config
-        config.home.mkdir(parents=True, exist_ok=True)
-        self.storage = open_storage(config.metrics_uri or f"file:{config.metrics}", config.metrics)
-        self.records = Records.open(
-            config.store, self.clock, location=location, on_failure=on_failure
-        )
-        if config.metrics_uri:
-            self._claim_metrics()
-        self.recorder = Recorder(
-            self.records,
-            self.clock,
-            Writer(self.storage, clock=self.clock),
-            config.metrics_days,
-        )
-        self.artifacts = Artifacts(config, self.records, self.clock)
-        self.audit = Audit(config.audit, self.clock, keeper=StoredSeal(self.records))
-        self.tokens = Tokens(self.records, self.clock, config.last_uses)
-
-    def _claim_metrics(self) -> None:
-        """Raises ConflictError if another service keeps its metrics at the same place."""
-        try:
-            claim(self.storage, self.records.installation)
-        except OSError as error:
-            LOG.warning("cannot reach %s: %s", self.storage, error)
-        except ConflictError:
-            self.records.store.close()
-            raise
-
-    def _reach_sites(self, keeper: StateKeeper | None) -> None:
-        """How engines, brokers and agents are reached."""
-        config, channels = self.config, SiteChannels(self.clock)
-        self.connections = Connections(
-            self.records.sites.all,
-            config.credentials,
-            config.timeout_s,
-            config.main_timeout_s,
-            channels.of,
-        )
-        self.agents = Agents(
-            self.records,
-            self.records.sites.all,
-            self.clock,
-            lambda site: self.connections.engine(site).state_folder(),
-            channels,
-        )
-        self.keeper: StateKeeper = keeper or self.agents
-        self.identities = Identities(self.records, self.connections, self.clock)
-        self.uploads = Uploads(self.records, self.connections, self.artifacts)
-        self.links = Links(self.connections, self.closing)
-        self.collector = PeriodicTask(
-            "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
-        )
-
-    def _know_sites(self) -> None:
-        """The polls of sites, the board, and what is shown by them."""
-        self.changes = Changes(self.records, self.clock, self._scheduler)
-        self.polling = Polling(
-            self.connections,
-            lambda: len(self.records.sites.all()),
-            self.config.pollers,
-            self.config.poller_sites,
-        )
-        self.scheduler = PollScheduler(self.clock, lambda: self.polling.apart)
-        self.polls = SitePolls(
-            self.polling,
-            self.scheduler,
-            self.clock,
-            lambda: self.changes.touched,
-            self.records.sites.all,
-        )
-        self.board = Board(self.polls)
-        self.states = JobStates(self.records, self.changes, self.board)
-        self.status = StatusViews(self.records, self.states, self.polls, self.board)
-        self._job_list = JobList(self.records, self.status, self.polls)
-        self.sites = Sites(
-            self.records,
-            self.connections,
-            self.status,
-            self.polls,
-            self.changes,
-            self.agents,
-            OwnSite(SiteNetworks(self.config.site_networks, self.config.site_state_uris)),
-            Legs(self.config, self.connections, self.agents, self.clock),
-            self.identities,
-            simulated=self.config.simulated,
-        )
 
     def _measure(self) -> None:
         """What samples jobs, and what needs the samples."""
@@ -381,20 +250,12 @@ class Service:
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
             self.sampler.close()
-            self.polls.close()
-            self.scheduler.close()
-            self.polling.close()
-            self.connections.close()
-            self.records.store.close()
+            super().close()
             raise
         for running in cut_short:
             self.runner.go_on(running)
         if self.records.restored is None:
             self.calibrations.sweep()
-
-    def _collect_artifacts(self) -> None:
-        self.artifacts.collect()
-        self.uploads.collect()
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
@@ -410,7 +271,6 @@ class Service:
         They go on at the next start.
         """
         self.closing.set()
-        self.collector.stop(0.0)
         self.analyses.close()
         self.autopilots.close()
         self.requirements.close()
@@ -418,9 +278,4 @@ class Service:
         self.watch.close()
         self.sampler.close()
         self.runner.close()
-        self.polls.close()
-        self.scheduler.close()
-        self.polling.close()
-        self.connections.close()
-        self.audit.close()
-        self.records.store.close()
+        super().close()
