@@ -8,16 +8,11 @@ a thread of the pool has it: gunicorn's parser and response use it there in plac
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
-import struct
 import time
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum, auto
-from selectors import EVENT_READ, EVENT_WRITE
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -34,9 +29,8 @@ from speck.api.server.minimum_rates import (
     BODY_S,
     READ_GRACE_S,
     BodyRate,
-    ReadingRate,
-    count_unacknowledged,
 )
+from speck.api.server.outbox import BLOCKED, CHUNK, ClientSocket, Outbox
 from speck.errors import InvalidError, TransientError
 
 HEAD_S = 10.0
@@ -56,12 +50,9 @@ HIGH_WATER = 1024 * 1024
 """Unsent bytes of an answer past which its thread waits before it adds more."""
 
 MAX_LINGERING = 1024 * 1024
-_CHUNK = 256 * 1024
 _HEAD_CHUNK = 16 * 1024
 _END = b"\r\n\r\n"
 _TLS_HELLO = b"\x16\x03"
-
-_BLOCKED = object()
 
 
 class Stage(Enum):
@@ -88,8 +79,8 @@ class Connection:
     """A client's socket with what arrived and what is still to be sent.
 
     `slots` limits how many threads may wait for bodies at once. `since` is when the current stage
-    began, `deadline` when it must be over; both are seconds of the monotonic clock. `interest` is
-    what the poller is to wait for, `watch` what it waits for already (0: nothing).
+    began, `deadline` when it must be over; both are seconds of the monotonic clock. `watch` is what
+    the poller waits for already (0: nothing).
     """
 
     def __init__(
@@ -102,14 +93,10 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        sock.setblocking(False)
         self.client = client
         self.server = server
         self.request: Any = None
-        self.interest = EVENT_READ
         self.watch = 0
-        self.broken = False
-        self.unsent = 0
         self._cfg = cfg
         self._slots = slots
         self._clock = clock
@@ -122,21 +109,32 @@ class Connection:
         self._late = False
         self._expects_continue = False
         self._body_rate = BodyRate(0.0)
-        self._outbox: deque[memoryview] = deque()
-        self._file: FileWrapper | None = None
-        self._sent = 0  # bytes that our kernel took
-        self._reading_rate: ReadingRate | None = None
         self._keep = True
         self._surplus = 0
         self._enter(Stage.HEAD, HEAD_S)
-        self._socket = sock
         if tls is not None:
             self.stage = Stage.HANDSHAKE
-            self._socket = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        self._socket = ClientSocket(sock, tls)
+        self._outbox = Outbox(self._socket, clock)
 
     def fileno(self) -> int:
         """The file descriptor, for the poller."""
         return self._socket.fileno()
+
+    @property
+    def interest(self) -> int:
+        """What the poller is to wait for."""
+        return self._socket.interest
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the answer that are in memory."""
+        return self._outbox.unsent
+
+    @property
+    def broken(self) -> bool:
+        """Whether the client is gone, or reads too slowly."""
+        return self._outbox.broken
 
     @property
     def idle(self) -> bool:
@@ -162,15 +160,14 @@ class Connection:
         Raises OSError when the client is gone or breaks TLS, and gunicorn's parse errors.
         """
         if self.stage is Stage.HANDSHAKE:
-            handshake = self._socket.do_handshake  # type: ignore[attr-defined]
-            if self._attempt(EVENT_READ, handshake) is _BLOCKED:
+            if self._socket.shake_hands() is BLOCKED:
                 return
             self.stage = Stage.HEAD
         if self.stage is Stage.SENDING:
-            if self._flush() and self._is_file_sent():
+            if self._outbox.flush() and self._outbox.is_file_sent():
                 self._begin_next()
-            elif self._reading_rate is not None:
-                self.deadline = self._reading_rate.deadline
+            elif self._outbox.rate is not None:
+                self.deadline = self._outbox.rate.deadline
         while self.stage in (Stage.HEAD, Stage.BODY):
             if self._is_request_there(may_collect):
                 self._enter(Stage.ANSWERING, float("inf"))
@@ -199,22 +196,15 @@ class Connection:
         its machine has acknowledged meanwhile."""
         if self.stage is not Stage.SENDING:
             return False
-        rate = self._count_read()
-        self.deadline = rate.deadline
+        self.deadline = self._outbox.count_read().deadline
         return self._clock() < self.deadline
 
     def close(self) -> None:
         """Close the socket (CLOSED alone does not); what is unsent is dropped."""
-        is_incomplete = bool(self._outbox) or self._file is not None or self.broken
         self.stage = Stage.CLOSED
-        self._close_file()
-        if is_incomplete:  # a reset, or the kernel would go on sending
-            with suppress(OSError):
-                self._socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )
-        with suppress(OSError):
-            self._socket.close()
+        is_incomplete = self._outbox.is_incomplete
+        self._outbox.close_file()
+        self._socket.close(reset=is_incomplete)
 
     def _enter(self, stage: Stage, seconds: float) -> None:
         self.stage = stage
@@ -256,8 +246,8 @@ class Connection:
 
     def _receive(self) -> bool:
         missing = self._remaining - len(self._inbox) if self.stage is Stage.BODY else _HEAD_CHUNK
-        data = self._attempt(EVENT_READ, self._socket.recv, min(missing, _CHUNK))
-        if data is _BLOCKED:
+        data = self._socket.receive(min(missing, CHUNK))
+        if data is BLOCKED:
             return False
         if not data:
             self._at_end = True
@@ -272,27 +262,6 @@ class Connection:
             self.deadline = self._body_rate.deadline
         return True
 
-    def _is_file_sent(self) -> bool:
-        """Whether nothing is left of the file that is the answer's body. Of one that has more, the
-        next piece is put into the outbox: a piece each time, so that the loop serves others, too,
-        while a fast reader takes gigabytes."""
-        if self._file is None:
-            return True
-        piece = self._file.filelike.read(_CHUNK)
-        if not piece:
-            self._close_file()
-            return True
-        self._outbox.append(memoryview(piece))
-        self.unsent += len(piece)
-        self.interest = EVENT_WRITE
-        self._count_read()
-        return False
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.filelike.close()
-            self._file = None
-
     def _begin_next(self) -> None:
         """The answer is sent: wait for the next request, or close."""
         if self._keep:
@@ -302,15 +271,11 @@ class Connection:
             return
         self._enter(Stage.CLOSING, LINGER_S)
         self._inbox.clear()
-        with suppress(OSError, ValueError):
-            if isinstance(self._socket, ssl.SSLSocket):
-                self._socket.unwrap()
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        self._socket.send_no_more()
 
     def _discard(self) -> bool:
-        data = self._attempt(EVENT_READ, self._socket.recv, _CHUNK)
-        if data is _BLOCKED:
+        data = self._socket.receive(CHUNK)
+        if data is BLOCKED:
             return False
         self._surplus += len(data)
         if not data or self._surplus > MAX_LINGERING:
@@ -341,21 +306,16 @@ class Connection:
 
         Raises OSError when the client is gone or reads too slowly.
         """
-        while self.unsent > HIGH_WATER and not self._flush():
-            try:
-                self._wait_for_reader()
-            except TimeoutError:
-                self.broken = True
-                raise
-        self._outbox.append(memoryview(data))
-        self.unsent += len(data)
-        self._flush()
+        while self.unsent > HIGH_WATER and not self._outbox.flush():
+            self._outbox.wait_for_reader()
+        self._outbox.add(data)
+        self._outbox.flush()
 
     send = sendall
 
     def send_file(self, file: FileWrapper) -> None:
         """Leave the rest of the answer to the loop: the content of `file`, which is closed then."""
-        self._file = file
+        self._outbox.add_file(file)
 
     def _wait_for_body(self, size: int) -> bytes:
         if self._at_end:
@@ -365,8 +325,8 @@ class Connection:
             self._expects_continue = False
             self.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            while (data := self._attempt(EVENT_READ, self._socket.recv, size)) is _BLOCKED:
-                if not self._wait_until(self._body_rate.deadline):
+            while (data := self._socket.receive(size)) is BLOCKED:
+                if not self._socket.wait_until(self._body_rate.deadline - self._clock()):
                     raise TimeoutError("the client is too slow")
         except TimeoutError as error:
             self._late = True
@@ -388,66 +348,6 @@ class Connection:
             )
         self._holds_slot = True
         self._body_rate = BodyRate(self._clock())
-
-    def _wait_for_reader(self) -> None:
-        """Until there is room for more. Raises TimeoutError when the client reads too slowly."""
-        rate = self._count_read()
-        while not self._wait_until(rate.deadline):
-            rate = self._count_read()
-            if rate.deadline <= self._clock():
-                raise TimeoutError("the client is too slow")
-
-    def _wait_until(self, deadline: float) -> bool:
-        """Whether the client does what `interest` says before the deadline."""
-        poller = select.poll()
-        poller.register(
-            self._socket, select.POLLIN if self.interest == EVENT_READ else select.POLLOUT
-        )
-        return bool(poller.poll(max(0.0, deadline - self._clock()) * 1000))
-
-    # -- both ------------------------------------------------------------------------------
-
-    def _flush(self) -> bool:
-        """Send what the client takes now; whether nothing is left."""
-        try:
-            while self._outbox:
-                part = self._outbox[0]
-                sent = self._attempt(EVENT_WRITE, self._socket.send, part[:_CHUNK])
-                if sent is _BLOCKED:
-                    self._count_read()
-                    return False
-                self.unsent -= sent
-                self._sent += sent
-                if sent == len(part):
-                    self._outbox.popleft()
-                else:
-                    self._outbox[0] = part[sent:]
-        except OSError:
-            self.broken = True
-            raise
-        if self._file is None:
-            self._reading_rate = None
-        return True
-
-    def _count_read(self) -> ReadingRate:
-        """What the client has read until now, and by when it must have read more."""
-        now, taken = self._clock(), self._sent - count_unacknowledged(self._socket)
-        if self._reading_rate is None:
-            self._reading_rate = ReadingRate(now, taken)
-        self._reading_rate.count(taken, now)
-        return self._reading_rate
-
-    def _attempt(self, interest: int, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What `call` returns, or _BLOCKED: it would have to wait for `interest`."""
-        try:
-            return call(*arguments)
-        except BlockingIOError:
-            self.interest = interest
-        except ssl.SSLWantReadError:
-            self.interest = EVENT_READ
-        except ssl.SSLWantWriteError:
-            self.interest = EVENT_WRITE
-        return _BLOCKED
 
 
 def _too_slow() -> InvalidError:
