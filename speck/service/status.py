@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -34,7 +34,7 @@ class JobView:
     polled_at: Annotated[
         str | None,
         Shown("when the engine that has it was last polled; what a change brought about is newer"),
-    ]
+    ] = field(compare=False)
     engine_job_id: str | None
     attempt: Annotated[int | None, Shown("numbers the incarnations")]
     error: str | None
@@ -91,7 +91,7 @@ class SiteView:
     state: SiteState
     polled_at: Annotated[
         str | None, Shown("when its engine was last polled; null: not since the service started")
-    ]
+    ] = field(compare=False)
     error: Annotated[str | None, Shown("why its engine or broker does not answer")]
     slots: SlotCounts
     engine_version: str | None
