@@ -4,6 +4,10 @@ Its runner and the agent share the folder `engine` in the site's state folder. T
 what it knows to `status.json` and takes orders from `orders/`, each of which it answers under its
 name in `answers/`; artifacts lie in `artifacts/` under their SHA-256. All files are renamed into
 place. The agent understands none of them: it carries words between the runner and the service.
+
+An order is a file `{"until": Unix seconds, "order": ...}`. The runner takes them in the order of
+`until`, none after it, and none that has an answer: whoever has given an order may have died since,
+and what waits for a runner that comes back tomorrow is not wanted any more.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,10 @@ FOLDER = "engine"
 _LARGEST = 1 << 20
 """Of a status or an answer, in bytes."""
 _LOOK_S = 0.1
+_ORDER_S = 30.0
+"""An order that has not been taken by then is void."""
+_KEPT_S = 3600.0
+"""An answer is kept for so long: the same order may come again, since its answer got lost."""
 _TELL_S = 5.0
 """A status that has not changed is reported again after so long."""
 _NAME = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
@@ -47,7 +56,12 @@ class Programs:
         the runner has not renewed is reported with its age: the runner may be gone."""
         before, told = None, float("-inf")
         while not cancellation.is_set():
-            status, at_s = self._read_status()
+            try:
+                status, at_s = self._read_status()
+            except PermanentError as error:  # it may be smaller later
+                report({"state": "working", "status": None, "age_s": 0, "problem": str(error)})
+                cancellation.wait(_TELL_S)
+                continue
             now = time.monotonic()
             if at_s is not None and (at_s != before or now - told >= _TELL_S):
                 before, told = at_s, now
@@ -56,22 +70,32 @@ class Programs:
         return {}
 
     def order(self, command: Mapping[str, Any], _: Report, cancellation: threading.Event) -> Json:
-        """Hand an order to the runner and wait for its answer. The same order again is answered
-        again without being carried out twice: the runner keeps the answer until it is fetched."""
+        """Hand an order to the runner and wait for its answer. The same order again gets the same
+        answer, without being carried out twice."""
         name = str(command["id"])
         if not _NAME.fullmatch(name):
             raise PermanentError(f"cannot give the order {name!r}: invalid name")
         order, answer = self._folder / "orders" / name, self._folder / "answers" / name
+        self._sweep()
+        until = time.time() + _ORDER_S
         if not (order.exists() or answer.exists()):
-            _write(order, json.dumps(command["order"]).encode())
+            _write(order, json.dumps({"until": until, "order": command["order"]}).encode())
         while (content := _read(answer)) is None:
-            if cancellation.is_set():
+            if cancellation.is_set() or time.time() > until:
                 order.unlink(missing_ok=True)
-                raise TransientError("cannot wait for the engine's answer: it was withdrawn")
+                why = "it was withdrawn" if cancellation.is_set() else "nobody takes the order"
+                raise TransientError(f"cannot wait for the engine's answer: {why}")
             cancellation.wait(_LOOK_S)
         order.unlink(missing_ok=True)
-        answer.unlink(missing_ok=True)
         return {"answer": json.loads(content)}
+
+    def _sweep(self) -> None:
+        """Delete old answers, and the orders of an earlier life of the agent."""
+        old = time.time() - _KEPT_S
+        for file in (*self._folder.glob("answers/*"), *self._folder.glob("orders/*")):
+            with suppress(OSError):
+                if file.stat().st_mtime < old:
+                    file.unlink()
 
     def store(self, command: Mapping[str, Any], _: Report, __: threading.Event) -> Json:
         """Append a piece of an artifact; once it is whole, its hash is verified. Returns how many

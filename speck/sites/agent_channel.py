@@ -15,6 +15,7 @@ from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands
 _PIECE = 384 << 10
 _LONGEST_ERROR = 1000
 _ANSWER_S = 10.0
+_NO_STATUS = "its agent has reported no status of it; start the agent and the engine's runner there"
 
 
 class SiteChannels:
@@ -56,6 +57,7 @@ class SiteChannel:
         self._change = threading.Condition()
         self._watch: AgentCommand | None = None
         self._status: Any = None
+        self._problem = ""
         self._written_at = float("-inf")
 
     def status(self) -> dict[str, Any]:
@@ -68,8 +70,7 @@ class SiteChannel:
             age_s = self._clock.monotonic() - self._written_at
             if not isinstance(self._status, dict):
                 raise UnreachableError(
-                    f"cannot reach the engine of {self._site}: its agent has reported no status of"
-                    " it; start the agent and the engine's runner there"
+                    f"cannot reach the engine of {self._site}: {self._problem or _NO_STATUS}"
                 )
             if age_s > SILENT_S:
                 raise UnreachableError(
@@ -106,6 +107,7 @@ class SiteChannel:
             return
         with self._change:
             self._status = body.get("status")
+            self._problem = str(body.get("problem") or "")[:_LONGEST_ERROR]
             self._written_at = self._clock.monotonic() - age_s
             self._change.notify_all()
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -113,9 +113,9 @@ class LoomRunner:
 
     def _run(self) -> None:
         while not self._over.wait(0.005):
-            for order in sorted((self._engine / "orders").glob("*")):
-                if order.suffix != ".new" and not (self._engine / "answers" / order.name).exists():
-                    self._answer(order)
+            for until, file, order in sorted(self._list_orders(), key=lambda each: each[:2]):
+                if until > time.time():
+                    self._answer(file, order)
             for run in list(self._runs.values()):
                 if not self._over.is_set():
                     self._go_on(run)
@@ -123,11 +123,15 @@ class LoomRunner:
 
     # -- orders ---------------------------------------------------------------------------
 
-    def _answer(self, file: Path) -> None:
-        try:
-            order = json.loads(file.read_text())
-        except FileNotFoundError:
-            return
+    def _list_orders(self) -> Iterator[tuple[float, Path, dict[str, Any]]]:
+        """Those without an answer, with the time until which they may be taken."""
+        for file in (self._engine / "orders").glob("*"):
+            if file.suffix != ".new" and not (self._engine / "answers" / file.name).exists():
+                with suppress(FileNotFoundError):
+                    content = json.loads(file.read_text())
+                    yield content["until"], file, content["order"]
+
+    def _answer(self, file: Path, order: dict[str, Any]) -> None:
         answer: dict[str, Any] = getattr(self, f"_do_{order.pop('do')}")(**order) or {}
         self._turn += 1
         self._write_status()  # before the answer: who has the answer sees its effect
