@@ -162,8 +162,12 @@ class LocalChannel:
         self.lost: list[UnreachableError] = []
         """Raised instead of the next orders."""
         self.timeout_s = 60.0
+        self.old: list[dict[str, Any]] = []
+        """Told instead of the newest status: the agent pushes a new one some time after."""
 
     def status(self) -> dict[str, Any]:
+        if self.old:
+            return self.old.pop()
         status: dict[str, Any] = json.loads((self._folder / "engine/status.json").read_text())
         return status
 
@@ -782,6 +786,25 @@ def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) 
 
 def test_checkpoints_of_an_unknown_job_are_unknown(engine: StreamEngine) -> None:
     assert engine.checkpointing(uuid4().hex) is None
+
+
+def test_a_status_from_before_an_order_is_not_taken_for_what_the_order_has_done(
+    tmp_path: Path,
+) -> None:
+    """It would say that the job is not known, and a second one would be started."""
+    with third_party():
+        bench = LoomBench(tmp_path)
+        engine = bench.open()
+        before = bench.channel.status()
+        desired = submission(bench)
+        engine.submit(desired)
+        bench.channel.old = [before] * 3
+        assert engine.status(desired.engine_job_id) is not None
+        assert bench.channel.old == []
+        bench.channel.old = [bench.channel.status()] * 3
+        engine.cancel(desired.engine_job_id)
+        assert engine.status(desired.engine_job_id) is RunState.CANCELED
+        bench.runner.stop()
 
 
 @pytest.mark.parametrize("point", ["copy", "claim"])

@@ -47,6 +47,7 @@ class Land:
     agents: dict[str, Agent] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     fed: int = 0
+    watches: bool = False
 
     def address(self, site: str) -> str:
         return f"canal://{site}-{self.suffix}:4711"
@@ -57,6 +58,8 @@ class Land:
         self.service = Service(self.config, bounds=bounds, patience=Patience())
         self._serving = ExitStack()
         self._serving.callback(self.service.close)
+        if self.watches:
+            self.service.watch.start()
         port = int(self.url.rpartition(":")[2]) if self.url else 0
         self.url = self._serving.enter_context(answering(self.service, port))
 
@@ -207,14 +210,19 @@ def test_from_a_document_to_the_last_record(land: Land) -> None:
 
 
 def test_agents_and_the_service_may_be_away(land: Land) -> None:
-    """Jobs go on without them; nothing is concluded from a status that is not pushed any more."""
+    """Jobs go on without them; nothing is concluded from a status that is not pushed any more,
+    also not by the watch."""
+    land.watches = True
+    land.leave()
+    land.serve()
+    heard(land.service, *SITES)
     land.apply(UPPER, COUNT)
     land.agents["edge-a"].stop()
     land.feed()
     land.leave()
     land.await_all()
     land.serve()
-    assert land.service.jobs.get("upper").state in ("unknown", "unreachable", "running")
+    wait_for(lambda: land.service.jobs.get("upper").state == "unreachable", "the watch's word", 60)
     land.feed()
     land.start_agent("edge-a")
     heard(land.service, *SITES)
