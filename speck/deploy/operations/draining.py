@@ -42,6 +42,8 @@ class Draining:
     context: Context
     began: float = 0.0
     owed: dict[tuple[str, int], int] | None = None
+    is_limited: bool = False
+    """Whether the reader takes what is `owed` from the beginning and nothing else."""
     followers: frozenset[str] = frozenset()
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
@@ -185,6 +187,8 @@ class Draining:
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
+        if self.is_limited:
+            return self.owed
         if operation.link.topic in view.ends:
             return self._update_owed_of_log(view, first)
         for sink in operation.sinks:
