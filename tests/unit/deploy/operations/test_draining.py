@@ -471,6 +471,35 @@ def test_a_reader_that_nobody_follows_takes_what_was_told_when_it_began(reader: 
     assert ends(drain)
 
 
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_reader_of_a_log_takes_what_came_up_to_its_limit_or_the_end(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """One that catches up reads no further, however much is written meanwhile."""
+    keep_logs(monkeypatch, {("i-P", EPOCH): 90})
+    reader.has_taken(6)
+    drain = reader.drain()
+    if limited:
+        drain.owed, drain.is_limited = {("i-P", EPOCH): 7}, True
+    assert not ends(drain)
+    reader.has_taken(7)
+    assert ends(drain) is limited
+    reader.has_taken(90)
+    assert ends(drain)
+
+
+def test_what_a_log_owed_before_it_was_made_anew_is_not_waited_for(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_logs(monkeypatch, {("old part", 0): 50})
+    broker("edge-a").taken[OLD] = Taken(1, {"old part": {0: 3}}, messages=3)
+    drain = reader.drain()
+    assert not ends(drain)
+    keep_logs(monkeypatch, {("new part", 0): 2})
+    broker("edge-a").taken[OLD] = Taken(1, {"new part": {0: 2}}, messages=5)
+    assert ends(drain)
+
+
 def test_a_reader_that_is_followed_takes_what_is_told_once_more(reader: Reader) -> None:
     """What a producer told when the drain began is a little older than that."""
     sent(7)
