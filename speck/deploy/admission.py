@@ -371,7 +371,7 @@ class Admission:
         engines = {d.job.site for d in inventory.jobs.values()} & site_names.keys()
         engines |= {job.site for job in composition.jobs}
         forgetful = find_sites_lacking(self._connections, EngineCapability.STATE, engines)
-        links = {site for job in composition.jobs for site in (job.source_site, job.sink_site)}
+        links = {site for job in composition.jobs for site in job.link_sites}
         forgetting = {site for site in links if keeps_no_sessions(self._connections, site)}
         problems = []
         for index, job in enumerate(composition.jobs):
@@ -383,7 +383,7 @@ class Admission:
                 problems.append(
                     Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
                 )
-            at = next((s for s in (job.source_site, job.sink_site) if s in forgetting), None)
+            at = next((s for s in job.link_sites if s in forgetting), None)
             if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
                 fault = (
                     f"the broker of site {at} has no capability `sessions`: it keeps no messages"

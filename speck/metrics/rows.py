@@ -256,7 +256,7 @@ class Ends:
         by_site: dict[str, list[tuple[str, Incarnation]]] = {}
         for (scope, _), incarnation in self.incarnations.items():
             if not incarnation.ended:
-                for site in {incarnation.job.sink_site, incarnation.job.source_site}:
+                for site in incarnation.job.link_sites:
                     by_site.setdefault(site, []).append((scope, incarnation))
         return by_site
 
@@ -279,10 +279,10 @@ def make_link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> lis
     rows = []
     for scope, incarnation in ends.by_site.get(site, ()):
         job, name = incarnation.job, incarnation.job.job_name
-        if job.sink_site == site:
-            client_id = sink_client_id(ends.installation, name, job.source, job.sink)
-            sent = view.find_sent(job.sink.topic, client_id)
-            row = _make_end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
+        for link in (link for link in job.port if link.site == site):
+            client_id = sink_client_id(ends.installation, name, job.source, link)
+            sent = view.find_sent(link.topic, client_id)
+            row = _make_end(at, scope, site, link.topic, "producer", client_id, name, job.site)
             rows.append(
                 {
                     **row,

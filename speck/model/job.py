@@ -170,6 +170,11 @@ class Job(JobOptions):
     def sink_site(self) -> str:
         return self.sink.site
 
+    @property
+    def link_sites(self) -> tuple[str, ...]:
+        """The sites whose brokers carry its links."""
+        return tuple(dict.fromkeys((self.source.site, *(link.site for link in self.port))))
+
     def at_addresses_of(self, sites: Mapping[str, Site]) -> Job:
         """The job with the addresses that its brokers have now; those of sites that are gone stay
         as they are."""

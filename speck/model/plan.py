@@ -392,8 +392,9 @@ class Forget:
     limit_s: float | None = None
 
     @property
-    def sink_site(self) -> str:
-        return self.left[0].link.site
+    def link_sites(self) -> tuple[str, ...]:
+        """The sites whose brokers carry these links."""
+        return tuple(dict.fromkeys(each.link.site for each in self.left))
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"

@@ -77,7 +77,7 @@ class LinkWatch:
         if links is None or known is None or links.problem is None:
             return False
         job = known[0].job
-        answer = all(self._views.get(site) for site in (job.source_site, job.sink_site))
+        answer = all(self._views.get(site) for site in job.link_sites)
         return answer and now - links.since >= STALLED_S
 
     def _read(self, key: Key, incarnation: Incarnation) -> LinkReport:

@@ -374,8 +374,8 @@ class Reach:
         )
 
     def _has_deployed(self, job: Job) -> bool:
-        topics = (job.source.topic, job.sink.topic)
-        sites = (job.site, job.source_site, job.sink_site)
+        topics = (job.source.topic, *(link.topic for link in job.port))
+        sites = (job.site, *job.link_sites)
         return all(map(self.scopes.has_topic, topics)) and all(map(self.has_site, sites))
 
 

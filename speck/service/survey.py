@@ -140,7 +140,7 @@ class Surveyor:
         links = (
             link
             for incarnation in self._records.incarnations.all().values()
-            for link in (incarnation.job.source, incarnation.job.sink)
+            for link in (incarnation.job.source, *incarnation.job.port)
         )
         topics = {link.topic for link in links}
         for view in survey.numbers.values():

@@ -18,7 +18,7 @@ from speck.model.plan import Clear, Drain, Forget, HandOver, Plan, Release, Rese
 from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, running
 
 NAMES = "ABCDE"
-LINKS = [Link("cloud", f"T-{n}") for n in range(8)]
+LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(8)]
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

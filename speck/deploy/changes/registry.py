@@ -390,9 +390,9 @@ def _map_sites(change: Change) -> dict[str, set[str]]:
         operation = step.operation
         sites = {operation.site}
         if isinstance(operation, CatchUp | Start | Return | TryMain):
-            sites |= {operation.job.source_site, operation.job.sink_site}
+            sites.update(operation.job.link_sites)
         elif isinstance(operation, Forget):
-            sites.add(operation.sink_site)
+            sites.update(operation.link_sites)
         elif isinstance(operation, Carry):
             sites.add(operation.source)
         name = operation.job_name or getattr(operation, "client_id", None)

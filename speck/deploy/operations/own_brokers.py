@@ -43,9 +43,9 @@ class OwnBrokers:
             case Reserve() | Release() | Clear():
                 sites = [operation.site]
             case Forget():
-                sites = [operation.sink_site]
+                sites = [*operation.link_sites]
             case Start() | CatchUp() | Return():  # its job would write there what it has restored
-                sites = [operation.job.source_site, operation.job.sink_site]
+                sites = [*operation.job.link_sites]
             case _:  # it changes nothing at a broker; what it reads there is checked as it is read
                 sites = []
         for site in dict.fromkeys(sites):

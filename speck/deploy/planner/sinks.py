@@ -84,7 +84,8 @@ def _forget(
         *(step for each in left for sink in each.sinks for step in stopped.drains_of.get(sink, ())),
         *counted,
     )
-    limit_s = situation.find_limit(old.job.sink_site)
+    limits = [situation.find_limit(each.link.site) for each in left]
+    limit_s = 0.0 if 0.0 in limits else limits[0]  # one broker that is away is enough
     operation = Forget(old.job.site, decision.job_name, left, limit_s)
     steps.add(operation, after, "removed", frozenset(counted))
 
