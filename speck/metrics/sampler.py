@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
 from speck.agent.host import HostLoad, cores
@@ -319,8 +318,8 @@ class Sampler:
         is_fresh = received_at is not None and self._clock.now() - received_at <= timedelta(
             seconds=HEARTBEAT_VALID_S
         )
-        if is_fresh and isinstance(heartbeat.get("cpu"), int | float):
-            return Host(float(heartbeat["cpu"]), _to_int(heartbeat.get("cores")))
+        if is_fresh and heartbeat.cpu is not None:
+            return Host(heartbeat.cpu, heartbeat.cores)
         host = urlsplit(site.spe.address).hostname or ""
         if host in ("localhost", "::1") or host.startswith("127."):
             return self._own_host
@@ -342,7 +341,3 @@ class Sampler:
         now = self._clock.monotonic()
         self._due = max(self._due + self._every_s, now)
         return self._due - now
-
-
-def _to_int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from speck.model.shown import Shown
 
@@ -13,8 +13,26 @@ STATE_URI = "state_uri"
 """The label that says where a site keeps savepoints."""
 
 
-AgentReport = Mapping[str, Any]
-"""What a site's agent reports of itself and its machine, as `speck.spec.heartbeat` checks it."""
+_REPORTED = Shown(left_out=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What a site's agent reports of itself and its machine (`speck.spec.heartbeat` checks it);
+    None: it does not know. `identity` lies in its `state_folder`; `listen` is where other agents
+    reach it, and `refused_listen` what it said and they are not told; `load` is that of the last
+    minute, `cpu` the share of its `cores` in use; `run` is how it runs."""
+
+    identity: Annotated[str | None, _REPORTED] = None
+    state_folder: Annotated[str | None, _REPORTED] = None
+    listen: Annotated[str | None, _REPORTED] = None
+    refused_listen: Annotated[str | None, _REPORTED] = None
+    free_bytes: Annotated[int | None, _REPORTED] = None
+    load: Annotated[float | None, _REPORTED] = None
+    cpu: Annotated[float | None, _REPORTED] = None
+    cores: Annotated[int | None, _REPORTED] = None
+    versions: Annotated[Mapping[str, str | None] | None, _REPORTED] = None
+    run: Annotated[str | None, _REPORTED] = None
 
 
 class Tier(StrEnum):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 from speck.model.finding import Finding
+from speck.model.site import AgentReport
 
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
 
@@ -21,13 +20,13 @@ MISSING = Finding(
 
 
 def findings(
-    body: Mapping[str, Any], silent_since: str | None, engine_folder: str | None, root: str
+    report: AgentReport, silent_since: str | None, engine_folder: str | None, root: str
 ) -> list[Finding]:
-    """What is wrong with an agent that reported `body` last, and with nothing else since
+    """What is wrong with an agent that reported `report` last, and with nothing else since
     `silent_since` (None: it is not silent). `engine_folder`: where the engine keeps its
     checkpoints, if it says so; `root`: the folder, below the agent's, where they should be."""
     silence = [] if silent_since is None else [_silence(silent_since)]
-    return [*silence, *_folder_findings(body, engine_folder, root), *_listen_findings(body)]
+    return [*silence, *_folder_findings(report, engine_folder, root), *_listen_findings(report)]
 
 
 def is_root(uri: str, folder: str, root: str) -> bool:
@@ -46,11 +45,9 @@ def _silence(since: str) -> Finding:
     )
 
 
-def _folder_findings(
-    body: Mapping[str, Any], engine_folder: str | None, root: str
-) -> list[Finding]:
+def _folder_findings(report: AgentReport, engine_folder: str | None, root: str) -> list[Finding]:
     findings = []
-    reported = str(body.get("state_folder"))
+    reported = str(report.state_folder)
     if engine_folder is not None and not is_root(engine_folder, reported, root):
         findings.append(
             Finding(
@@ -61,8 +58,8 @@ def _folder_findings(
                 f"start the agent with --state-folder set to the folder that holds {root}/",
             )
         )
-    free = body.get("free_bytes")
-    if isinstance(free, int) and free < _LOW_BYTES:
+    free = report.free_bytes
+    if free is not None and free < _LOW_BYTES:
         findings.append(
             Finding(
                 "error" if free < _EMPTY_BYTES else "warning",
@@ -75,8 +72,8 @@ def _folder_findings(
     return findings
 
 
-def _listen_findings(body: Mapping[str, Any]) -> list[Finding]:
-    refused = body.get("refused_listen")
+def _listen_findings(report: AgentReport) -> list[Finding]:
+    refused = report.refused_listen
     if refused is None:
         return []
     return [

@@ -71,7 +71,7 @@ class Agents:
         self.commands.hear(name)
         report = StoredReport(rfc3339(self._clock.now()), body)
         before = self.beat(name)
-        same = all(before.get(key) == body.get(key) for key in _REPORTED_AT_ONCE)
+        same = all(getattr(before, each) == getattr(body, each) for each in _REPORTED_AT_ONCE)
         with self._lock:
             self._beats[name] = report
             now = self._clock.monotonic()
@@ -97,7 +97,7 @@ class Agents:
     def beat(self, site: str) -> AgentReport:
         """The last report of a site's agent; empty when the site has no agent."""
         report = self._report(site)
-        return report.body if report is not None else {}
+        return report.body if report is not None else AgentReport()
 
     def last_seen(self, site: str) -> str | None:
         """When a site's agent reported last (RFC 3339); None when it never did."""
@@ -126,8 +126,8 @@ class Agents:
             return None
         if known.state_uri is not None:
             return known.state_uri
-        folder = self.beat(site).get("state_folder")
-        return f"file://{folder}" if isinstance(folder, str) else None
+        folder = self.beat(site).state_folder
+        return f"file://{folder}" if folder is not None else None
 
     def shares_storage(self, one: str, other: str) -> bool:
         """Whether nothing needs to travel between two sites."""
@@ -197,8 +197,7 @@ class Agents:
 
     def _listen(self, site: str) -> str | None:
         """Where other agents reach that of a site; None: they do not."""
-        listen: str | None = self.beat(site).get("listen")
-        return listen
+        return self.beat(site).listen
 
     def _refuse_silent(self, site: str) -> None:
         self._site(site)
@@ -216,7 +215,7 @@ class Agents:
     def _refuse_elsewhere(self, site: str, lister: str) -> None:
         """Raises PermanentError when the agent lists another folder than the engine writes to; the
         engine is queried once for each folder that an agent reports."""
-        reported = str(self.beat(lister).get("state_folder"))
+        reported = str(self.beat(lister).state_folder)
         if self._agreed.get(site) == reported:
             return
         try:

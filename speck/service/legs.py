@@ -32,7 +32,7 @@ class Legs:
         except SpeckError:  # the check of the broker reports it
             files = ClientTls()
         findings: list[tuple[str, Finding]] = []
-        listen = self._agents.beat(name).get("listen")
+        listen = self._agents.beat(name).listen
         for leg in legs_of(site, files, listen, self._service, is_encrypted):
             if plain := plain_finding(leg, name):
                 findings.append((leg.part, plain))

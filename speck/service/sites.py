@@ -220,17 +220,17 @@ class Sites:
             self._polls.forget(name)
             self._agents.forget(name)
 
-    def heartbeat(self, name: str, body: AgentReport, *, by_itself: bool = False) -> str:
+    def heartbeat(self, name: str, report: AgentReport, *, by_itself: bool = False) -> str:
         """Take a report of the site's agent; returns when it came (RFC 3339). With a token of role
         site (`by_itself`) other agents are sent to the address that it reports only if `OwnSite`
         allows that."""
         self._site(name)
-        self._agent_identities.admit(name, body.get("identity"))
-        listen = body.get("listen")
-        is_new = listen is not None and self._agents.beat(name).get("listen") != listen
+        self._agent_identities.admit(name, report.identity)
+        listen = report.listen
+        is_new = listen is not None and self._agents.beat(name).listen != listen
         if by_itself and is_new and not self._own_site.may_listen(self._site(name), str(listen)):
-            body = {**body, "listen": None, "refused_listen": listen}
-        return self._agents.heartbeat(name, body)
+            report = replace(report, listen=None, refused_listen=listen)
+        return self._agents.heartbeat(name, report)
 
     def refuse_other_agent(self, name: str, identity: str | None) -> None:
         """Raises ConflictError if this is not the agent of the site: it gets no commands.
@@ -268,7 +268,8 @@ class Sites:
         return self._add_reports(site, self._status.site(site))
 
     def _add_reports(self, site: Site, view: SiteView) -> SiteView:
-        agent = self._agents.beat(site.name) or None
+        report = self._agents.beat(site.name)
+        agent = report if report != AgentReport() else None
         return replace(view, last_seen=self._agents.last_seen(site.name), agent=agent)
 
     def _site(self, name: str) -> Site:

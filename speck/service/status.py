@@ -14,7 +14,7 @@ from speck.model.job import JobDescription
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView
 from speck.model.shown import Shown
-from speck.model.site import Calibration, Site
+from speck.model.site import AgentReport, Calibration, Site
 from speck.monitor.board import Board
 from speck.monitor.job_states import JobStates, JudgedJob
 from speck.sites.poll_cache import Poll
@@ -96,10 +96,7 @@ class SiteView:
     slots: SlotCounts
     engine_version: str | None
     last_seen: Annotated[str | None, Shown("when the site's agent last reported")]
-    agent: Annotated[
-        Mapping[str, Any] | None,
-        Shown("its last report: state_folder, free_bytes, load, slots, ..."),
-    ]
+    agent: Annotated[AgentReport | None, Shown("its last report, as far as it knows its machine")]
     calibration: Calibration | None
     messages_lost: Annotated[int, Shown("known losses at its broker since the service started")]
 
@@ -188,7 +185,7 @@ class StatusViews:
             slots=SlotCounts(slots.total if slots else None, slots.free if slots else None),
             engine_version=view.version if view else None,
             last_seen=report.at if report else None,
-            agent=report.body if report and report.body else None,
+            agent=report.body if report is not None else None,
             calibration=self._records.sites.calibration(site.name),
             messages_lost=self._board.messages_lost(site.name),
         )

@@ -10,6 +10,7 @@ from marshmallow.validate import Length, Range, Regexp
 
 from speck.errors import InvalidError
 from speck.model.addresses import HTTP, normalise
+from speck.model.site import AgentReport
 from speck.model.values import JsonObject
 from speck.spec.documents import problems_of
 from speck.spec.fields import EngineAddress, Text
@@ -59,7 +60,7 @@ class HeartbeatSchema(StrictSchema):
 _HEARTBEAT = HeartbeatSchema()
 
 
-def heartbeat_from_data(data: Any) -> JsonObject:
+def heartbeat_from_data(data: Any) -> AgentReport:
     """The report in parsed `data`, with `listen` normalised. Raises InvalidError with every
     problem."""
     try:
@@ -69,4 +70,7 @@ def heartbeat_from_data(data: Any) -> JsonObject:
         raise InvalidError(f"cannot read the heartbeat: {problems[0]}", problems) from error
     if beat.get("listen") is not None:
         beat["listen"] = normalise(beat["listen"], HTTP, "http://host:8090")
-    return beat
+    for name in ("free_bytes", "cores"):
+        if beat.get(name) is not None:
+            beat[name] = int(beat[name])
+    return AgentReport(**beat)

@@ -16,6 +16,7 @@ import requests
 from speck.agent.listener import CONNECTIONS_MOST
 from speck.agent.web import Caller
 from speck.fog.service import serving
+from speck.model.site import AgentReport
 from tests.agents import Field, await_transfer, fields, large, transfer, write_state
 from tests.certificates import Authority
 from tests.memory_fog import site_body
@@ -83,7 +84,7 @@ STRANGERS = 2500
 def test_strangers_take_neither_threads_nor_the_way_of_a_state(sites: Field) -> None:
     """They connect, say one letter and wait."""
     sites.start_both()
-    listen = str(sites.service.agents.beat("edge-b")["listen"])
+    listen = str(sites.service.agents.beat("edge-b").listen)
     host, _, port = listen.removeprefix("http://").partition(":")
     process = psutil.Process(sites.agents["edge-b"].process.pid)
     threads = process.num_threads()
@@ -109,10 +110,10 @@ def test_strangers_take_neither_threads_nor_the_way_of_a_state(sites: Field) -> 
 def test_a_piece_needs_the_token_of_its_own_transfer(sites: Field) -> None:
     sites.start("edge-b", "--listen", "127.7.7.2:0")
     sites.heard("edge-b")
-    listen = str(sites.service.agents.beat("edge-b")["listen"])
+    listen = str(sites.service.agents.beat("edge-b").listen)
     secrets = {}
     for identity in ("t-1", "t-2"):  # their source never sends
-        sites.service.agents.heartbeat("edge-a", {"state_folder": "/s"})
+        sites.service.agents.heartbeat("edge-a", AgentReport(state_folder="/s"))
         sites.service.agents.carry(transfer(Path("/s/savepoints/a/b"), identity))
     for command in sites.service.agents.open_commands("edge-b", (), 0.0):
         secrets[command.body["transfer"]] = command.body["secret"]
@@ -142,7 +143,7 @@ def test_a_state_travels_over_tls(sites: Field, tmp_path: Path, trusted: bool) -
     sites.start("edge-b", *options(*listen, "--client-ca", authority.cert))
     sites.start("edge-a", *options("--ca", authority.cert, "--cert", client[0], "--key", client[1]))
     sites.heard("edge-a", "edge-b")
-    assert str(sites.service.agents.beat("edge-b")["listen"]).startswith("https://127.7.7.2:")
+    assert str(sites.service.agents.beat("edge-b").listen).startswith("https://127.7.7.2:")
     origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9)
 
     progress = await_transfer(sites.service, transfer(origin))

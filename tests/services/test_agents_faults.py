@@ -306,7 +306,7 @@ def test_a_silent_agent_is_unreachable(sites: Field) -> None:
 
 def test_a_listener_takes_only_what_was_bidden_with_its_secret(sites: Field) -> None:
     sites.start_both()
-    listen = sites.service.agents.beat("edge-b")["listen"]
+    listen = sites.service.agents.beat("edge-b").listen
     move = transfer(sites.state("edge-a") / "savepoints/s/1")
     secrets = {None, "wrong", "ä".encode().decode("latin-1")}
     for secret in secrets:

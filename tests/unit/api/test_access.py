@@ -255,7 +255,7 @@ def test_other_agents_are_sent_only_to_the_site_itself(
     beat = {"state_folder": "/s", "listen": listen}
     answer = bench.client.post("/sites/edge-a/heartbeat", json=beat, headers=headers)
     assert answer.status_code == 200
-    assert bench.service.agents.beat("edge-a")["listen"] == (listen if kept else None)
+    assert bench.service.agents.beat("edge-a").listen == (listen if kept else None)
     findings = bench.client.get("/sites/edge-a/check").json["findings"]
     assert ("listen" in [finding["setting"] for finding in findings]) == (not kept)
 

@@ -21,6 +21,7 @@ from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
 from speck.model.analysis import AnalysisHead, AnalysisState
+from speck.model.site import AgentReport
 from tests.analyses import Given, analysis, describe_measured
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes
@@ -102,7 +103,7 @@ def _token(bench: Bench) -> None:
 def _carrying(bench: Bench) -> None:
     """The state of job A is to go from edge-a to edge-b."""
     for name in ("edge-a", "edge-b"):
-        bench.service.agents.heartbeat(name, {"state_folder": "/state"})
+        bench.service.agents.heartbeat(name, AgentReport(state_folder="/state"))
     bench.service.agents.carry(Transfer("t", "A", "e", "edge-a", "edge-b", "/state/x"))
 
 

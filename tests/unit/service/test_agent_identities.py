@@ -18,6 +18,7 @@ from speck.errors import (
     NotFoundError,
     PermanentError,
 )
+from speck.model.site import AgentReport
 from speck.service import Service
 from speck.spec.site_schema import site_from_data
 from tests.memory_fog import memory_service, site_body
@@ -38,7 +39,7 @@ def use(service: Service) -> None:
 
 
 def beat(service: Service, identity: str | None, site: str = "edge-a") -> None:
-    service.sites.heartbeat(site, {"identity": identity} if identity else {})
+    service.sites.heartbeat(site, AgentReport(identity=identity))
 
 
 def messages(service: Service, word: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model.site import AgentReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.sites.agent_commands import AgentCommand
@@ -21,7 +23,7 @@ from tests.service_helpers import findings_but_of_tls, look_anew, reopened
 from tests.waiting import wait_for
 
 MOVE = Transfer("t-1", "counter", "ab" * 16, "edge-a", "edge-b", "file:///s/checkpoints/x/chk-1")
-BEAT = {"state_folder": "/s", "listen": "http://10.0.0.2:8090", "free_bytes": 10 << 30}
+BEAT = AgentReport(state_folder="/s", listen="http://10.0.0.2:8090", free_bytes=10 << 30)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def beat(service: Service, *sites: str, **more: Any) -> None:
     for site in sites or ("edge-a", "edge-b"):
-        service.agents.heartbeat(site, {**BEAT, **more})
+        service.agents.heartbeat(site, replace(BEAT, **more))
 
 
 def commands(service: Service, site: str) -> list[JsonObject]:
@@ -64,7 +66,7 @@ def test_the_target_is_ready_before_the_source_sends(service: Service) -> None:
     )
     answer(service, "edge-b", "receive", state="ready", bytes=0)
     (send,) = commands(service, "edge-a")
-    assert (send["kind"], send["path"], send["to"]) == ("send", MOVE.path, BEAT["listen"])
+    assert (send["kind"], send["path"], send["to"]) == ("send", MOVE.path, BEAT.listen)
     assert send["secret"] == receive["secret"]
     answer(service, "edge-a", "send", state="working", bytes=50, total=100)
     answer(service, "edge-b", "receive", state="ready", bytes=50)
@@ -377,7 +379,7 @@ def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
     first = service.records.store.get("beat/edge-a")
     beat(service, "edge-a", load=9.0)
     assert service.records.store.get("beat/edge-a") == first
-    assert service.sites.get("edge-a").agent["load"] == 9.0
+    assert service.sites.get("edge-a").agent.load == 9.0
     beat(service, "edge-a", state_folder="/t")
     stored = service.records.store.get("beat/edge-a")
     assert stored is not None
@@ -388,7 +390,7 @@ def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
     beat(service, "edge-a")
     service.sites.delete("edge-a")
     service.sites.add(service.records.sites.all()["edge-b"])
-    assert service.agents.beat("edge-a") == {}
+    assert service.agents.beat("edge-a") == AgentReport()
     with pytest.raises(NotFoundError):
         service.agents.open_commands("edge-a", (), 0.0)
 

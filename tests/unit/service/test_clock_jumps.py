@@ -12,6 +12,7 @@ from binders.memory import World
 from speck.clock import SystemClock
 from speck.config import Config
 from speck.deploy.operations import Patience
+from speck.model.site import AgentReport
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.site_schema import site_from_data
@@ -154,7 +155,7 @@ def test_tokens_and_heartbeats_know_no_hour(service: Service, clock: JumpingCloc
     for hours in HOURS:
         clock.jump(hours)
         assert service.tokens.verify(secret) is not None
-        beat = service.agents.heartbeat("edge-a", {"slots": 1})
+        beat = service.agents.heartbeat("edge-a", AgentReport(cores=1))
         assert beat.startswith(clock.at.strftime("%Y-%m-%dT%H"))
 
 

@@ -21,7 +21,7 @@ from speck.metrics.dataset.writer import Writer
 from speck.metrics.recorder import MAINTENANCE_RETRY_S, Recorder
 from speck.metrics.sampler import PLANS_EVERY_S, Sampler
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
-from speck.model.values import JsonObject
+from speck.model.site import AgentReport
 from speck.service import Service
 from speck.sites.poll_scheduler import PollScheduler
 from tests.calibrating import put_calibration
@@ -54,7 +54,7 @@ class Collected:
     time: Time
     root: Path
     disk: FullDisk = field(default_factory=FullDisk)
-    beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
+    beats: dict[str, tuple[AgentReport, datetime | None]] = field(default_factory=dict)
     beginning: set[str] = field(default_factory=set)
     at_once: int = 32
     scheduler: PollScheduler = field(init=False)
@@ -73,7 +73,7 @@ class Collected:
             self.time,
             self.recorder,
             0,
-            lambda site: self.beats.get(site, ({}, None)),
+            lambda site: self.beats.get(site, (AgentReport(), None)),
             lambda _: self.beginning,
             lambda _: False,
         )
@@ -369,8 +369,8 @@ def test_a_plan_is_written_once_and_again_each_hour(collected: Collected) -> Non
 
 def test_the_machine_is_as_its_agent_says_while_that_is_fresh(collected: Collected) -> None:
     now = collected.time.now()
-    collected.beats["edge-a"] = ({"cpu": 0.75, "cores": 4}, now + timedelta(seconds=5))
-    collected.beats["cloud"] = ({"cpu": 0.75, "cores": 4}, now - timedelta(minutes=5))
+    collected.beats["edge-a"] = (AgentReport(cpu=0.75, cores=4), now + timedelta(seconds=5))
+    collected.beats["cloud"] = (AgentReport(cpu=0.75, cores=4), now - timedelta(minutes=5))
     collected.look()
     hosts = {row["site"]: (row["host_cpu"], row["host_cores"]) for row in collected.rows("sites")}
     assert hosts == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
@@ -447,7 +447,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             SystemClock(),
             Recorder(service.records, SystemClock(), writer, 30),
             every_s,
-            lambda _: ({}, datetime.now(UTC)),
+            lambda _: (AgentReport(), datetime.now(UTC)),
             lambda _: (),
             lambda _: False,
         )

@@ -11,7 +11,7 @@ import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.finding import PartFinding
-from speck.model.site import Site
+from speck.model.site import AgentReport, Site
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.service.legs import Legs
@@ -156,10 +156,10 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
 
 
 def test_a_heartbeat_is_remembered(service: Service) -> None:
-    beat = service.sites.heartbeat("edge-a", {"load": 0.5})
+    beat = service.sites.heartbeat("edge-a", AgentReport(load=0.5))
     assert service.sites.get("edge-a").last_seen == beat
     with pytest.raises(NotFoundError):
-        service.sites.heartbeat("edge-z", {})
+        service.sites.heartbeat("edge-z", AgentReport())
 
 
 def errors_of(findings: list[PartFinding]) -> list[PartFinding]:
@@ -186,7 +186,7 @@ def test_check_tells_a_part_that_refuses_from_one_that_is_silent(service: Servic
 
 
 def test_check_names_every_plain_leg(service: Service) -> None:
-    service.sites.heartbeat("edge-a", {"listen": "http://edge-a.test:8090"})
+    service.sites.heartbeat("edge-a", AgentReport(listen="http://edge-a.test:8090"))
     findings = service.sites.check("edge-a")
     legs = [(f.part, f.severity, f.value) for f in findings if f.setting == "TLS"]
     assert legs == [
