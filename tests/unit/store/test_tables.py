@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from speck.store.leveldb import Store
 from speck.store.tables import Batch, KeptTable, Table, Tables
 
 ROOT = Path(__file__).parents[3]
+sys.path.append(str(ROOT / "tools"))  # where its imports are
 HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 
 
