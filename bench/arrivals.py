@@ -80,7 +80,7 @@ class Arrivals:
         began = since = time.monotonic()
         before = self.count()
         while before < count and time.monotonic() - began < limit_s:
-            threading.Event().wait(0.1)
+            time.sleep(0.1)
             if (now_count := self.count()) != before:
                 before, since = now_count, time.monotonic()
             elif time.monotonic() - since > quiet_s:

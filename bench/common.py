@@ -203,3 +203,8 @@ def fog_with_service(
                 yield fog, api
         finally:
             fog.down()
+
+
+def sleep_until(at: float) -> None:
+    """Do nothing until then (monotonic)."""
+    time.sleep(max(0.0, at - time.monotonic()))

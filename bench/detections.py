@@ -158,6 +158,12 @@ class DetectionFeed:
         """The event time of a message that is published at `at` (of time.monotonic)."""
         return int((at + self._offset) * 1000)
 
+    def find_middle(self, at: float, window_ms: int) -> float:
+        """The first middle of a window at `at` or later: results of a window are due by the middle
+        of the next."""
+        over = (self.event_time_ms(at) - window_ms // 2) % window_ms
+        return at + (window_ms - over) % window_ms / 1000
+
     def end(self, timeout_s: float = 60.0) -> Log:
         """Publish no more but the end marks, wait for every acknowledgement.
 

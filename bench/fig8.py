@@ -13,13 +13,12 @@ from __future__ import annotations
 import gc
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from bench.arrivals import Arrival, Arrivals
-from bench.common import Api, fog_with_service, say
+from bench.common import Api, fog_with_service, say, sleep_until
 from bench.detections import STREAMS, DetectionFeed, Log, templates
 from bench.experiment import Check, Experiment, interval, is_quick, percentile
 from bench.usage import Machine
@@ -69,11 +68,11 @@ class Bench:
                 topic=TOPIC,
             )
             with feed:
-                began = _middle(feed, time.monotonic() + LEAD_S)
-                _until(began)
+                began = feed.find_middle(time.monotonic() + LEAD_S, WINDOW_MS)
+                sleep_until(began)
                 machine, crossings = Machine(), self._read_crossings()
-                until = _middle(feed, began + seconds)
-                _until(until)
+                until = feed.find_middle(began + seconds, WINDOW_MS)
+                sleep_until(until)
                 cpu_share, now = machine.used(), self._read_crossings()
                 log = feed.end()
             drained_s = _await_all(log, reader)
@@ -139,17 +138,6 @@ def _freeze_objects() -> None:
     gc.freeze()
 
 
-def _middle(feed: DetectionFeed, at: float) -> float:
-    """The first middle of a window at `at` or later: results of a window are due by the middle
-    of the next."""
-    over = (feed.event_time_ms(at) - WINDOW_MS // 2) % WINDOW_MS
-    return at + (WINDOW_MS - over) % WINDOW_MS / 1000
-
-
-def _until(at: float) -> None:
-    threading.Event().wait(max(0.0, at - time.monotonic()))
-
-
 def _compare_with_log(log: Log, arrivals: Sequence[Arrival]) -> Comparison:
     expected = compute_local(log.rows, window_ms=WINDOW_MS)
     return compare_local(expected, [arrival.record for arrival in arrivals])
@@ -159,7 +147,7 @@ def _await_all(log: Log, reader: Arrivals) -> float:
     """Wait until every detection is in a result; seconds waited."""
     began = time.monotonic()
     while _compare_with_log(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
-        threading.Event().wait(0.2)
+        time.sleep(0.2)
     return time.monotonic() - began
 
 

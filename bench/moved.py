@@ -191,4 +191,4 @@ def compare_drained(readers: Arrivals, log: Log) -> list[Comparison]:
             or now - began > DRAIN_S
         ):
             return comparisons
-        threading.Event().wait(0.5)
+        time.sleep(0.5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -106,11 +105,11 @@ class Bench:
             stack.callback(watch.close)
             feed = stack.enter_context(self._feed(times))
             run = Series(feed, readers, watch, {"begin": time.monotonic()}, {})
-            _wait(times.lead_s)
+            time.sleep(times.lead_s)
             mover(run, times)
             self._caught_up(run, times.settle_s)
             run.mark("settled")
-            _wait(times.after_s)
+            time.sleep(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
             return self._summarise(run, log)
@@ -126,8 +125,8 @@ class Bench:
             ]
             if ends and run.feed.event_time_ms(now) - max(ends) < FRESH_MS:
                 break
-            _wait(0.5)
-        _wait(FRESH_MS / 1000)
+            time.sleep(0.5)
+        time.sleep(FRESH_MS / 1000)
 
     def _feed(self, times: Course) -> DetectionFeed:
         return DetectionFeed(
@@ -144,7 +143,7 @@ class Bench:
     def by_hand(self, run: Series, times: Course) -> None:
         """Analyse, place, apply."""
         since = run.mark("measure")
-        _wait(times.before_s)
+        time.sleep(times.before_s)
         until = run.mark("analyse")
         analysis = analyse(self.api, NAME, since, until)
         run.mark("place")
@@ -170,7 +169,7 @@ class Bench:
     def by_itself(self, run: Series, times: Course) -> None:
         """Switch the autopilot on once there are enough samples, and wait until it has acted."""
         run.mark("measure")
-        _wait(times.before_s)
+        time.sleep(times.before_s)
         every_s = max(60.0, times.before_s)  # it looks back as long
         settings = {
             "on": True,
@@ -198,7 +197,7 @@ class Bench:
         while time.monotonic() < until:
             if (entry := first_entry(self.api, NAME, kind)) is not None:
                 return entry
-            _wait(0.3)
+            time.sleep(0.3)
         state = self.api.call("GET", f"/compositions/{NAME}/autopilot")
         raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {state}")
 
@@ -224,10 +223,6 @@ class Bench:
             "repeated": sum(each.repeated for each in comparisons),
             "different": sum(len(each.different) for each in comparisons),
         }
-
-
-def _wait(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 @contextmanager

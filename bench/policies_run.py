@@ -3,7 +3,6 @@ are made from."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,17 +55,17 @@ class Bench:
         """Everything in the cloud: what the cloud's engine uses while idle, an analysis under
         load, and the placement that each policy makes of it."""
         self._deploy(app.composition())
-        _wait(course.idle_s / 2)  # a job that has just begun is busy with that
+        time.sleep(course.idle_s / 2)  # a job that has just begun is busy with that
         watch = Watch(self._fog)
         idle_from = time.monotonic()
-        _wait(course.idle_s)
+        time.sleep(course.idle_s)
         idle_cores = watch.engine_cores(idle_from, time.monotonic())
         watch.close()
         with app.flowing(self._brokers) as flow:
             self._load_up(flow, course.lead_s)
             since = time.monotonic()
             say(f"  measuring for {app.evidence_s:g} s")
-            _wait(app.evidence_s)
+            time.sleep(app.evidence_s)
             until = time.monotonic()
             self._drain(flow)
         say("  analysing")
@@ -92,7 +91,7 @@ class Bench:
             with app.flowing(self._brokers) as flow:
                 self._load_up(flow, course.lead_s)
                 sent, since = flow.sent(), time.monotonic()
-                _wait(course.seconds)
+                time.sleep(course.seconds)
                 offered, until = flow.sent() - sent, time.monotonic()
                 watch.rest()
                 totals = self._drain(flow)
@@ -127,11 +126,11 @@ class Bench:
     def _load_up(self, flow: Flow, lead_s: float) -> None:
         """Close the uplinks to their rate, and wait until what arrives is steady."""
         self._shape(Uplink(UP_MBPS, DOWN_MBPS, LATENCY_MS))
-        _wait(lead_s)
+        time.sleep(lead_s)
         limit, before = time.monotonic() + MOST_UNSTEADY_S, -1.0
         while time.monotonic() < limit:
             came = flow.arrived()
-            _wait(STEADY_S)
+            time.sleep(STEADY_S)
             now = float(flow.arrived() - came)
             if before > 0 and abs(now - before) <= CLOSE * before:
                 return
@@ -154,10 +153,6 @@ def _outcome(placement: JsonObject) -> JsonObject:
         "optimal": placement["optimal"],
         "yaml": placement["yaml"],
     }
-
-
-def _wait(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 @contextmanager

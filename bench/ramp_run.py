@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import secrets
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from itertools import pairwise
 
 from bench.arrivals import Arrivals
 from bench.cameras import CLOUD, LINK
-from bench.common import Api, is_quick, say
+from bench.common import Api, is_quick, say, sleep_until
 from bench.edge_server import EDGE
 from bench.experiment import percentile
 from bench.instruments.feed import Feed, Ramp
@@ -108,12 +107,12 @@ class Bench:
             ):
                 begin = feed.due_at(0)
                 if not is_quick():  # the first minute of a ramp of many is as good as a rest
-                    threading.Event().wait(60.0)
+                    time.sleep(60.0)
                     warm_up(self._api, ahead_s or course.every_s)
                 autopilot = settings(ahead_s, course)
                 self._api.call("PUT", f"/compositions/{name}/autopilot", autopilot)
                 moved = self._await_move(name, begin + course.seconds)
-                threading.Event().wait(max(0.0, begin + course.seconds - time.monotonic()))
+                sleep_until(begin + course.seconds)
                 watch.rest()
                 published = feed.end()
                 arrivals.await_count(published)
@@ -173,7 +172,7 @@ class Bench:
                         "applied": monotonic_of(change["ended"]),
                     },
                 }
-            threading.Event().wait(0.5)
+            time.sleep(0.5)
         return {}
 
 

@@ -3,7 +3,6 @@ the WAN. Taps look at the links between the jobs; they read at QoS 0 and keep no
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -31,7 +30,7 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
     first = [reader.count() for reader in deployment.readers]
     with Arrivals(named) as tapped:
         with deployment.bench.feed(interval_ms) as feed:
-            threading.Event().wait(seconds)
+            time.sleep(seconds)
             log = feed.end()
         _settle(lambda: tapped.count() + sum(r.count() for r in deployment.readers))
         arrivals = tapped.since(0)
@@ -154,6 +153,6 @@ def _settle(count: Callable[[], int], quiet_s: float = 2.0, most_s: float = 20.0
     began = since = time.monotonic()
     before = count()
     while (now := time.monotonic()) - since < quiet_s and now - began < most_s:
-        threading.Event().wait(0.1)
+        time.sleep(0.1)
         if count() != before:
             before, since = count(), now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from bench.arrivals import Arrival, Arrivals
-from bench.common import Api, fog_with_service, say
+from bench.common import Api, fog_with_service, say, sleep_until
 from bench.detections import (
     STREAMS,
     TRAFFIC,
@@ -135,7 +134,7 @@ class Bench:
     def feed(self, interval_ms: float) -> DetectionFeed:
         """Begin to publish at all sites, in a window in which no feed before has published: a
         result holds all detections of its window, whichever feed they are of."""
-        _until(time.monotonic() + 2 * WINDOW_MS / 1000)
+        sleep_until(time.monotonic() + 2 * WINDOW_MS / 1000)
         return DetectionFeed(
             {site: self.brokers[edge_of(site)] for site in STREAMS},
             interval_ms=interval_ms,
@@ -168,11 +167,11 @@ class Deployment:
         with self.bench.feed(interval_ms) as feed:
             # results of a window are due in the middle of the next one at the latest, as long as
             # a deployment keeps up: so runs begin and end in the middle of windows
-            began = _middle(feed, time.monotonic() + lead_s)
-            _until(began)
+            began = feed.find_middle(time.monotonic() + lead_s, WINDOW_MS)
+            sleep_until(began)
             usage, links = Usage(self.bench.fog), self.bench.read_crossings()
-            until = _middle(feed, began + seconds)
-            _until(until)
+            until = feed.find_middle(began + seconds, WINDOW_MS)
+            sleep_until(until)
             cpu, crossings = usage.summarise(), self.bench.read_crossings()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
@@ -207,16 +206,6 @@ class Deployment:
         ]
 
 
-def _middle(feed: DetectionFeed, at: float) -> float:
-    """The first middle of a window at `at` or later."""
-    over = (feed.event_time_ms(at) - WINDOW_MS // 2) % WINDOW_MS
-    return at + (WINDOW_MS - over) % WINDOW_MS / 1000
-
-
-def _until(at: float) -> None:
-    threading.Event().wait(max(0.0, at - time.monotonic()))
-
-
 class Results:
     """The results of one run, compared with the published records."""
 
@@ -237,7 +226,7 @@ class Results:
                     break
             if now - since > QUIET_S:
                 break
-            threading.Event().wait(0.2)
+            time.sleep(0.2)
         return time.monotonic() - began
 
     def _count_lost(self, arrivals: Sequence[Arrival]) -> int:

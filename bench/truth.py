@@ -272,7 +272,7 @@ def check_placement(bench: Bench, analysis: JsonObject, before: Watched, seconds
     if answer["state"] != "done":
         raise RuntimeError(f"the placement was not applied: {answer}")
     say("the placement is applied")
-    threading.Event().wait(SETTLE_S)
+    time.sleep(SETTLE_S)
     after = bench.watch(seconds)
     bench.quiet("after the move", after)
     prediction = placement["proposed"]["wan_bytes_per_s"]
@@ -312,10 +312,10 @@ def check_saturation(bench: Bench, analysis: JsonObject, seconds: float) -> None
     """The rate of a job with more input than it can take, against the one at light load."""
     bench.api.call("DELETE", "/compositions/truth", wait=120, drop_queues="true", drain_limit=0)
     bench.start("full", [FULL], frozenset({FULL.name}))
-    threading.Event().wait(SETTLE_S)
+    time.sleep(SETTLE_S)
     machine, reader = Machine(), bench.readers[FULL.name]
     came, began = reader.distinct, time.monotonic()
-    threading.Event().wait(seconds)
+    time.sleep(seconds)
     rate = (reader.distinct - came) / (time.monotonic() - began)
     prediction = next(j for j in analysis["jobs"] if j["job_name"] == "here")[
         "true_processing_rate"
@@ -356,7 +356,7 @@ def run(seconds: float) -> list[Truth]:
         calibrations = calibrate(bench)
         cores = {site: calibration["cores"] for site, calibration in calibrations.items()}
         bench.start("truth", JOBS, frozenset({"here"}))
-        threading.Event().wait(SETTLE_S)
+        time.sleep(SETTLE_S)
         before = bench.watch(seconds)
         bench.quiet("measuring", before)
         analysis = bench.analyse("truth", before)

@@ -18,6 +18,8 @@ from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import LINKS
 from tests.samples_by_hand import write
 
+pytestmark = pytest.mark.usefixtures("few")
+
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 FIRST = int(MONDAY.timestamp()) // 60
 AHEAD = timedelta(minutes=20)

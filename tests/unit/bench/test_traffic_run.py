@@ -16,7 +16,7 @@ def test_a_feed_begins_past_the_window_in_which_the_last_one_ended(
 ) -> None:
     waited: list[float] = []
     begun: list[list[float]] = []
-    monkeypatch.setattr(traffic_run, "_until", waited.append)
+    monkeypatch.setattr(traffic_run, "sleep_until", waited.append)
     monkeypatch.setattr(traffic_run, "DetectionFeed", lambda *_, **__: begun.append([*waited]))
     bench: Any = Bench.__new__(Bench)
     bench.brokers = {f"edge-{each}": "tcp://127.0.0.1:1" for each in "abc"}
