@@ -24,10 +24,6 @@ class PlacementCalls(Transport):
         """An analysis, with its results once it is done."""
         return self._json("GET", f"/analyses/{path_part(analysis_id)}")
 
-    def analyses(self, composition: str | None = None) -> list[JsonObject]:
-        """Heads of all analyses, newest first."""
-        return self._list("/analyses", "analyses", "id", composition=composition)
-
     def cancel_analysis(self, analysis_id: str) -> JsonObject:
         """Cancel a running analysis."""
         return self._json("DELETE", f"/analyses/{path_part(analysis_id)}")

@@ -271,7 +271,8 @@ def composition_from_data(
     if problem is not None:
         problem = replace(problem, line=line_of(problem.path) if line_of else None)
         raise InvalidError(f"cannot read the composition: {problem}", [problem])
-    return _read_composition(data, line_of)
+    description: CompositionDescription = load(_COMPOSITION, data, "composition", line_of)
+    return description
 
 
 def _length_problem(data: Any, most_jobs: int) -> Problem | None:
@@ -282,18 +283,6 @@ def _length_problem(data: Any, most_jobs: int) -> Problem | None:
         if isinstance(each, list) and len(each) > most:
             return Problem(key, f"must be at most {most} {key}")
     return None
-
-
-def _read_composition(data: Any, line_of: LineOf | None = None) -> CompositionDescription:
-    description: CompositionDescription = load(_COMPOSITION, data, "composition", line_of)
-    return description
-
-
-def composition_as_stored(data: JsonObject) -> CompositionDescription:
-    """The inverse of `dump_composition`, also for hidden names, which users may not give."""
-    with_valid_name = {**data, "name": _COMPOSITION.fields["name"].load_default}
-    description = _read_composition(with_valid_name)  # accepted once, perhaps under other limits
-    return replace(description, name=data["name"])
 
 
 def job_from_data(data: Any, line_of: LineOf | None = None) -> JobDescription:

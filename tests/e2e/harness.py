@@ -30,7 +30,6 @@ from tests.waiting import wait_for
 
 DEADLINE_S = 240.0
 NOT_RUNNING = {"FINISHED", "CANCELED", "FAILED"}
-EXPIRY_S = 3600
 
 
 def job(name: str, site: str, source: str, sink: str, **more: object) -> JsonObject:

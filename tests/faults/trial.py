@@ -14,12 +14,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -37,7 +36,6 @@ from tests.waiting import wait_for
 RATE = float(os.environ.get("SPECK_FAULTS_RATE", "1000"))
 FILE_VARIABLE = "SPECK_FAULTS_FILE"
 PAUSE = threading.Event()
-T = TypeVar("T")
 
 
 @dataclass
@@ -65,7 +63,6 @@ class Trial:
     recoveries: list[float] = field(default_factory=list)
     _service: ExitStack = field(default_factory=ExitStack)
     _served: Served | None = None
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4))
 
     # -- the service ----------------------------------------------------------------------
 
@@ -205,9 +202,6 @@ class Trial:
             *(f"{it['at']} {it['kind']} {it['message']}" for it in events),
         ]
 
-    def in_background(self, action: Callable[[], T]) -> Future[T]:
-        return self._pool.submit(action)
-
     # -- counting -------------------------------------------------------------------------
 
     @contextmanager
@@ -229,7 +223,6 @@ class Trial:
     def close(self) -> None:
         """End the service; put the fog right: everything runs, no job is left."""
         self._service.close()
-        self._pool.shutdown(wait=True)
         self.stack.close()
         for site in self.fog.sites():
             self.fog.start(site.name)

@@ -23,9 +23,7 @@ from speck.spec.jars import Jar
 from speck.spec.job_contract import MAX_RENDERED, render_args, rendered_fault
 from speck.spec.resolve import resolve
 from speck.spec.schema import (
-    composition_as_stored,
     composition_from_data,
-    dump_composition,
     load_composition,
 )
 from speck.spec.site_schema import site_from_data
@@ -115,14 +113,6 @@ def test_what_a_job_sets_itself_is_not_counted_for_it() -> None:
 @pytest.mark.parametrize("defaults", ["x", None, [1], {}])
 def test_what_is_no_composition_is_left_to_the_schema(jobs: Any, defaults: Any) -> None:
     assert expansion_problem({"jobs": jobs, "defaults": defaults}, 1_000) is None
-
-
-def test_a_stored_composition_may_come_from_a_higher_limit() -> None:
-    data = {"jobs": [job(n, **CODE, args=["x" * 60 * KIB]) for n in range(30)]}
-    stored = dump_composition(composition_from_data(data))
-    with pytest.raises(InvalidError):
-        composition_from_data(data, most_jobs=30)
-    assert len(composition_as_stored({**stored, "name": "c"}).jobs) == 30
 
 
 def test_ten_thousand_plain_jobs_with_defaults_are_taken() -> None:

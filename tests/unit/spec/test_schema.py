@@ -18,7 +18,6 @@ from speck.spec.documents import load_document
 from speck.spec.schema import (
     CompositionSchema,
     JobSchema,
-    composition_as_stored,
     composition_from_data,
     dump_composition,
     dump_job,
@@ -475,8 +474,6 @@ def test_the_limit_of_jobs_may_be_another_but_not_for_what_was_accepted() -> Non
         "jobs: must be at most 2 jobs"
     ]
     assert len(composition_from_data(data, most_jobs=3).jobs) == 3
-    many = {"name": "c", "jobs": [JOB | {"job_name": f"j{n}"} for n in range(10_001)]}
-    assert len(composition_as_stored(many).jobs) == 10_001
 
 
 def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
