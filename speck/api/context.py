@@ -11,14 +11,14 @@ from typing import cast
 from flask import current_app, g, request
 
 from speck.api.metrics import Metrics
-from speck.api.places import Holder, Places
+from speck.api.permits import Holder, Permits
 from speck.errors import TransientError, UnauthorizedError
 from speck.model.token import Role
 from speck.service import Service
 
 EXTENSION = "speck"
 SITE_CALL_PATIENCE_S = 2.0
-"""How long a call that looks at sites waits for its place: most take a few milliseconds."""
+"""How long a call that looks at sites waits for its permit: most take a few milliseconds."""
 
 
 def count_site_calls(threads: int) -> int:
@@ -35,29 +35,29 @@ class Context:
     relayed piece of state, every call that looks at sites, and every task that waits for a site or
     works on a large file holds a thread. Each kind is limited, so that some threads are always
     left for requests that are answered at once. A file that is being sent holds no thread, but
-    room on the disk. Of each kind one token has a share (`Places`).
+    room on the disk. Of each kind one token has a share (`Permits`).
     """
 
     service: Service
     metrics: Metrics
     stopping: threading.Event = field(default_factory=threading.Event)
-    streams: Places = field(init=False)
-    waits: Places = field(init=False)
-    polls: Places = field(init=False)
-    relays: Places = field(init=False)
-    tasks: Places = field(init=False)
-    site_calls: Places = field(init=False)
-    downloads: Places = field(init=False)
+    streams: Permits = field(init=False)
+    waits: Permits = field(init=False)
+    polls: Permits = field(init=False)
+    relays: Permits = field(init=False)
+    tasks: Permits = field(init=False)
+    site_calls: Permits = field(init=False)
+    downloads: Permits = field(init=False)
 
     def __post_init__(self) -> None:
         threads = self.service.config.threads
         streams = polls = max(1, threads // 4)
         relays = tasks = max(1, threads // 8)
-        self.streams, self.polls = Places(streams), Places(polls)
-        self.relays, self.tasks = Places(relays), Places(tasks)
-        self.waits = Places(max(1, threads - streams - polls - relays - tasks - 2))
-        self.site_calls = Places(count_site_calls(threads))
-        self.downloads = Places(max(1, threads // 4))
+        self.streams, self.polls = Permits(streams), Permits(polls)
+        self.relays, self.tasks = Permits(relays), Permits(tasks)
+        self.waits = Permits(max(1, threads - streams - polls - relays - tasks - 2))
+        self.site_calls = Permits(count_site_calls(threads))
+        self.downloads = Permits(max(1, threads // 4))
 
 
 def context() -> Context:
@@ -71,7 +71,7 @@ def service() -> Service:
 
 
 def holder() -> Holder:
-    """Who holds the places that this request takes."""
+    """Who holds the permits that this request takes."""
     requester = g.get("caller")
     if requester is None:
         return Holder()
@@ -112,7 +112,7 @@ def waiting(seconds: float) -> Iterator[float]:
 
 @contextmanager
 def watching(what: str) -> Iterator[None]:
-    """Hold a place among those that wait, for a request that shows what happens meanwhile. Raises
+    """Hold a permit among those that wait, for a request that shows what happens meanwhile. Raises
     TransientError, which names it, when none is free."""
     with waiting(1.0) as allowed:
         if not allowed:
@@ -132,7 +132,7 @@ def polling(seconds: float) -> Iterator[float]:
 
 @contextmanager
 def relaying() -> Iterator[None]:
-    """Hold a place while a piece of state is received. Raises TransientError when none is free."""
+    """Hold a permit while a piece of state is received. Raises TransientError when none is free."""
     with _hold(context().relays, 1.0) as allowed:
         if not allowed:
             raise TransientError("cannot take another piece of state now: too many arrive at once")
@@ -141,7 +141,7 @@ def relaying() -> Iterator[None]:
 
 @contextmanager
 def looking(what: str) -> Iterator[None]:
-    """Hold a place for a call that looks at sites, which takes as long as the slowest of them.
+    """Hold a permit for a call that looks at sites, which takes as long as the slowest of them.
     Raises TransientError, which names it, when none becomes free soon."""
     with _hold(context().site_calls, 1.0, SITE_CALL_PATIENCE_S) as allowed:
         if not allowed:
@@ -154,7 +154,7 @@ def looking(what: str) -> Iterator[None]:
 
 @contextmanager
 def acting(what: str, seconds: float) -> Iterator[float]:
-    """Hold a place for a request that looks at sites and then waits for the outcome of a change:
+    """Hold a permit for a request that looks at sites and then waits for the outcome of a change:
     one of those that wait, or, when it does not wait or too many do, one of those that look. Yields
     how long it may wait. Raises TransientError, which names it."""
     with waiting(seconds) as allowed:
@@ -167,7 +167,7 @@ def acting(what: str, seconds: float) -> Iterator[float]:
 
 @contextmanager
 def occupying(what: str) -> Iterator[None]:
-    """Hold a place for a task that takes long: a check, a calibration, an upload, an export, an
+    """Hold a permit for a task that takes long: a check, a calibration, an upload, an export, an
     import, a search for a placement. Raises TransientError, which names it, when none is free."""
     with _hold(context().tasks, 1.0) as allowed:
         if not allowed:
@@ -179,12 +179,12 @@ def occupying(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _hold(places: Places, seconds: float, patience_s: float = 0.0) -> Iterator[float]:
+def _hold(permits: Permits, seconds: float, patience_s: float = 0.0) -> Iterator[float]:
     mine = holder()
-    if seconds <= 0 or not places.take(mine, patience_s):
+    if seconds <= 0 or not permits.acquire(mine, patience_s):
         yield 0.0
         return
     try:
         yield seconds
     finally:
-        places.give_back(mine)
+        permits.release(mine)

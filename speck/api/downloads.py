@@ -1,7 +1,7 @@
 """Files as answers: the server sends them from its loop, and no thread waits for readers.
 
 What a download does take is room on the disk, and that as long as its reader likes: so it has a
-place until the last byte is sent, and ends when its token is removed.
+permit until the last byte is sent, and ends when its token is removed.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Download:
 
 @contextmanager
 def sending(what: str) -> Iterator[Callable[[BinaryIO, int, str], Response]]:
-    """Hold a place to send a file from. Yields what makes a file of so many bytes, of a media type,
-    the answer; that keeps the place until it is sent. Raises TransientError, which names `what`,
-    when no place is free."""
+    """Hold a permit to send a file. Yields what makes a file of so many bytes, of a media type,
+    the answer; that keeps the permit until it is sent. Raises TransientError, which names `what`,
+    when no permit is free."""
     shared, mine = context(), holder()
-    if not shared.downloads.take(mine):
+    if not shared.downloads.acquire(mine):
         raise TransientError(
             f"cannot send {what} now: as many files as the service, or one token, sends at once are"
             " on their way; try again later"
@@ -64,7 +64,7 @@ def sending(what: str) -> Iterator[Callable[[BinaryIO, int, str], Response]]:
         nonlocal kept
         kept = True
         download = Download(
-            file, lambda: tokens.is_valid(mine.token), lambda: shared.downloads.give_back(mine)
+            file, lambda: tokens.is_valid(mine.token), lambda: shared.downloads.release(mine)
         )
         body = wrap_file(request.environ, cast(BinaryIO, download), _CHUNK)
         response = Response(body, content_type=media, direct_passthrough=True)
@@ -75,7 +75,7 @@ def sending(what: str) -> Iterator[Callable[[BinaryIO, int, str], Response]]:
         yield send
     finally:
         if not kept:
-            shared.downloads.give_back(mine)
+            shared.downloads.release(mine)
 
 
 def spool(pieces: Iterable[bytes], folder: Path) -> tuple[BinaryIO, int]:

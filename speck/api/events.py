@@ -62,7 +62,7 @@ def _stream(query: Query, last: str) -> Response:
     """Server-sent events. Every stream holds a thread, so only a few may be open at once."""
     shared = context()
     mine = holder()
-    if not shared.streams.take(mine):
+    if not shared.streams.acquire(mine):
         raise TransientError(
             "cannot open another event stream: the service, or this token, has too many open; read"
             " GET /events?after= instead"
@@ -71,7 +71,7 @@ def _stream(query: Query, last: str) -> Response:
     after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
     response = Response(_send(shared, wanted, after, reach()), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
-    response.call_on_close(lambda: shared.streams.give_back(mine))
+    response.call_on_close(lambda: shared.streams.release(mine))
     return response
 
 

@@ -20,7 +20,7 @@ from werkzeug.test import TestResponse
 from binders.memory.engine import MemoryEngine
 from speck.api.access import ACCESS
 from speck.api.context import EXTENSION, Context
-from speck.api.places import Holder
+from speck.api.permits import Holder
 from speck.api.problems import status_of
 from speck.deploy.operations import Patience
 from speck.errors import (
@@ -391,13 +391,13 @@ def test_waiting_requests_never_take_all_threads(bench: Bench) -> None:
     bench.world.engine("http://edge-a:8081").hold_starts = True
     waits = _context(bench).waits
     count = 0
-    while waits.take(Holder()):
+    while waits.acquire(Holder()):
         count += 1
     assert count == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
     answer = bench.client.post("/jobs?wait=3000", json=job("new"))
     assert answer.status_code == 202
     for _ in range(count):
-        waits.give_back(Holder())
+        waits.release(Holder())
 
 
 @pytest.mark.parametrize(
@@ -718,8 +718,8 @@ def test_a_service_that_closes_ends_the_waits_of_its_requests(
     bench.add_sites()
     bench.world.engine("http://edge-a:8081").hold_starts = True
     shared = bench.client.application.extensions["speck"]
-    places = (shared.polls, shared.streams, shared.waits)
-    free = sum(each.free for each in places)
+    permits = (shared.polls, shared.streams, shared.waits)
+    free = sum(each.free for each in permits)
     answers: list[int] = []
 
     def call() -> None:
@@ -729,7 +729,7 @@ def test_a_service_that_closes_ends_the_waits_of_its_requests(
 
     waiting = threading.Thread(target=call)
     waiting.start()
-    wait_for(lambda: sum(each.free for each in places) < free)
+    wait_for(lambda: sum(each.free for each in permits) < free)
     if ask is _await_change:
         bench.wait_for_operation("start", "running")
     bench.service.close()

@@ -1,4 +1,4 @@
-"""Shares of places, and that routes take them."""
+"""Shares of permits, and that routes take them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from binders.memory import World
 from speck.api.context import EXTENSION, Context
-from speck.api.places import Holder, Places
+from speck.api.permits import Holder, Permits
 from speck.errors import TransientError
 from speck.model.accepted import Accepted
 from speck.model.plan import Plan
@@ -25,50 +25,50 @@ VIEWER, OTHER = Holder("viewer", is_admin=False), Holder("other", is_admin=False
 ADMIN = Holder("root", is_admin=True)
 
 
-def take_all(places: Places, holder: Holder) -> int:
-    """How many places the holder gets."""
+def take_all(permits: Permits, holder: Holder) -> int:
+    """How many permits the holder gets."""
     count = 0
-    while places.take(holder):
+    while permits.acquire(holder):
         count += 1
     return count
 
 
 def test_a_token_gets_half_of_the_places_and_others_leave_one_for_administrators() -> None:
-    places = Places(8)
-    assert take_all(places, VIEWER) == 4
-    assert take_all(places, OTHER) == 3
-    assert take_all(places, ADMIN) == 1
-    places.give_back(VIEWER)
-    assert take_all(places, OTHER) == 1
-    assert take_all(places, VIEWER) == 0, "the last one is for administrators"
-    assert take_all(places, ADMIN) == 0
-    places.give_back(OTHER)
-    places.give_back(OTHER)
-    assert take_all(places, VIEWER) == 1
-    assert take_all(places, ADMIN) == 1
+    permits = Permits(8)
+    assert take_all(permits, VIEWER) == 4
+    assert take_all(permits, OTHER) == 3
+    assert take_all(permits, ADMIN) == 1
+    permits.release(VIEWER)
+    assert take_all(permits, OTHER) == 1
+    assert take_all(permits, VIEWER) == 0, "the last one is for administrators"
+    assert take_all(permits, ADMIN) == 0
+    permits.release(OTHER)
+    permits.release(OTHER)
+    assert take_all(permits, VIEWER) == 1
+    assert take_all(permits, ADMIN) == 1
 
 
 def test_without_tokens_everybody_is_one_administrator() -> None:
-    assert take_all(Places(8), Holder()) == 8
+    assert take_all(Permits(8), Holder()) == 8
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_few_places_can_be_used_by_anybody(most: int) -> None:
-    assert take_all(Places(most), VIEWER) == 1
+    assert take_all(Permits(most), VIEWER) == 1
 
 
 def test_a_place_that_becomes_free_goes_to_one_who_waits() -> None:
-    places = Places(1)
-    places.take(VIEWER)
+    permits = Permits(1)
+    permits.acquire(VIEWER)
     results: list[bool] = []
-    waiting = threading.Thread(target=lambda: results.append(places.take(OTHER, 60.0)))
+    waiting = threading.Thread(target=lambda: results.append(permits.acquire(OTHER, 60.0)))
     waiting.start()
-    wait_for(lambda: places._waiting)
-    assert not places.take(ADMIN, 60.0), "as many may wait as there are places"
-    places.give_back(VIEWER)
+    wait_for(lambda: permits._waiting)
+    assert not permits.acquire(ADMIN, 60.0), "as many may wait as there are permits"
+    permits.release(VIEWER)
     waiting.join(60)
     assert results == [True]
-    assert places.free == 0
+    assert permits.free == 0
 
 
 # -- over HTTP ----------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def guests(bench: Bench) -> Guests:
 
 @pytest.mark.parametrize("kind", ["streams", "downloads", "site_calls", "polls"])
 def test_a_viewer_cannot_take_the_places_of_an_administrator(kind: str, guests: Guests) -> None:
-    places: Places = getattr(guests.context, kind)
-    assert take_all(places, VIEWER) >= 1
-    take_all(places, OTHER)
-    assert places.take(ADMIN)
+    permits: Permits = getattr(guests.context, kind)
+    assert take_all(permits, VIEWER) >= 1
+    take_all(permits, OTHER)
+    assert permits.acquire(ADMIN)
 
 
 def test_streams_of_a_viewer_leave_one_for_the_administrator(guests: Guests) -> None:
@@ -195,17 +195,17 @@ def test_what_looks_at_sites_has_a_place_or_is_told_to_come_later(
     method: str, path: str, body: Any, guests: Guests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("speck.api.context.SITE_CALL_PATIENCE_S", 0.0)
-    places = guests.context.site_calls
-    while places.take(Holder()):
+    permits = guests.context.site_calls
+    while permits.acquire(Holder()):
         pass
     refusal = guests.call("root", method, path, json=body)
     assert (refusal.status_code, refusal.headers["Retry-After"]) == (503, "5")
     assert "try again later" in refusal.json["detail"]
     assert guests.call("viewer", "GET", "/jobs").status_code == 200
-    places.give_back(Holder())
-    places.give_back(Holder())
+    permits.release(Holder())
+    permits.release(Holder())
     assert guests.call("root", method, path, json=body).status_code < 500
-    assert places.free == 2
+    assert permits.free == 2
 
 
 def test_plans_of_a_hanging_engine_hold_a_few_threads(
@@ -232,7 +232,7 @@ def test_plans_of_a_hanging_engine_hold_a_few_threads(
     assert set(statuses) == {503}
     assert held == ["demo"], "the viewer's share of two"
     dry_run = guests.call("deployer", "POST", "/compositions?dry_run=true", json=composition())
-    assert dry_run.status_code == 503, "the last place is for administrators"
+    assert dry_run.status_code == 503, "the last permit is for administrators"
     release.set()
     for thread in threads:
         thread.join()
@@ -339,19 +339,19 @@ def test_the_wait_for_an_analysis_of_a_removed_token_ends_at_once(
 
 
 def test_taps_have_their_share_of_the_waits_and_leave_the_tasks_alone(guests: Guests) -> None:
-    places = guests.context.waits
-    while places.take(OTHER):
+    permits = guests.context.waits
+    while permits.acquire(OTHER):
         pass
     tap = "/links/tap?site=edge-a&topic=x&seconds=0.1"
     assert guests.call("other", "GET", tap).status_code == 503, "of its own share"
-    while places.take(Holder("deployer", is_admin=False)):
+    while permits.acquire(Holder("deployer", is_admin=False)):
         pass
     refusal = guests.call("deployer", "GET", tap)
     assert (refusal.status_code, refusal.headers["Retry-After"]) == (503, "5")
     tasks = guests.context.tasks
-    while tasks.take(ADMIN):
+    while tasks.acquire(ADMIN):
         pass
-    places.give_back(OTHER)
-    places.give_back(OTHER)
-    places.give_back(Holder("deployer", is_admin=False))
+    permits.release(OTHER)
+    permits.release(OTHER)
+    permits.release(Holder("deployer", is_admin=False))
     assert guests.call("deployer", "GET", tap).status_code == 200

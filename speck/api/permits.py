@@ -1,4 +1,4 @@
-"""Places: how many requests of one kind there may be at once, and how many of one token."""
+"""Permits: how many requests of one kind there may be at once, and how many of one token."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a place: a token's name, None without tokens, and whether of an administrator."""
+    """Who holds a permit: a token's name, None without tokens, and whether of an administrator."""
 
     token: str | None = None
     is_admin: bool = True
 
 
-class Places:
-    """`most` places. One token has half of them at most, and the last is kept for administrators:
+class Permits:
+    """`most` permits. One token has half of them at most, and the last is kept for administrators:
     nobody can take what others, or those who have to put things right, need.
 
     Without tokens everybody is the same administrator, who may have all.
@@ -30,9 +30,9 @@ class Places:
         self._taken_by_others = 0  # than administrators
         self._waiting = 0
 
-    def take(self, holder: Holder, patience_s: float = 0.0) -> bool:
-        """Take a place, if there is one within `patience_s` seconds. As many may wait at once as
-        there are places: a wait holds a thread, too."""
+    def acquire(self, holder: Holder, patience_s: float = 0.0) -> bool:
+        """Acquire a permit, if there is one within `patience_s` seconds. As many may wait at once
+        as there are permits: a wait holds a thread, too."""
         with self._change:
             if not self._is_free(holder) and not self._await_one(holder, patience_s):
                 return False
@@ -40,8 +40,8 @@ class Places:
             self._taken_by_others += not holder.is_admin
             return True
 
-    def give_back(self, holder: Holder) -> None:
-        """Give a place back that `holder` has taken."""
+    def release(self, holder: Holder) -> None:
+        """Release a permit that `holder` has acquired."""
         with self._change:
             self._taken[holder.token] -= 1
             if not self._taken[holder.token]:
@@ -51,7 +51,7 @@ class Places:
 
     @property
     def free(self) -> int:
-        """How many nobody has taken."""
+        """How many nobody has acquired."""
         with self._change:
             return self._most - self._taken.total()
 
