@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speck.store.audit_log import Seal
-from speck.store.codec import from_json
+from speck.store.codec import read_record
 from speck.store.records import Records
 from speck.store.tables import AUDIT
 
@@ -17,7 +17,7 @@ class StoredSeal:
     def load(self) -> Seal | None:
         """The seal, once there is one."""
         stored = self._records.store.get(AUDIT)
-        return None if stored is None else from_json(stored, Seal)
+        return None if stored is None else read_record(AUDIT, stored, Seal)
 
     def save(self, seal: Seal) -> None:
         """Store it. Raises StoreError, StoreFullError."""

@@ -51,7 +51,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class AutopilotLog:
     entries: tuple[LogEntry, ...]
 
 
@@ -60,7 +60,7 @@ class AutopilotRecords:
 
     def __init__(self, tables: Tables):
         self._autopilots = tables.table("pilot", AutopilotRecord)
-        self._logs = tables.table("pilotlog", _Log)
+        self._logs = tables.table("pilotlog", AutopilotLog)
 
     def compositions(self) -> list[str]:
         """The compositions that have one, whether it is on or off."""
@@ -84,4 +84,4 @@ class AutopilotRecords:
 
     def add_to_log(self, composition: str, entry: LogEntry) -> Batch:
         entries = (*self.log(composition), entry)[-KEPT:]
-        return self._logs.put(_Log(entries), composition)
+        return self._logs.put(AutopilotLog(entries), composition)

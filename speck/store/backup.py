@@ -20,16 +20,13 @@ from typing import Any
 
 from speck.clock import rfc3339
 from speck.errors import StoreError, StoreFullError
-from speck.model.change import ChangeHead, ChangeState
-from speck.model.composition import Head, Revision
-from speck.model.incarnation import Incarnation, Session
-from speck.model.plan_outline import OperationOutcome
-from speck.model.site import Site
+from speck.model.change import ChangeState
 from speck.model.values import JsonObject
 from speck.spec.json_size import has_more_values
-from speck.store.codec import from_json
+from speck.store.codec import RecordError, from_json
 from speck.store.generations import begin_generation
-from speck.store.leveldb import MIGRATIONS, VERSION, Store, measure_room
+from speck.store.leveldb import VERSION, Store, find_version_fault, measure_room
+from speck.store.record_types import type_at
 from speck.store.tables import AUDIT, CHANGES, INSTALLATION
 
 _KIND = "speck-backup"
@@ -40,16 +37,6 @@ _MOST_VALUES = 4_000_000
 """Of a line: a change of ten thousand jobs has some 400 000."""
 _LONGEST_HEADER = 2**20
 _UNDER_WAY = ("id", "composition", "job_name", "cause", "state")
-_TYPES: Mapping[str, type[object]] = {
-    "site": Site,
-    "ses": Session,
-    "inv": Incarnation,
-    "head": Head,
-    "change": ChangeHead,
-    "op": OperationOutcome,
-    "rev": Revision,
-}
-"""The tables whose records are decoded when the store is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +173,13 @@ class _Reader:
         """The whole backup."""
         lines = self._read_lines()
         backup = Backup(self._read_header(next(lines, b"")), {})
-        is_current = backup.header["version"] == VERSION
         for line in lines:
             content = self._parse(line)
             if "sha256" in content:
                 self._check_end(content, backup, lines)
                 return backup
             key, record = self._read_record(content)
-            if is_current:
-                self._decode(key, record)
+            self._check(key, record)
             backup.records[key] = record
             self._newest = key
             self._digest.update(line)
@@ -209,16 +194,9 @@ class _Reader:
         version = header.get("version")
         if not isinstance(version, int):
             raise self._fault("the first line holds no version")
-        if version > VERSION:
-            raise StoreError(
-                f"cannot restore {self._file}: it has version {version}, this speck knows"
-                f" {VERSION}; use a newer speck"
-            )
-        if any(step not in MIGRATIONS for step in range(version, VERSION)):
-            raise StoreError(
-                f"cannot restore {self._file}: it has version {version}, which this speck cannot"
-                " read; use the speck that took it"
-            )
+        fault = find_version_fault(version)
+        if fault is not None:
+            raise StoreError(f"cannot restore {self._file}: {fault}")
         under_way = header.get("under_way", [])
         if not isinstance(under_way, list) or not all(isinstance(each, dict) for each in under_way):
             raise self._fault("the first line holds no list of changes")
@@ -233,14 +211,14 @@ class _Reader:
             raise self._fault(f"the checksum of the record {key} is wrong")
         return key, record
 
-    def _decode(self, key: str, record: JsonObject) -> None:
-        """Read a record as the service will."""
-        of = _TYPES.get(_table_of(key))
+    def _check(self, key: str, record: JsonObject) -> None:
+        """Read a record as the service will, which ignores those of no table."""
+        of = type_at(key)
         try:
             if of is not None:
-                from_json({name: each for name, each in record.items() if name != "v"}, of)
-        except Exception as error:  # cattrs raises what the fault happens to cause
-            raise self._fault(f"the record {key} cannot be read: {error!r}") from error
+                from_json(record, of)
+        except RecordError as error:
+            raise self._fault(f"the record {key} cannot be read: {error}") from error
 
     def _check_end(self, tail: JsonObject, backup: Backup, lines: Iterator[bytes]) -> None:
         tables = tail.get("tables")

@@ -12,7 +12,7 @@ from speck.store.tables import Batch, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class EndingMark:
     at: str
 
 
@@ -22,7 +22,7 @@ class ChangeRecords:
     def __init__(self, tables: Tables):
         self._heads = tables.table("change", ChangeHead)
         self._operations = tables.table("op", OperationOutcome, digits=6)
-        self._endings = tables.table("ending", _Ending)
+        self._endings = tables.table("ending", EndingMark)
 
     def heads(self) -> Iterator[ChangeHead]:
         """Heads of all changes, oldest first (ids begin with the time)."""
@@ -73,7 +73,7 @@ class ChangeRecords:
         return {change_id for change_id, _ in self._endings.scan()}
 
     def put_ending(self, change_id: str, at: str) -> Batch:
-        return self._endings.put(_Ending(at), change_id)
+        return self._endings.put(EndingMark(at), change_id)
 
     def drop_ending(self, change_id: str) -> Batch:
         return self._endings.drop(change_id)

@@ -16,12 +16,12 @@ from speck.store.tables import Batch, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class JobOwner:
     composition: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Broken:
+class BrokenRequirements:
     broken: tuple[str, ...]
 
 
@@ -32,8 +32,8 @@ class CompositionRecords:
     def __init__(self, tables: Tables):
         self._heads = tables.kept("head", Head)
         self._revisions = tables.table("rev", Revision, digits=8)
-        self._owners = tables.kept("own", _Owner)
-        self._broken = tables.kept("required", _Broken)
+        self._owners = tables.kept("own", JobOwner)
+        self._broken = tables.kept("required", BrokenRequirements)
         self.links = LinkIndex()
         self._links = tables.table("links", StoredLinks, note=self._note_links)
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
@@ -109,7 +109,7 @@ class CompositionRecords:
 
     def put_owner(self, job_names: Iterable[str], name: str) -> Batch:
         """The jobs are those of a composition now."""
-        owner = _Owner(name)
+        owner = JobOwner(name)
         return {self._owners.key(job_name): owner for job_name in job_names}
 
     def drop_owner(self, job_names: Iterable[str]) -> Batch:
@@ -125,7 +125,7 @@ class CompositionRecords:
 
     def put_broken_requirements(self, name: str, broken: Iterable[str]) -> Batch:
         names = tuple(sorted(broken))
-        return {self._broken.key(name): _Broken(names) if names else None}
+        return {self._broken.key(name): BrokenRequirements(names) if names else None}
 
     # -- links ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from speck.clock import rfc3339
 from speck.model.change import ChangeHead, ChangeState
 from speck.model.values import JsonObject
-from speck.store.codec import from_json, to_json
+from speck.store.codec import read_record, to_json
 from speck.store.installation import Installation, RestoredState
 from speck.store.leveldb import Store
 from speck.store.location import StoreLocation
@@ -31,7 +31,7 @@ def begin_generation(
     as `restored`, for this `reason`. Changes that were under way are cancelled, since their
     operations may have taken place or not.
     """
-    installation = from_json(records[INSTALLATION], Installation)
+    installation = read_record(INSTALLATION, records[INSTALLATION], Installation)
     generation = max(installation.generation + 1, int((now - _ORIGIN).total_seconds() * 1000))
     records[INSTALLATION] = to_json(replace(installation, generation=generation))
     records[RESTORED] = to_json(RestoredState(rfc3339(now), reason))
@@ -39,7 +39,7 @@ def begin_generation(
     for key, record in records.items():
         if not is_change(key):
             continue
-        head = from_json(record, ChangeHead)
+        head = read_record(key, record, ChangeHead)
         if not head.state.over:
             error = f"this change was under way at another location of the store: {reason}"
             cancelled = replace(head, state=ChangeState.CANCELLED, ended=rfc3339(now), error=error)
@@ -49,7 +49,7 @@ def begin_generation(
 def take_location(store: Store, location: StoreLocation, now: datetime) -> None:
     """Store where a store is served now; begin a new generation if it is a copy of another."""
     stored = store.get(LOCATION)
-    last = None if stored is None else from_json(stored, StoreLocation)
+    last = None if stored is None else read_record(LOCATION, stored, StoreLocation)
     here = {LOCATION: to_json(location)}
     reason = location.find_copy(last)
     if reason is not None:

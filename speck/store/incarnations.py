@@ -14,7 +14,7 @@ from speck.store.tables import Batch, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempts:
+class Attempts:
     n: int
 
 
@@ -25,7 +25,7 @@ class IncarnationRecords:
         self._installation = installation
         self._index = ScopedIndex[Incarnation]()
         self._incarnations = tables.table("inv", Incarnation, note=self._note)
-        self._attempts = tables.kept("att", _Attempts)
+        self._attempts = tables.kept("att", Attempts)
         self._sinks: tuple[int, Mapping[Link, Sequence[str]]] = (-1, {})
 
     def get(self, scope: str, job_name: str) -> Incarnation | None:
@@ -89,7 +89,7 @@ class IncarnationRecords:
         return attempts
 
     def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:
-        return self._attempts.put(_Attempts(highest), scope, job_name)
+        return self._attempts.put(Attempts(highest), scope, job_name)
 
     # -- sinks ----------------------------------------------------------------------------
 

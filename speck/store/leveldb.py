@@ -1,8 +1,7 @@
 """The store: JSON records in LevelDB, written in atomic synced batches.
 
-Only this module imports plyvel. One process at a time may open a store. Every record carries the
-version of its shape (`v`), so that a newer speck can migrate an older store (`MIGRATIONS`) and an
-older speck refuses a newer one.
+Only this module imports plyvel. One process at a time may open a store. A store carries the
+version of the shapes of its records: a speck reads its own version, and refuses any other.
 
 After a failed write the store refuses all further writes until it is opened again: LevelDB would
 accept them, but append them behind a partial record, where no reader would ever find them.
@@ -36,11 +35,9 @@ _BLOCK_BYTES = 16 * 1024
 # LevelDB compresses each block on its own, and our records are similar: 1000 jobs take a quarter
 # less space than with its default of 4 KiB. A read decompresses one block, in about 10 µs.
 
-VERSION = 3
-"""The version of the record shapes that this speck writes."""
-
-MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
-"""From version n: (key, record) -> the record in version n+1, or None to delete it."""
+VERSION = 4
+"""The version of the shapes of the records (`speck.store.record_types`): whoever changes one of
+them raises it."""
 
 RESERVE = 16 * 2**20
 """Free bytes (at most a twentieth of the disk) that are reserved for changes that are under way:
@@ -94,8 +91,7 @@ class Store:
             unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
             try:
                 with closing(cls(_open(unfinished, create=True), unfinished)) as store:
-                    store.write({_SENTINEL: {"version": VERSION}, **first})
-                    store._migrate()
+                    store.write({**first, _SENTINEL: {"version": VERSION}})
                 os.rename(unfinished, path)
                 _sync_folder(path.parent)
             finally:
@@ -106,8 +102,8 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, on_failure: OnFailure = None) -> Store:
-        """Open the store at `path` and migrate older records. Raises StoreError if it is missing,
-        in use, damaged, or written by a newer speck."""
+        """Open the store at `path`. Raises StoreError if it is missing, in use, damaged, or of
+        another version."""
         if not (path / "CURRENT").exists():
             raise StoreError(
                 f"cannot open the store at {path}: no CURRENT file there;"
@@ -117,7 +113,7 @@ class Store:
         store = cls(_open(path, create=False), path, on_failure)
         try:
             store._check_all()
-            store._migrate()
+            store._check_version()
         except BaseException:
             store.close()
             raise
@@ -132,7 +128,8 @@ class Store:
     def get(self, key: str) -> JsonObject | None:
         """The record at `key`, or None."""
         value = self._read(lambda: self._db.get(key.encode(), verify_checksums=True))
-        return None if value is None else _decode(value)
+        record: JsonObject | None = None if value is None else orjson.loads(value)
+        return record
 
     def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
         """(key, record) for every key with `prefix`, in key order, from one snapshot.
@@ -145,7 +142,7 @@ class Store:
             options |= {"start": after.encode(), "include_start": False}
         rows = self._read(lambda: list(self._db.iterator(**options)))
         for key, value in rows:
-            yield key.decode(), _decode(value)
+            yield key.decode(), orjson.loads(value)
 
     def last(self, prefix: str) -> tuple[str, JsonObject] | None:
         """The (key, record) of the greatest key with `prefix`, or None."""
@@ -153,7 +150,7 @@ class Store:
         options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
         row = self._read(lambda: next(self._db.iterator(reverse=True, **options), None))
         if row is not None:
-            return row[0].decode(), _decode(row[1])
+            return row[0].decode(), orjson.loads(row[1])
         record = self.get(
             prefix
         )  # plyvel misses a key that equals the start, if it is the only one
@@ -165,7 +162,7 @@ class Store:
         Raises StoreWriteError if the disk refuses the write, and for all further writes.
         """
         rows = {
-            key.encode(): None if record is None else _encode(record)
+            key.encode(): None if record is None else orjson.dumps(record)
             for key, record in records.items()
         }
         with self._using("write to"), self._writing:
@@ -197,7 +194,7 @@ class Store:
     @contextmanager
     def snapshot(self) -> Iterator[Callable[[str], Iterator[tuple[str, JsonObject]]]]:
         """The store at this moment: a function like `scan`, which gives the records as they are
-        stored, with their version, one by one."""
+        stored, one by one."""
         # in use until it is released: LevelDB would crash if it were closed during that
         with self._using("read"), self._db.snapshot() as snapshot:
 
@@ -259,30 +256,28 @@ class Store:
         except StoreError as error:
             raise StoreError(f"{error}; restore a backup with `speck restore`") from error
 
-    def _migrate(self) -> None:
+    def _check_version(self) -> None:
         sentinel = self.get(_SENTINEL)
         if sentinel is None:
             raise StoreError(
                 f"cannot use the store at {self._path}: its first record is missing;"
                 " restore a backup with `speck restore`"
             )
-        version = sentinel["version"]
-        if version > VERSION:
-            raise StoreError(
-                f"cannot use the store at {self._path}: it has version {version},"
-                f" this speck knows {VERSION}; use a newer speck"
-            )
-        for step in range(version, VERSION):
-            if step not in MIGRATIONS:
-                raise StoreError(
-                    f"cannot use the store at {self._path}: it has version {step}, from before the"
-                    " first release, which this speck cannot read; start with another SPECK_HOME"
-                )
-            migrate = MIGRATIONS[step]
-            records = {
-                key: migrate(key, record) for key, record in self.scan("") if key != _SENTINEL
-            }
-            self.write({**records, _SENTINEL: {"version": step + 1}})
+        fault = find_version_fault(sentinel["version"])
+        if fault is not None:
+            raise StoreError(f"cannot use the store at {self._path}: {fault}")
+
+
+def find_version_fault(version: int) -> str | None:
+    """Why this speck reads no store, or backup, of a version, and what to do; None if it does."""
+    if version > VERSION:
+        return f"it has version {version}, this speck knows {VERSION}; use a newer speck"
+    if version < VERSION:
+        return (
+            f"it has version {version}, from before the first release, which this speck cannot"
+            " read; use the speck that wrote it, or start with another SPECK_HOME"
+        )
+    return None
 
 
 def _open(path: Path, *, create: bool) -> Any:
@@ -382,16 +377,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
-
-
-def _encode(record: JsonObject) -> bytes:
-    return orjson.dumps({"v": VERSION, **record})
-
-
-def _decode(value: bytes) -> JsonObject:
-    record: JsonObject = orjson.loads(value)
-    record.pop("v", None)
-    return record
 
 
 def _successor(prefix: bytes) -> bytes | None:

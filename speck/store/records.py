@@ -14,7 +14,7 @@ from speck.store.analyses import AnalysisRecords
 from speck.store.answers import AnswerRecords
 from speck.store.autopilots import AutopilotRecords
 from speck.store.changes import ChangeRecords
-from speck.store.codec import from_json, to_json
+from speck.store.codec import read_record, to_json
 from speck.store.compositions import CompositionRecords
 from speck.store.ended_sinks import EndedSinkRecords
 from speck.store.events import EventRecords
@@ -46,7 +46,7 @@ class Records:
     def __init__(self, store: Store, clock: Clock):
         self.store = store
         self._clock = clock
-        self._tables = tables = Tables(store)
+        self.tables = tables = Tables(store)
         self._read_meta()
         self.sites = SiteRecords(tables)
         self.compositions = CompositionRecords(tables)
@@ -88,11 +88,11 @@ class Records:
     def _read_meta(self) -> None:
         stored = self.store.get(INSTALLATION)
         assert stored is not None
-        installation = from_json(stored, Installation)
+        installation = read_record(INSTALLATION, stored, Installation)
         self.installation = installation.uuid
         self.generation = installation.generation
         restored = self.store.get(RESTORED)
-        self.restored = None if restored is None else from_json(restored, RestoredState)
+        self.restored = None if restored is None else read_record(RESTORED, restored, RestoredState)
         """When and why the store may be older than what runs. None once its state has been
         adopted."""
 
@@ -146,7 +146,7 @@ class Records:
             }
         )
         self.events.confirm(numbered)
-        self._tables.note(numbered)
+        self.tables.note(numbered)
 
     # -- over several nouns ---------------------------------------------------------------
 

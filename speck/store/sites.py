@@ -11,7 +11,7 @@ from speck.store.tables import Batch, KeptTable, Tables
 
 
 @dataclass(frozen=True, slots=True)
-class _Identity:
+class SiteIdentity:
     id: str
 
 
@@ -34,8 +34,8 @@ class SiteRecords:
         self._sites = tables.table("site", Site, note=self._note)
         self._reports = tables.kept("beat", StoredReport)
         self._calibrations = tables.kept("calibration", Calibration)
-        self._brokers = tables.kept("brokerid", _Identity)
-        self._agents = tables.kept("agentid", _Identity)
+        self._brokers = tables.kept("brokerid", SiteIdentity)
+        self._agents = tables.kept("agentid", SiteIdentity)
 
     def all(self) -> Mapping[str, Site]:
         """The sites by name, in order of name; not a copy, since every call to a site needs it."""
@@ -73,7 +73,7 @@ class SiteRecords:
 
     def put_broker_identity(self, site: str, identity: str | None) -> Batch:
         """With None: nothing is known of its broker."""
-        return {self._brokers.key(site): _Identity(identity) if identity is not None else None}
+        return {self._brokers.key(site): SiteIdentity(identity) if identity is not None else None}
 
     def agent_identity(self, site: str) -> str | None:
         """What lies in the state folder of its agent."""
@@ -81,7 +81,7 @@ class SiteRecords:
 
     def put_agent_identity(self, site: str, identity: str | None) -> Batch:
         """With None: the next agent that reports is that of the site."""
-        return {self._agents.key(site): _Identity(identity) if identity is not None else None}
+        return {self._agents.key(site): SiteIdentity(identity) if identity is not None else None}
 
     def _note(self, name: str, site: Site | None) -> None:
         sites = {each: known for each, known in self._all.items() if each != name}
@@ -91,6 +91,6 @@ class SiteRecords:
         self.writes += 1
 
 
-def _read(identities: KeptTable[_Identity], site: str) -> str | None:
+def _read(identities: KeptTable[SiteIdentity], site: str) -> str | None:
     identity = identities.get(site)
     return identity.id if identity is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from speck.model.values import JsonObject
-from speck.store.codec import from_json
+from speck.store.codec import read_record
 from speck.store.leveldb import Store
 
 Batch = dict[str, object | None]
@@ -66,8 +66,9 @@ class Table(Generic[R]):
 
     def get(self, *identity: str | int) -> R | None:
         """The record, if there is one."""
-        data = self._store.get(self.key(*identity))
-        return None if data is None else self._read(data)
+        key = self.key(*identity)
+        data = self._store.get(key)
+        return None if data is None else read_record(key, data, self._record)
 
     def has(self, *identity: str | int) -> bool:
         """Whether there is a record."""
@@ -87,7 +88,7 @@ class Table(Generic[R]):
         """(rest of the id, record) of the records whose id begins with the parts `first`, in order
         of the id; only those whose rest starts with `starting`, or sorts after `after`."""
         for identity, data in self.scan(*first, starting=starting, after=after):
-            yield identity, self._read(data)
+            yield identity, read_record(self.key(*first, identity), data, self._record)
 
     def scan(
         self, *first: str | int, starting: str = "", after: str | int | None = None
@@ -107,9 +108,6 @@ class Table(Generic[R]):
         """The highest id."""
         last = self._store.last(f"{self.noun}/")
         return None if last is None else last[0].removeprefix(f"{self.noun}/")
-
-    def _read(self, data: JsonObject) -> R:
-        return from_json(data, self._record)
 
 
 class KeptTable(Table[R]):
@@ -170,11 +168,14 @@ class Tables:
     def __init__(self, store: Store):
         self._store = store
         self._notes: dict[str, Note[Any]] = {}
+        self.types: dict[str, type[object]] = {}
+        """The type of the records of each table, by noun."""
 
     def table(
         self, noun: str, record: type[R], *, digits: int = 0, note: Note[R] | None = None
     ) -> Table[R]:
         """A table; `note` learns of each record, those that are there first."""
+        self.types[noun] = record
         table = Table(self._store, noun, record, digits)
         if note is not None:
             for identity, each in table.items():
@@ -184,6 +185,7 @@ class Tables:
 
     def kept(self, noun: str, record: type[R]) -> KeptTable[R]:
         """A table that is kept in memory, too."""
+        self.types[noun] = record
         table = KeptTable(self._store, noun, record)
         self.inform(noun, table.note)
         return table

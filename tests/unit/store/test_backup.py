@@ -18,10 +18,10 @@ from speck.clock import SystemClock
 from speck.errors import StoreError, StoreFullError
 from speck.model.values import JsonObject
 from speck.store import backup as backup_module
-from speck.store import leveldb as store_module
 from speck.store.backup import HeaderReader, read_backup, restore_backup, write_backup
 from speck.store.leveldb import VERSION, Store
-from speck.store.tables import INSTALLATION, RESTORED
+from speck.store.record_types import TABLES
+from speck.store.tables import INSTALLATION, LOCATION, RESTORED
 from tests.memory_fog import site_body
 
 NOW = SystemClock().now()
@@ -106,32 +106,37 @@ def test_changes_under_way_are_named(store: Store, file: Path) -> None:
     assert reader.header == read_backup(file).header
 
 
-def test_a_backup_of_an_older_speck_is_lifted(
-    store: Store, path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [1, VERSION - 1, VERSION + 1])
+def test_a_backup_of_another_version_is_refused_as_its_store_and_leaves_nothing(
+    store: Store, path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    store.write({"site/a": {"colour": "red"}})
-    save(store, file)
-    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
-    monkeypatch.setattr(backup_module, "VERSION", VERSION + 1)
-    with pytest.raises(StoreError, match=f"it has version {VERSION}, which this speck cannot read"):
-        read_backup(file)
-    monkeypatch.setitem(store_module.MIGRATIONS, VERSION, lambda key, r: {**r, "lifted": True})
-    restored = path.with_name("restored")
-    restore_backup(restored, file, NOW)
-    copy = Store.open(restored)
-    assert copy.get("site/a") == {"colour": "red", "lifted": True}
-    copy.close()
-
-
-def test_a_backup_of_a_newer_speck_is_refused_and_leaves_nothing(
-    store: Store, path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as newer:
-        newer.setattr(backup_module, "VERSION", VERSION + 1)
+    with monkeypatch.context() as other:
+        other.setattr(backup_module, "VERSION", version)
         save(store, file)
-    with pytest.raises(StoreError, match=f"has version {VERSION + 1}, this speck knows {VERSION}"):
+    with pytest.raises(StoreError) as restored:
         restore_backup(path.with_name("restored"), file, NOW)
     assert set(path.parent.iterdir()) == {file, path}
+    store.write({"meta/store": {"version": version}})
+    store.close()
+    with pytest.raises(StoreError) as opened:
+        Store.open(path)
+    (_, why), (_, same) = (str(each.value).split(": ", 1) for each in (restored, opened))
+    assert why == same
+    assert f"it has version {version}" in why
+
+
+@pytest.mark.parametrize("key", [noun + "/a" for noun in TABLES] + [RESTORED, LOCATION])
+def test_a_record_of_any_table_that_the_service_could_not_read_is_named(
+    store: Store, file: Path, key: str
+) -> None:
+    store.write({key: {"zzz": 1}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            backup_module, "_describe", lambda *_: {"kind": "speck-backup", "version": VERSION}
+        )
+        save(store, file)
+    with pytest.raises(StoreError, match=f"the record {key} cannot be read: .*no such field: zzz"):
+        read_backup(file)
 
 
 def test_a_missing_backup_is_named(path: Path, file: Path) -> None:
@@ -251,7 +256,7 @@ def test_two_backups_in_one_file_are_refused(store: Store, file: Path) -> None:
 def make_backup(folder: Path) -> bytes:
     """A backup of a store with records that look like real ones."""
     records: dict[str, JsonObject] = {INSTALLATION: OWN}
-    records |= {f"event/{n:04d}": {"text": json.dumps(site_body("e")) * n} for n in range(40)}
+    records |= {f"n/{n:04d}": {"text": json.dumps(site_body("e")) * n} for n in range(40)}
     store = Store.create(folder / "store", records)
     try:
         return b"".join(write_backup(store, NOW))
@@ -293,7 +298,7 @@ def test_a_flipped_bit_or_a_cut_is_never_taken_for_the_backup(
 def test_a_store_that_has_no_room_is_not_begun(
     store: Store, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write({"site/a": site_body("a"), "site/b": {**site_body("b"), "note": "x" * 1000}})
+    store.write({"site/a": site_body("a"), "n/b": {"text": "x" * 1000}})
     save(store, file)
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr(backup_module, "measure_room", lambda folder: (1000, 0))
