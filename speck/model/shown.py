@@ -26,7 +26,8 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def render(value: Any) -> Any:
     """A record, or a collection of such, as JSON. Fields keep their names, unless `Shown` gives
     another one."""
-    return _renderer(type(value))(value)
+    kind: type = type(value)
+    return _renderer(kind)(value)
 
 
 @cache
@@ -43,15 +44,16 @@ def _renderer(kind: type) -> Callable[[Any], Any]:
     return _render_plain
 
 
-def _record_renderer(kind: type) -> Callable[[Any], dict[str, Any]]:
-    shown = [(name, it.name or name, it.left_out) for name, it in shown_fields(kind).items()]
+def _record_renderer(record_type: type) -> Callable[[Any], dict[str, Any]]:
+    shown = [(name, it.name or name, it.left_out) for name, it in shown_fields(record_type).items()]
 
     def render_record(record: Any) -> dict[str, Any]:
         rendered = {}
         for name, key, left_out in shown:
             content = getattr(record, name)
-            if type(content) not in _SCALARS:
-                content = _renderer(type(content))(content)
+            kind: type = type(content)
+            if kind not in _SCALARS:
+                content = _renderer(kind)(content)
             elif content is None and left_out:
                 continue
             rendered[key] = content
