@@ -159,8 +159,12 @@ def test_a_job_whose_sources_end_is_finished_and_not_repaired(speck: Speck, tria
     assert events(speck, kind="drift", job_name="brief-1") == []
 
 
-def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, trial: None) -> None:
-    speck.apply(composition("bad", trial_job("bad-1", "--fail-task")), state="done")
+def test_a_job_whose_operator_fails_is_told_with_its_exception(
+    speck: Speck, trial: None, tmp_path: Path
+) -> None:
+    fail = tmp_path / "fail"  # not before the job runs: its start would have failed
+    speck.apply(composition("bad", trial_job("bad-1", "--fail-when", str(fail))))
+    fail.touch()
 
     def error() -> str | None:
         message: str | None = speck.job("bad-1")["error"]

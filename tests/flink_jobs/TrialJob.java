@@ -31,7 +31,8 @@ import org.apache.flink.util.Collector;
  * With a value: {@code --hold-main} (a file: main waits as long as it exists), {@code --job-name}, {@code --records} (then it
  * finishes), {@code --count-uid}, {@code --parallelism}, {@code --checkpoints} (a folder),
  * {@code --hold-snapshot} (a file: snapshots last as long as it exists), {@code --hold-open} (a
- * file: operators open when it is gone), {@code --fill} (an operator fills the {@code heap}, the
+ * file: operators open when it is gone), {@code --fail-when} (a file: they fail when it is there),
+ * {@code --fill} (an operator fills the {@code heap}, the
  * {@code metaspace} or the {@code direct} memory).
  */
 public final class TrialJob {
@@ -151,6 +152,7 @@ public final class TrialJob {
         private final boolean failOpen;
         private final String holdSnapshot;
         private final String holdOpen;
+        private final String failWhen;
         private final String fill;
         private transient ValueState<Long> count;
         private transient long opened;
@@ -163,6 +165,7 @@ public final class TrialJob {
             failOpen = args.contains("--fail-open");
             holdSnapshot = value(args, "--hold-snapshot", "");
             holdOpen = value(args, "--hold-open", "");
+            failWhen = value(args, "--fail-when", "");
             fill = value(args, "--fill", "");
         }
 
@@ -186,7 +189,7 @@ public final class TrialJob {
             if (print) {
                 System.out.println("printed ".repeat(128));
             }
-            if (failTask) {
+            if (failTask || !failWhen.isEmpty() && Files.exists(Path.of(failWhen))) {
                 throw new IllegalStateException("cannot count " + number);
             }
             count.update(count.value() == null ? 1 : count.value() + 1);
