@@ -19,7 +19,7 @@ from tests.e2e.harness import Publisher, await_each_once, composition, flowing, 
 from tests.e2e.killable import Killable
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.usefixtures("agents_back")
+pytestmark = [pytest.mark.usefixtures("agents_back"), pytest.mark.long]
 
 NAME = "restored"
 

@@ -17,12 +17,12 @@ from tests.e2e.killable import Killable
 from tests.full_disk import Disk, Limited, mounted
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.usefixtures("agents_back")
+pytestmark = [pytest.mark.usefixtures("agents_back"), pytest.mark.long]
 
 SHIM = Path(__file__).with_name("failing_sync.c")
 
 
-@pytest.fixture(params=[pytest.param("tmpfs", marks=pytest.mark.long), "limit"])
+@pytest.fixture(params=["tmpfs", "limit"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     if request.param == "limit":
         yield Limited(tmp_path)
@@ -77,7 +77,6 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
         speck.remove()
 
 
-@pytest.mark.long
 def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:

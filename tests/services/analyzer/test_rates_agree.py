@@ -66,7 +66,16 @@ def _restarted() -> list[Row]:
 
 @pytest.mark.parametrize(
     "rows",
-    [_even, _slow_clock, _no_times, _no_records_out, _parallel, _half_silent, _restarted],
+    [
+        _even,
+        _no_records_out,
+        _half_silent,
+        _restarted,
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in (_slow_clock, _no_times, _parallel)
+        ),
+    ],
 )
 def test_both_make_the_same_of_the_same_samples(
     few: SparkSession, tmp_path: Path, rows: Callable[[], list[Row]]
