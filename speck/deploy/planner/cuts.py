@@ -22,13 +22,12 @@ from speck.deploy.planner.partings import (
     awaits_its_cut,
     find_partings,
     find_partings_before,
-    find_reachable,
     is_kept,
     list_producers,
     stays_on_source,
 )
 from speck.deploy.planner.sessions import has_place, is_new_reader, is_whole
-from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.situation import Situation, find_reachable
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -276,7 +275,7 @@ def _ends(situation: Situation, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
     ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
-    links = set[Link]().union(*(find_reachable(link, ways) for link in decision.old.job.port))
+    links = find_reachable(decision.old.job.port, ways)
     return decision.new is None and all(
         links.isdisjoint(job.port) for job in situation.jobs.wanted.values()
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from speck.deploy.planner.decisions import Decision
 from speck.deploy.planner.lineages import awaits_cut
-from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.situation import Situation, find_reachable
 from speck.deploy.planner.wiring import Followers
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
@@ -55,7 +55,7 @@ def find_partings(
 ) -> list[Parting]:
     """Where the paths to a reader and to its successor on another link part."""
     assert decision.old is not None
-    first, before = decision.old.job.source, _list_present_ways(situation)
+    first, before = decision.old.job.source, situation.jobs.present_ways
     partings = []
     for entry in _find_entries(situation, by_name, successor.source):
         link = _find_nearest_common(first, entry, before)
@@ -77,7 +77,7 @@ def _find_cut(
     """The cut where two paths part, if jobs behind it keep their source. Until these have taken all
     earlier records, the successor must get nothing."""
     assert decision.old is not None
-    first, before = decision.old.job.source, _list_present_ways(situation)
+    first, before = decision.old.job.source, situation.jobs.present_ways
     after = [(job.job_name, *way) for job in situation.jobs.wanted.values() for way in job.ways]
     present = _find_jobs_between(before, parting, first)
     present |= _find_jobs_between(before, parting, entry)
@@ -122,14 +122,10 @@ def find_partings_before(
     situation: Situation, by_name: Mapping[str, Decision], former: Session, session: Session
 ) -> list[Link]:
     """Where the paths to two links part."""
-    ways = _list_present_ways(situation)
+    ways = situation.jobs.present_ways
     entries = _find_entries(situation, by_name, session.link)
     partings = (_find_nearest_common(former.link, entry, ways) for entry in entries)
     return [link for link in partings if link is not None]
-
-
-def _list_present_ways(situation: Situation) -> _Ways:
-    return [(name, *way) for name, d in situation.inventory.jobs.items() for way in d.job.ways]
 
 
 def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
@@ -154,35 +150,25 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
     nearest present links upstream, and those behind jobs that newly write to them, or that nothing
     has reached: they are stopped, and so are, or have gone, those before them."""
-    ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
-    there = {link for ends in ways for link in ends}
-    reached = _find_reached(situation, ways)
+    there = {link for _, *ends in situation.jobs.present_ways for link in ends}
+    reached = situation.links_reached
     entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
         at = ahead.pop()
         if at in there:
             entries.append(at)
-        for job in situation.jobs.wanted.values():
+        for job in situation.jobs.writers.get(at, ()):
             is_new = at not in reached or not is_kept(by_name.get(job.job_name))
-            if at in job.port and is_new and job.source not in visited:
+            if is_new and job.source not in visited:
                 visited.add(job.source)
                 ahead.append(job.source)
     return entries
 
 
-def _find_reached(situation: Situation, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
-    """The links that records reach through present jobs, running or not, from outside."""
-    wanted = situation.jobs.wanted.values()
-    written = {link for job in wanted for link in job.port} | {sink for _, sink in ways}
-    sources = {source for source, _ in ways}
-    first = {s for s in sources if s not in written or situation.is_fed_outside(s)}
-    return set[Link]().union(*(find_reachable(link, ways) for link in first))
-
-
 def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
     """The nearest link upstream through which both get their records; it may be one of the two."""
     backwards = [(sink, source) for _, source, sink in ways]
-    common = find_reachable(one, backwards) & find_reachable(other, backwards)
+    common = find_reachable([one], backwards) & find_reachable([other], backwards)
     nearest = (
         link
         for link in sorted(common, key=str)
@@ -193,8 +179,8 @@ def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
 
 def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
     """The jobs on paths from one link to another."""
-    ahead = find_reachable(first, [(source, sink) for _, source, sink in ways])
-    behind = find_reachable(last, [(sink, source) for _, source, sink in ways])
+    ahead = find_reachable([first], [(source, sink) for _, source, sink in ways])
+    behind = find_reachable([last], [(sink, source) for _, source, sink in ways])
     return {name for name, source, sink in ways if source in ahead and sink in behind}
 
 
@@ -214,14 +200,3 @@ def is_kept(decision: Decision | None) -> bool:
     if old is None or new is None or new.state is not DesiredState.RUNNING or old.finished:
         return False
     return old.job.ends == new.ends
-
-
-def find_reachable(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
-    visited, ahead = {start}, [start]
-    while ahead:
-        link = ahead.pop()
-        for source, sink in ways:
-            if source == link and sink not in visited:
-                visited.add(sink)
-                ahead.append(sink)
-    return visited

@@ -29,7 +29,7 @@ def renew_sessions(
 ) -> tuple[Released, Reserved]:
     """Release the sessions that end and are reserved again: a broker ends a session as a whole,
     whatever its topic."""
-    released, reserved = Released(), Reserved()
+    released, reserved = list[Released](), Reserved()
     for old in find_ending_sessions(wiring):
         ended = _release(wiring, stopped, handed_over, Started(), old, None, last)
         key = (old.link.site, old.client_id)
@@ -37,9 +37,10 @@ def renew_sessions(
         new = [s for s in sessions if (s.link.site, s.client_id) == key]
         after = {old.client_id: ended.on[old.link]}
         begun = reserve_sessions(wiring, new, stopped, after, last + 1)
-        released, reserved = released.joined(ended), reserved.joined(begun)
+        released.append(ended)
+        reserved = reserved.joined(begun)
         last += 1 + len(begun.steps)
-    return released, reserved
+    return Released.gathered(released), reserved
 
 
 def release_sessions(
@@ -48,13 +49,13 @@ def release_sessions(
     """Release the sessions that are not wanted any more."""
     situation = wiring.situation
     keep = {(s.client_id, s.link.site) for s in situation.wanted.sessions}
-    released = Released()
+    released: list[Released] = []
     for session in sorted(situation.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
         if (session.client_id, session.link.site) not in keep and not session.released:
-            holder = session.job_name
-            ended = _release(wiring, stopped, handed_over, started, session, holder, last)
-            released, last = released.joined(ended), last + 1
-    return released
+            holder, before = session.job_name, last + len(released)
+            ended = _release(wiring, stopped, handed_over, started, session, holder, before)
+            released.append(ended)
+    return Released.gathered(released)
 
 
 def _release(

@@ -183,8 +183,8 @@ def _list_sinks_left(wiring: Wiring, link: Link) -> tuple[str, ...]:
 
 def is_fed_by_unknown(situation: Situation, link: Link) -> bool:
     """Whether programs outside speck are declared to write to a link, or nobody else would."""
-    jobs = (job for job in situation.jobs.wanted.values() if link in job.port)
-    known = link in situation.outside.sinks or bool(situation.jobs.producers.get(link)) or any(jobs)
+    known = link in situation.outside.sinks or bool(situation.jobs.producers.get(link))
+    known = known or link in situation.jobs.writers
     return link in situation.desired.inputs or not known
 
 

@@ -85,7 +85,7 @@ def _forget(
         *counted,
     )
     limits = [situation.find_limit(each.link.site) for each in left]
-    limit_s = 0.0 if 0.0 in limits else limits[0]  # one broker that is away is enough
+    limit_s = next((each for each in limits if each == 0), limits[0])  # one that is away is enough
     operation = Forget(old.job.site, decision.job_name, left, limit_s)
     steps.add(operation, after, "removed", frozenset(counted))
 

@@ -157,6 +157,16 @@ class Jobs:
         """The present jobs that write to a link."""
         return group((link, each) for each in self.present.values() for link in each.job.port)
 
+    @cached_property
+    def present_ways(self) -> Sequence[tuple[str, Link, Link]]:
+        """The name, source and sink of each present job, once for each link of its port."""
+        return [(name, *way) for name, each in self.present.items() for way in each.job.ways]
+
+    @cached_property
+    def writers(self) -> Mapping[Link, Sequence[Job]]:
+        """The wanted jobs that write to a link."""
+        return group((link, job) for job in self.wanted.values() for link in job.port)
+
     def wanted_with_ends(self, ends: Ends) -> Sequence[Job]:
         """The wanted jobs with these links."""
         return self._wanted_by_ends.get(ends, ())
@@ -194,6 +204,15 @@ class Situation:
     @cached_property
     def present(self) -> PresentSessions:
         return PresentSessions(self.inventory.sessions)
+
+    @cached_property
+    def links_reached(self) -> Set[Link]:
+        """The links that records reach through present jobs, running or not, from outside."""
+        ways = [(source, sink) for _, source, sink in self.jobs.present_ways]
+        written = self.jobs.writers.keys() | {sink for _, sink in ways}
+        sources = {source for source, _ in ways}
+        first = {s for s in sources if s not in written or self.is_fed_outside(s)}
+        return find_reachable(first, ways)
 
     def find_limit(self, site: str) -> float | None:
         """For how many seconds a broker is asked in vain; at once if it does not answer now."""
@@ -258,6 +277,18 @@ def _list_sessions(desired: Composition, installation: str) -> list[Session]:
     ]
     outside = [Session(it.client_id, it.link, it.site, None) for it in desired.readers]
     return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
+
+
+def find_reachable(starts: Iterable[Link], ways: Iterable[tuple[Link, Link]]) -> set[Link]:
+    """These links, and all to which one comes from them on the `ways`."""
+    onwards = group(ways)
+    ahead = list(starts)
+    visited = set(ahead)
+    while ahead:
+        new = set(onwards.get(ahead.pop(), ())) - visited
+        visited |= new
+        ahead += new
+    return visited
 
 
 def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -116,6 +117,23 @@ class Released:
     """By the job that reads."""
     on: Mapping[Link, tuple[int, ...]] = field(default_factory=dict)
     """Each counts what it drops by the numbers of the link's sinks."""
+
+    @classmethod
+    def gathered(cls, parts: Iterable[Released]) -> Released:
+        """All of these."""
+        steps, of, on = (
+            list[Step](),
+            defaultdict[str, list[int]](list),
+            defaultdict[Link, list[int]](list),
+        )
+        for part in parts:
+            steps += part.steps
+            for name, found in part.of.items():
+                of[name] += found
+            for link, found in part.on.items():
+                on[link] += found
+        by_job = {name: tuple(found) for name, found in of.items()}
+        return cls(tuple(steps), by_job, {link: tuple(found) for link, found in on.items()})
 
     def joined(self, other: Released) -> Released:
         """These and others."""
