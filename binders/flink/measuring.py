@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from binders.flink.numbers import MOST, count, finite, whole, whole_or_none
+from binders.flink.refusals import is_lasting
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.errors import SpeckError
 from speck.model.measurement import (
@@ -323,7 +324,9 @@ def measure_link(answer: Iterable[Mapping[str, Any]]) -> LinkMeasure | None:
     left_out, unread = counts["recordsUndeliverable"], counts["recordsUnread"]
     failed = counts["numRecordsSendErrors"] + counts["recordsFailed"]
     lost = max(0, failed - left_out) + unread
-    return LinkMeasure(problem, left_out, lost, counts["messagesDropped"]) if is_ours else None
+    if not is_ours:
+        return None
+    return LinkMeasure(problem, left_out, lost, counts["messagesDropped"], is_lasting(problem))
 
 
 def _task(vertex: _Vertex, subtask: int, metrics: Mapping[str, float]) -> TaskMeasure:

@@ -62,15 +62,17 @@ def cut_problem(text: str | None) -> str | None:
 class LinkMeasure:
     """What the connector of an incarnation reports of its links, beside rates.
 
-    `problem`: why it cannot read or write now. Counters of records: `left_out` since no broker
-    would take them, `lost` by the sink as its settings allow, `dropped` by the source since they
-    found no room.
+    `problem`: why it cannot read or write now; `is_lasting`, as the engine's binder judges it, if
+    that does not pass before somebody changes credentials or permissions. Counters of records:
+    `left_out` since no broker would take them, `lost` by the sink as its settings allow, `dropped`
+    by the source since they found no room.
     """
 
     problem: str | None = None
     left_out: int = 0
     lost: int = 0
     dropped: int = 0
+    is_lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,14 @@ def test_what_a_log_has_lost_is_counted(land: Land, way: str) -> None:
         assert view.lag("later", "out", []) == total, "nothing of it counts as taken"
 
 
+def test_what_waits_in_a_log_is_counted_whoever_wrote_it(land: Land) -> None:
+    land.apply(UPPER, COUNT)
+    land.apply({**UPPER, "state": "stopped"}, COUNT)
+    land.feed(7)
+    with pytest.raises(ConflictError, match="about 7 messages"):
+        land.service.compositions.delete("c", DONE.wait_s)
+
+
 def test_what_it_does_not_offer_is_refused_by_its_name(land: Land) -> None:
     with pytest.raises(InvalidError) as refused:
         land.apply({**UPPER, "entry_class": "a.B"}, {**COUNT, "sink_topic": "a/b"})

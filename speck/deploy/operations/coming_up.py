@@ -13,7 +13,6 @@ from speck.deploy.operations.comparing import explain_too_wide, report_differenc
 from speck.deploy.operations.connecting import (
     explain_disconnection,
     is_connected,
-    is_refused_for_good,
 )
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait
@@ -91,8 +90,9 @@ class ComingUp:
             return self._end()
         is_slow = took > self.context.patience.connect_s
         if is_slow:
-            self.problem = explain_disconnection(self._engine, self.operation.engine_job_id)
-            if is_refused_for_good(self.problem):
+            link = explain_disconnection(self._engine, self.operation.engine_job_id)
+            self.problem = link.problem if link is not None else None
+            if link is not None and link.is_lasting:
                 return self._give_up(f"{self.problem}; {self._name_credentials()}")
         if self.state is RunState.RUNNING:
             if not is_slow or self._is_connected():

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from speck.binding import EngineCapability, StreamEngine
 from speck.errors import SpeckError
+from speck.model.measurement import LinkMeasure
 
 _SOURCE = "source"
-_LASTING_REFUSAL = re.compile(
-    "the broker refuses the (login|subscription): .*"
-    "(NOT_AUTHORIZED|BAD_USER_NAME_OR_PASSWORD|BAD_AUTHENTICATION_METHOD|BANNED"
-    "|CLIENT_IDENTIFIER_NOT_VALID|IDENTIFIER_REJECTED)"
-)
-"""How the connector reports a refusal that does not pass by itself, as that of a busy broker does.
-It names the reasons of CONNACK and SUBACK as its MQTT library does."""
 
 
 def is_connected(engine: StreamEngine, engine_job_id: str) -> bool:
@@ -40,17 +33,11 @@ def source_connected(figures: Mapping[str, float]) -> bool:
     return True
 
 
-def is_refused_for_good(problem: str | None) -> bool:
-    """Whether the broker refuses what the connector asks for, and goes on to do so until somebody
-    changes credentials or permissions."""
-    return problem is not None and _LASTING_REFUSAL.search(problem) is not None
-
-
-def explain_disconnection(engine: StreamEngine, engine_job_id: str) -> str | None:
-    """What the connector of an incarnation gives as the reason why it is not connected; None if it
-    gives none, or its engine cannot be asked."""
+def explain_disconnection(engine: StreamEngine, engine_job_id: str) -> LinkMeasure | None:
+    """What the connector of an incarnation reports of its links, with the reason why it is not
+    connected; None if it reports nothing, or its engine cannot be asked."""
     try:
         measure = engine.measure([engine_job_id]).jobs.get(engine_job_id)
     except SpeckError:
         return None
-    return measure.link.problem if measure is not None and measure.link is not None else None
+    return measure.link if measure is not None else None

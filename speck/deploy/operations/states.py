@@ -85,9 +85,16 @@ def _find_in_folders(
 
 def _has_taken(context: Context, incarnation: Incarnation) -> bool:
     """Whether a job that started without state may have acknowledged messages. Our readers report
-    at each checkpoint what they have taken; a foreign reader reports nothing."""
+    at each checkpoint what they have taken; a foreign reader reports nothing. In a log each reader
+    has a place: it has taken something once that is behind where its session began."""
     job = incarnation.job
     if not reports_numbers(job):
         return True
     client_id = context.source_client_id(job)
-    return client_id in context.views.view(job.source_site, (client_id,)).taken
+    view = context.views.view(job.source_site, (client_id,))
+    position = view.find_position(client_id, job.source.topic)
+    if position is None:
+        return client_id in view.taken
+    session = context.find_session(job)
+    began = {(part, epoch): n for part, epoch, n in session.since} if session else {}
+    return any(number > began.get(part, 0) for part, number in position.items())

@@ -110,7 +110,11 @@ def is_followed(
 
 
 def is_fed_uncounted(situation: Situation, link: Link) -> bool:
-    """Whether a publisher without reported numbers feeds the link."""
+    """Whether a publisher without reported numbers feeds the link, and its broker does not know
+    them either."""
+    view = situation.observation.brokers.get(link.site)
+    if view is not None and link.topic in view.ends:
+        return False
     producers = situation.jobs.producers.get(link, ())
     if not producers and link not in situation.outside.sinks:
         return True

@@ -167,8 +167,11 @@ def _count(situation: Situation, session: Session) -> tuple[int | None, Count]:
 
 
 def _is_counted(situation: Situation, session: Session) -> bool:
-    """Whether all who write to the link, and its reader, report numbers."""
+    """Whether all who write to the link, and its reader, report numbers. A broker that keeps logs
+    knows them."""
     view = situation.observation.brokers.get(session.site)
+    if view is not None and session.link.topic in view.ends:
+        return True
     jobs = [producer.job for producer in situation.jobs.producers.get(session.link, ())]
     reader = situation.inventory.jobs.get(session.job_name or "")
     has_report = view is not None and session.client_id in view.taken

@@ -118,6 +118,22 @@ def test_what_the_connector_says_of_its_links_is_read(fake: Fake, engine: FlinkE
     )
 
 
+@pytest.mark.parametrize(
+    ("problem", "lasts"),
+    [
+        ("cannot read tcp://b:1883 T: the broker refuses the login: NOT_AUTHORIZED", True),
+        ("cannot read tcp://b:1883 T: the broker refuses the login: SERVER_BUSY", False),
+        ("cannot write to tcp://b:1883 T: NOT_AUTHORIZED", False),
+    ],
+)
+def test_a_refusal_that_does_not_pass_by_itself_is_told(
+    fake: Fake, engine: FlinkEngine, problem: str, lasts: bool
+) -> None:
+    cluster(fake, JOB)
+    job(fake, metrics=CHAIN | {"0.Source__mqtt.linkProblem": problem})
+    assert measure_one(engine).link == LinkMeasure(problem, is_lasting=lasts)
+
+
 def test_a_long_problem_is_cut(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
     job(fake, metrics=CHAIN | {"0.Source__mqtt.linkProblem": "x" * 100_000})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from binders.flink.refusals import is_lasting
 from binders.memory.engine import MemoryEngine
 from speck.deploy.operations.outcome import Patience
 from speck.model.ids import sink_client_id
@@ -133,7 +134,12 @@ def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-
     def measure_links(self: MemoryEngine, job_ids: Sequence[str]) -> EngineMeasures:
         measures = measure(self, job_ids)
         here = measures.jobs.keys() & engine(site).jobs
-        refused = {job_id: JobMeasure(job_id, (), link=LinkMeasure(problem)) for job_id in here}
+        refused = {
+            job_id: JobMeasure(
+                job_id, (), link=LinkMeasure(problem, is_lasting=is_lasting(problem))
+            )
+            for job_id in here
+        }
         return replace(measures, jobs={**measures.jobs, **refused})
 
     def measure_connection(self: MemoryEngine, job_id: str) -> Mapping[str, float]:
