@@ -113,6 +113,8 @@ class Incarnation:
     `checkpoints` is the folder in which it writes its checkpoints if that is not the site's, since
     its `main` has set one; as the engine reports it.
 
+    `asked_ms` is when it was asked to stop with a savepoint, in Unix milliseconds.
+
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.plan.CatchUp`). `switched`: it has not been started yet, but what waits for it is
     for its own links, not for those of its base (see `speck.model.plan.Switch`).
@@ -133,6 +135,7 @@ class Incarnation:
     ends_early: bool = False
     switched: bool = False
     checkpoints: str | None = None
+    asked_ms: int | None = None
 
     def former_sinks_of(self, link: Link) -> tuple[str, ...]:
         """Those of one link of the port."""

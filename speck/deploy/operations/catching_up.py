@@ -65,8 +65,13 @@ def _start(context: Context, operation: Start) -> Outcome:
 def _list_taken(
     context: Context, operation: CatchUp, client_id: str, view: BrokerView
 ) -> tuple[TakenEpoch, ...]:
+    """What a reader has taken: a broker that was killed since its drain may have forgotten a part,
+    which is stored with its session."""
+    site = operation.job.source_site
+    session = context.records.sessions.get(context.scope, client_id, site)
     reported = view.taken.get(client_id)
-    return reported.epochs() if reported is not None else ()
+    known = session.skip if session is not None else ()
+    return merge_taken(known, reported.epochs() if reported is not None else ())
 
 
 def _read(context: Context, operation: CatchUp, until: tuple[TakenEpoch, ...]) -> Outcome:
@@ -112,7 +117,7 @@ def switch(context: Context, operation: Switch) -> Outcome:
             batch |= records.incarnations.put(scope, _make_waiting(each, base))
             batch |= _record_reader(context, each.job)
     for handover in operation.handovers:
-        batch |= hand_over(context, handover).store
+        batch |= hand_over(context, handover, is_last=False).store
     for joining in operation.joining:
         view = context.views.view(joining.site, (joining.former,))
         session = records.sessions.get(scope, joining.client_id, joining.site)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.final_reports import refuse_forgotten_report
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.errors import PermanentError, TransientError
 from speck.model.incarnation import Session
@@ -173,7 +174,7 @@ def _refuse_to_drop(operation: Release, view: BrokerView, stored: Session | None
     )
 
 
-def hand_over(context: Context, operation: HandOver) -> Done:
+def hand_over(context: Context, operation: HandOver, *, is_last: bool = True) -> Done:
     """Store the numbers taken of the link by the old reader, and by those before it, with the new
     reader's session. From then on the link belongs to the new reader, and what waits is for it as
     it is to run now."""
@@ -188,6 +189,8 @@ def hand_over(context: Context, operation: HandOver) -> Done:
             " gone; apply again"
         )
     view = context.views.view(operation.site)
+    if is_last and old.followed_by is None:  # else another handover has stored what it had taken
+        refuse_forgotten_report(context, operation, view)
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()
     seen = records.sessions.find_seen(old)  # its broker may have lost its place since

@@ -89,7 +89,8 @@ class Stopping:
                 if engine.exceptions(job_id):
                     return self._give_up("it failed after its savepoint was requested")
         else:
-            stopping = replace(incarnation, end=EndState.STOPPING)
+            asked_ms = int(self.context.clock.now().timestamp() * 1000)
+            stopping = replace(incarnation, end=EndState.STOPPING, asked_ms=asked_ms)
             self.context.records.write(self.context.records.incarnations.put(self._scope, stopping))
         self.context.refills.end(incarnation)
         self.context.resends.ask(job_id)

@@ -111,11 +111,23 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
             reader = backlog.jobs.get(name)
             if sink not in session.left_by or (reader and reader.source == session.link):
                 continue
+            if _continues_alike(situation, session):
+                continue
             set_aside.add(session.client_id)
             old = situation.inventory.jobs.get(name)
             if reader is None and is_running(situation, session) and old is not None:
                 giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
     return replace(backlog, set_aside=frozenset(set_aside), giving_way=giving_way)
+
+
+def _continues_alike(situation: Situation, session: Session) -> bool:
+    """Whether the session's reader runs, and does the work of the one whose place it took: it may
+    take as well what is for that one."""
+    former = situation.present.by_id.get(session.former or "")
+    is_alike = former is not None and former.job is not None and session.job is not None
+    if not is_alike or session.beside or not is_running(situation, session):
+        return False
+    return former.job.port == session.job.port
 
 
 def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:

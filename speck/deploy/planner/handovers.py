@@ -9,7 +9,7 @@ messages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from speck.deploy.planner.lineages import (
     find_beside,
@@ -39,7 +39,7 @@ def find_followers(situation: Situation) -> Followers:
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
     followed: dict[Link, list[Session]] = defaultdict(list)
-    predecessors, renewed = dict[str, Session](), set[str]()
+    predecessors, renewed, beside = dict[str, Session](), set[str](), set[str]()
     for session in there.values():
         is_owner = session.follows is None and session.followed_by is None
         if session.client_id not in wanted_sessions and session.reserved and is_owner:
@@ -50,18 +50,31 @@ def find_followers(situation: Situation) -> Followers:
         is_there = former is not None and not is_outdated(situation, former)
         if former is None or owner is None or not (former.usable and is_there):
             coming[session.link].append(session)
+        elif (followed_too := _find_followed_too(former, owner, there)) is not None:
+            predecessors[former.client_id] = followed_too
+            beside |= {former.client_id} if former.beside else set()
         elif owner is not former and owner.client_id in wanted_sessions:
             renewed.add(former.client_id)
         elif owner is not former:
             predecessors[former.client_id] = owner
             leaving[former.link] = [s for s in leaving[former.link] if s != owner]
             followed[former.link].append(owner)
-    beside = set[str]()
     for link, sessions in coming.items():
         pairs, others = _pair(situation, sessions, leaving[link], followed[link])
         predecessors |= pairs | others
         beside |= others.keys()
     return Followers(predecessors, frozenset(beside), frozenset(renewed))
+
+
+def _find_followed_too(
+    session: Session, owner: Session, there: Mapping[str, Session]
+) -> Session | None:
+    """The reader that a session still follows, if a change ended after its link was handed over to
+    another one beside it: the session holds all that the reader had not taken."""
+    former = there.get(session.follows or "")
+    if former is None or not (session.whole and former.reserved):
+        return None
+    return former if former.followed_by == owner.client_id else None
 
 
 def _pair(
