@@ -139,15 +139,16 @@ class Trial:
             case Killed(site, saved_at, at):
                 self._victim = site
                 self._save_at, self._kill_at = self._calls + saved_at, self._calls + at
-        state = self._apply(composition := parse_wiring(step.wiring))
+        state = self._apply(composition := parse_wiring(step.wiring), step.trouble is None)
         self._cancel_at = 0
         self._refused.clear()
         self._kill()  # if the change was over before
         assert step.trouble is not None or state == "done", (state, composition)
 
-    def _apply(self, composition: JsonObject) -> str:
+    def _apply(self, composition: JsonObject, again: bool) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
-        once or when its session is released: then with consent."""
+        once or when its session is released: then with consent. A broker that was killed earlier
+        may have lost a session: the change says so, and is applied `again`."""
         request = ApplyRequest(wait_s=30, force=True)
         description = composition_from_data(composition)
         try:
@@ -157,8 +158,9 @@ class Trial:
             body = self._service.compositions.apply(description, request)
         assert body.change is not None
         change = self._service.changes.get(body.change)
-        if "--drop-queues" in (change.error or ""):
-            return self._apply(composition)
+        error = change.error or ""
+        if "--drop-queues" in error or (again and "apply again" in error):
+            return self._apply(composition, again)
         return str(change.state)
 
     def _called(self, kind: str, subject: str) -> None:

@@ -154,6 +154,30 @@ def test_where_a_former_session_of_the_same_name_was_seen_says_nothing(bench: Be
     assert bench.records.sessions.find_position(old) == {("part", 0): 3}
 
 
+@pytest.mark.parametrize(
+    ("asked_s", "is_stored", "expected"),
+    [(10, False, FAILED), (10, True, DONE), (0, False, DONE)],
+    ids=["stopped before", "but another has its numbers", "stopped after"],
+)
+def test_a_link_is_handed_over_only_if_its_broker_has_what_was_taken_last(
+    bench: Bench, asked_s: float, is_stored: bool, expected: OperationState
+) -> None:
+    """A broker that is killed forgets what the reader reported last: that one runs once more."""
+    old = session(OLD, "Old", followed_by="speck-i-Other-1" if is_stored else None)
+    put(bench, old, session(NEW, "New", follows=OLD))
+    asked_ms = int((bench.clock.now().timestamp() - asked_s) * 1000)
+    reader = replace(job("A"), job_name="Old")
+    stopped = Incarnation(reader, 1, "1" * 32, end=EndState.ENDED, asked_ms=asked_ms)
+    bench.records.write(bench.records.incarnations.put("c", stopped))
+    broker("edge-a").up_since = bench.clock.monotonic() - 5
+    result = bench.run((HAND_OVER, ()))
+    assert states(result) == [expected]
+    after = bench.records.incarnations.get("c", "Old")
+    assert after is not None and after.stopping == (expected is FAILED)
+    if expected is FAILED:
+        assert "Old stopped, and may have forgotten" in (result.operations[0].error or "")
+
+
 def test_a_handover_leaves_the_old_session_as_the_way_back(bench: Bench) -> None:
     old = session(OLD, "Old", skip=(TakenEpoch("i-P", EPOCH, 4),), owed=(("i-P", EPOCH, 7),))
     put(bench, old, session(NEW, "New", follows=OLD))
