@@ -124,10 +124,9 @@ def _continues_alike(situation: Situation, session: Session) -> bool:
     """Whether the session's reader runs, and does the work of the one whose place it took: it may
     take as well what is for that one."""
     former = situation.present.by_id.get(session.former or "")
-    is_alike = former is not None and former.job is not None and session.job is not None
-    if not is_alike or session.beside or not is_running(situation, session):
+    if former is None or former.job is None or session.job is None or session.beside:
         return False
-    return former.job.port == session.job.port
+    return former.job.port == session.job.port and is_running(situation, session)
 
 
 def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:
