@@ -24,10 +24,11 @@ def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerV
     incarnation = context.find_incarnation(operation.former_job)
     if incarnation is None or incarnation.asked_ms is None or not incarnation.ended:
         return
-    if incarnation.job.source != operation.link or view.up_since is None:
+    is_told = view.uptime_s is not None and view.up_since is not None
+    if incarnation.job.source != operation.link or not is_told:  # a new connection proves nothing
         return
     passed_s = context.clock.now().timestamp() - incarnation.asked_ms / 1000
-    if view.up_since <= context.clock.monotonic() - max(0.0, passed_s):
+    if (view.up_since or 0.0) <= context.clock.monotonic() - max(0.0, passed_s):
         return
     unseen = replace(incarnation, end=EndState.STOPPING)
     context.records.write(context.records.incarnations.put(context.scope, unseen))
