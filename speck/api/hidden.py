@@ -35,14 +35,10 @@ def show_description_of(job: JobDescription) -> JsonObject:
 def show_composition(composition: CompositionView) -> JsonObject:
     """A composition as users see it."""
     head, desired = composition.head, show_description(composition.desired)
+    name = desired.pop("name")
     return {
-        "name": head.name,
-        "desired": {
-            "revision": head.revision,
-            "jobs": desired["jobs"],
-            "inputs": desired.get("inputs", []),
-            "outputs": desired.get("outputs", []),
-        },
+        "name": name,
+        "desired": {"revision": head.revision, "inputs": [], "outputs": [], **desired},
         "deployed": {
             "revision": head.deployed_revision,
             "jobs": render(composition.deployed),

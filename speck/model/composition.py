@@ -47,21 +47,23 @@ class Port:
     """A topic that an outside program writes or reads."""
 
     topic: str
-    site: str | None = None
-    broker: str | None = None
-    client_id: str | None = None
+    site: Annotated[str | None, Shown(left_out=True)] = None
+    broker: Annotated[str | None, Shown(left_out=True)] = None
+    client_id: Annotated[str | None, Shown("session that is reserved", left_out=True)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class CompositionDescription:
     """A composition as its user wrote it, with its defaults applied to the jobs."""
 
-    name: str
+    name: Annotated[str, Shown(hidden=True)]
     jobs: tuple[JobDescription, ...]
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
-    requirements: dict[str, float] = field(default_factory=dict)
-    drift: Drift = Drift.MEND
+    requirements: Annotated[dict[str, float], Shown("absent without any", left_out=True)] = field(
+        default_factory=dict
+    )
+    drift: Annotated[Drift, Shown("absent: mend", left_out=True)] = Drift.MEND
 
 
 @dataclass(frozen=True, slots=True)

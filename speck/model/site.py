@@ -48,9 +48,17 @@ class Engine:
     take."""
 
     kind: str
-    address: str
-    credentials: str | None = None
-    beside: Engine | None = None
+    address: Annotated[
+        str, Shown("absent if its kind is reached through the site's agent", left_out=True)
+    ]
+    credentials: Annotated[
+        str | None,
+        Shown("name of the file with what the engine requires of its clients", left_out=True),
+    ] = None
+    beside: Annotated[
+        Engine | None,
+        Shown("another engine, for artifacts that this one does not take", left_out=True),
+    ] = None
 
     @property
     def all(self) -> tuple[Engine, ...]:
@@ -64,7 +72,13 @@ class Broker:
 
     kind: str
     address: str
-    credentials: str | None = None
+    credentials: Annotated[
+        str | None,
+        Shown(
+            "name of the file with the user, password and certificates that the broker requires",
+            left_out=True,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,7 @@ class Site:
     tier: Tier
     spe: Engine
     broker: Broker
-    uplink_mbps: float | None = None
+    uplink_mbps: Annotated[float | None, Shown("absent when it is not known", left_out=True)] = None
     labels: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from speck.model.shown import Shown
 
 RATE = "min_rate"
 LATENCY = "max_latency_ms"
@@ -55,8 +58,11 @@ class Verdict:
 
     name: str
     wanted: float
-    measured: float | None
-    ok: bool | None
+    measured: Annotated[float | None, Shown("null when it was not measured")]
+    ok: Annotated[
+        bool | None,
+        Shown("whether the requirement is met; null when it was not measured"),
+    ]
     why: str
 
     @property

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from speck.model.shown import Shown
 from speck.placement.names import DEFAULT_POLICY
 
 NO_RETURN_SETTLE_TIMES = 3
@@ -35,8 +37,10 @@ class Settings:
     policy: str = DEFAULT_POLICY
     settle_s: float = 600.0
     agreeing: int = 2
-    scale: bool = False
-    ahead_s: float = 0.0
+    scale: Annotated[bool, Shown("whether it also changes the parallelism of jobs")] = False
+    ahead_s: Annotated[
+        float, Shown("seconds that it forecasts; 0: it plans for the rates of today")
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

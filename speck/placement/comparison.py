@@ -12,7 +12,7 @@ from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.instance import Instance
 from speck.placement.problem import Question
 from speck.placement.proposal import Proposal, list_restarted
-from speck.placement.reasons import Row, describe_jobs
+from speck.placement.reasons import PlacedJob, describe_jobs
 from speck.placement.record import Comparison, Gain, Move, ProposedSide, Rewired, Side
 from speck.placement.rendering import Layout
 
@@ -83,7 +83,7 @@ def _describe_today(question: Question, prediction: Prediction) -> Side:
 
 
 def _describe_proposed(
-    question: Question, layout: Layout, prediction: Prediction, rows: Sequence[Row]
+    question: Question, layout: Layout, prediction: Prediction, rows: Sequence[PlacedJob]
 ) -> ProposedSide:
     moves = tuple(_describe_move(question, row) for row in rows if row.site != row.proposed)
     links = sites_of_links(question.wiring, layout.links)
@@ -107,7 +107,7 @@ def _figures(prediction: Prediction, jobs: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _describe_move(question: Question, row: Row) -> Move:
+def _describe_move(question: Question, row: PlacedJob) -> Move:
     load = next(load for load in question.whole.loads if load.name == row.job_name)
     return Move(
         job_name=row.job_name,

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Annotated
 
+from speck.model.shown import Shown
 from speck.placement.model import Kind, Load
 
 LEAST_STATEFUL = 100.0
@@ -23,7 +25,7 @@ class Silence:
     default."""
 
     seconds: float
-    moves: int = 0
+    moves: Annotated[int, Shown("past moves of which it is the median; 0: a default")] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from speck.placement.sentences import LOW, explain_low_confidence
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlacedJob:
     """One job: where it is, where it is to be, what that saves compared with the site
     `compared_with`, what its move costs, and why.
 
@@ -37,7 +37,7 @@ class Row:
     proposed: Annotated[str, Shown("site")]
     saved_bytes_per_s: Annotated[
         float | None,
-        Shown("what would cross between sites in addition if it alone were at `compared_with`"),
+        Shown("bytes per second between sites that are saved compared with `compared_with`"),
     ]
     compared_with: Annotated[str | None, Shown("site")]
     cost_bytes: Annotated[
@@ -51,7 +51,7 @@ class Row:
     why: Annotated[tuple[str, ...], Shown("the reasons, without the figures above")]
 
 
-def describe_jobs(proposal: Proposal, reports: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+def describe_jobs(proposal: Proposal, reports: Mapping[str, Mapping[str, Any]]) -> list[PlacedJob]:
     """A row for each job of the question. `reports`: what the analysis says of them, by name; each
     may have a `ranking`, its row there."""
     question, answer = proposal.question, proposal.answer
@@ -79,12 +79,12 @@ class _Job:
     report: Mapping[str, Any]
     proposal: Proposal
 
-    def describe(self) -> Row:
+    def describe(self) -> PlacedJob:
         compared = self._choose_comparison()
         saved = None if compared is None else self._count_saved(compared)
         is_moved = self.today != self.site
         cost = self.filling.instance.move_bytes_of(self.load.name) if is_moved else None
-        return Row(
+        return PlacedJob(
             job_name=self.load.name,
             site=self.today,
             proposed=self.site,

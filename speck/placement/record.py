@@ -10,7 +10,7 @@ from speck.model.composition import CompositionDescription
 from speck.model.shown import Shown
 from speck.placement.consistency import Earlier
 from speck.placement.move_costs import Silences
-from speck.placement.reasons import Row
+from speck.placement.reasons import PlacedJob
 from speck.placement.scaling import Scale
 
 
@@ -53,7 +53,8 @@ class Move:
     state_bytes: int | None
     silence_s: Annotated[float, Shown("expected time for which the move stops the job, in seconds")]
     saved_bytes_per_s: Annotated[
-        float | None, Shown("what would cross between sites in addition if it alone went back")
+        float | None,
+        Shown("bytes per second between sites that only this job's return would add"),
     ]
     cost_bytes: Annotated[float | None, Shown("its state, and what arrives while it is silent")]
     break_even_s: Annotated[
@@ -156,7 +157,7 @@ class Comparison:
     repeats: Annotated[
         str | None, Shown("the earlier placement whose evidence, and so whose answer, it has")
     ]
-    jobs: tuple[Row, ...]
+    jobs: tuple[PlacedJob, ...]
     notes: tuple[str, ...]
     doubts: Annotated[Mapping[str, str], Shown("jobs whose measurements are unreliable, and why")]
     unmeasured: Annotated[

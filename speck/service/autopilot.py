@@ -33,7 +33,7 @@ from speck.service.composition_views import CompositionViews
 from speck.service.compositions import ApplyRequest
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
-from speck.store.autopilots import AutopilotRecord, LogEntry, MoveCheck
+from speck.store.autopilots import AutopilotRecord, LogEntry, LogKind, MoveCheck
 from speck.store.records import Records
 
 LOG = logging.getLogger(__name__)
@@ -301,7 +301,7 @@ class Autopilots:
         self,
         composition: str,
         pilot: AutopilotRecord,
-        kind: str,
+        kind: LogKind,
         message: str,
         *,
         as_event: bool = False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from speck.deploy.change_intent import put_removal
 from speck.deploy.changes import ChangeRunner, Changes
@@ -80,7 +80,7 @@ class Forgotten:
     """A job, composition or site that was forgotten, the changes that were ended for it, and what
     is left behind."""
 
-    kind: str
+    kind: Literal["job", "composition", "site"]
     name: str
     changes: Annotated[tuple[str, ...], Shown("ids of the changes that were ended for it")]
     left: Leftovers
@@ -168,7 +168,12 @@ class Forgetting:
     # -- parts ----------------------------------------------------------------------------
 
     def _forget_scope(
-        self, scope: str, kind: str, name: str, force: bool, by: str | None
+        self,
+        scope: str,
+        kind: Literal["job", "composition"],
+        name: str,
+        force: bool,
+        by: str | None,
     ) -> Forgotten:
         with self._locks.all_of([scope]):
             head = self._records.compositions.head(scope)
@@ -233,7 +238,7 @@ class Forgetting:
 
     def _write(
         self,
-        kind: str,
+        kind: Literal["job", "composition", "site"],
         name: str,
         batch: Batch,
         ended: list[str],

@@ -1,11 +1,11 @@
-"""The report of a site's agent: a strict schema, since it is stored and shown."""
+"""The report of a site's agent: what is known of it is checked, since it is stored and shown."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from marshmallow import ValidationError, fields
+from marshmallow import EXCLUDE, ValidationError, fields
 from marshmallow.validate import Length, Range, Regexp
 
 from speck.errors import InvalidError
@@ -40,7 +40,11 @@ class _Number(fields.Float):
 
 
 class HeartbeatSchema(StrictSchema):
-    """What an agent reports; each field may be absent, or null where the agent does not know."""
+    """What an agent reports; each field may be absent, or null where the agent does not know.
+    Fields of another version of the agent are left out: agents are updated one by one."""
+
+    class Meta:
+        unknown = EXCLUDE
 
     identity = Text(validate=Regexp("[0-9a-f]{32}\\Z", error="must be 32 hex digits"))
     state_folder = Text(validate=_FOLDER)

@@ -43,7 +43,9 @@ def _read_address(group: str, kind: str, address: str | None) -> str:
         raise ValidationError({"address": [str(error)]}) from error
 
 
-class _EngineSchema(StrictSchema):
+class EngineSchema(StrictSchema):
+    """An engine of a site; `credentials` is the name of a file, never a secret."""
+
     kind = Name(load_default="flink")
     address = EngineAddress(allow_none=True)
     credentials = Name(allow_none=True)
@@ -65,10 +67,10 @@ class _EngineSchema(StrictSchema):
         return {key: value for key, value in data.items() if value}
 
 
-class EngineSchema(_EngineSchema):
+class SpeSchema(EngineSchema):
     """`spe` of a site; with another engine `beside` it."""
 
-    beside = fields.Nested(_EngineSchema, allow_none=True)
+    beside = fields.Nested(EngineSchema, allow_none=True)
 
 
 class BrokerSchema(StrictSchema):
@@ -89,7 +91,7 @@ class SiteSchema(StrictSchema):
 
     name = Name(required=True)
     tier = Choice(Tier, required=True)
-    spe = fields.Nested(EngineSchema, required=True)
+    spe = fields.Nested(SpeSchema, required=True)
     broker = fields.Nested(BrokerSchema, required=True)
     uplink_mbps = Amount(MOST_MBPS, allow_none=True)
     labels = Labels(keys=fields.String(), values=fields.String())

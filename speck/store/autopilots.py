@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from speck.model.shown import Shown
 from speck.placement.autopilot import Memory, Settings
@@ -37,12 +37,15 @@ class AutopilotRecord:
     check: MoveCheck | None = None
 
 
+LogKind = Literal["settings", "wait", "act", "outcome", "trouble"]
+
+
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """What an autopilot did, or why not, at `at` (RFC 3339)."""
 
     at: str
-    kind: str
+    kind: LogKind
     message: str
     analysis: Annotated[str | None, Shown(left_out=True)] = None
     placement: Annotated[str | None, Shown(left_out=True)] = None

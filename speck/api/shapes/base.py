@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from marshmallow import RAISE, Schema, fields
+from marshmallow.validate import OneOf
 
 
 class Shape(Schema):
@@ -42,8 +43,8 @@ def flag(description: str = "") -> fields.Boolean:
 
 
 def one_of(values: Any, description: str = "") -> fields.String:
-    metadata = {"description": description, "enum": [str(value) for value in values]}
-    return fields.String(required=True, metadata=metadata)
+    choices = OneOf([str(value) for value in values])
+    return fields.String(required=True, validate=choices, metadata={"description": description})
 
 
 def list_of(inner: Any) -> fields.List[Any]:

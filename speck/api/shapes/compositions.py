@@ -6,38 +6,29 @@ from marshmallow import fields
 
 from speck.api.shapes.base import (
     Shape,
-    flag,
     integer,
     list_of,
     list_shape,
+    one_of,
     text,
 )
-from speck.api.shapes.jobs import JobShape
-from speck.api.shapes.records import record_shape
-from speck.model.composition import Head
-from speck.monitor.requirements import Verdict
-from speck.service.composition_views import DriftEntry, RevisionEntry
+from speck.api.shapes.jobs import DescribedJobShape, JobShape
+from speck.api.shapes.records import nested_shape, record_shape
+from speck.model.composition import CompositionDescription, Head
+from speck.monitor.requirements import LATENCY, RATE, Verdict
+from speck.service.composition_views import DeployedJob, DriftEntry, RevisionEntry
 
-
-class DesiredShape(Shape):
-    revision = integer()
-    jobs = list_of(fields.Dict())
-    inputs = list_of(fields.Dict())
-    outputs = list_of(fields.Dict())
-
-
-class DeployedJobShape(Shape):
-    job_name = text()
-    site = text()
-    engine_job_id = text()
-    attempt = integer()
-    jar = text()
-    ended = flag()
+DesiredShape = record_shape(
+    CompositionDescription,
+    "DesiredShape",
+    revision=integer(),
+    jobs=list_of(DescribedJobShape),
+)
 
 
 class DeployedShape(Shape):
     revision = integer(allow_none=True)
-    jobs = list_of(DeployedJobShape)
+    jobs = list_of(nested_shape(DeployedJob))
 
 
 class CompositionShape(Shape):
@@ -45,7 +36,7 @@ class CompositionShape(Shape):
     desired = fields.Nested(DesiredShape, required=True)
     deployed = fields.Nested(DeployedShape, required=True)
     jobs = list_of(JobShape)
-    requirements = list_of(record_shape(Verdict, "RequirementShape"))
+    requirements = list_of(record_shape(Verdict, "RequirementShape", name=one_of((LATENCY, RATE))))
 
 
 class RollbackShape(Shape):

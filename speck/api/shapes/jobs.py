@@ -39,6 +39,7 @@ class DescribedJobShape(Shape):
     entry_class = text()
     job_path = text()
     spe_address = optional_text("as in the request")
+    site = optional_text("as in the request")
     source_broker = optional_text("as in the request")
     source_site = optional_text("as in the request")
     sink_broker = optional_text("as in the request")
@@ -48,8 +49,8 @@ class DescribedJobShape(Shape):
     )
 
 
-class JobShape(DescribedJobShape, record_shape(JobView, "JobViewShape")):  # type: ignore[misc]
-    """A job and what is known of it."""
+class JobShape(record_shape(JobView, "JobViewShape"), DescribedJobShape):  # type: ignore[misc]
+    """A job and what is known of it: its observed state, not that of its description."""
 
 
 class JobAcceptedShape(Shape):

@@ -8,9 +8,10 @@ from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from marshmallow import fields
+from marshmallow.validate import OneOf
 
 from speck.api.shapes.base import Shape
 from speck.model.shown import hints_of, shown_fields
@@ -23,7 +24,7 @@ _FIELDS: Mapping[type, tuple[type[fields.Field[Any]], dict[str, Any]]] = {
 }
 
 
-def record_shape(record: type, name: str, **others: Any) -> type[Shape]:
+def record_shape(record: type, name: str, /, **others: Any) -> type[Shape]:
     """The shape of a dataclass; `others` are fields that do not follow from its types."""
     derived = {
         shown.name or each: _field(hints_of(record)[each], shown.about, shown.left_out)
@@ -47,14 +48,18 @@ def _field(hint: Any, about: str, left_out: bool) -> fields.Field[Any]:
     origin = get_origin(plain) or plain
     if origin in (tuple, list, frozenset):
         return fields.List(_field(get_args(plain)[0], "", False), **more)
+    if origin is Literal:
+        return fields.String(validate=OneOf(get_args(plain)), **more)
+    if plain is Any:
+        return fields.Raw(**more)
     if issubclass(origin, Mapping):
-        return fields.Dict(**more)
+        _, value = get_args(plain)
+        return fields.Dict(keys=fields.String(), values=_field(value, "", False), **more)
     if is_dataclass(plain):
         nested: Any = plain
-        return fields.Nested(nested_shape(nested), **more)
+        return fields.Nested(lambda: nested_shape(nested)(), **more)  # a record may hold its like
     if issubclass(plain, StrEnum):
-        metadata = {**more.pop("metadata", {}), "enum": list(map(str, plain))}
-        return fields.String(metadata=metadata, **more)
+        return fields.String(validate=OneOf(list(map(str, plain))), **more)
     kind, options = _FIELDS[plain]
     return kind(**options, **more)
 

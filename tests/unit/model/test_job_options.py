@@ -62,7 +62,6 @@ def test_what_is_read_is_written_again() -> None:
 
 def test_a_resolved_job_has_them_and_is_stored_with_them(resolved: Job) -> None:
     assert from_json(json.loads(json.dumps(to_json(resolved))), Job) == resolved
-    assert from_json(json.loads(json.dumps(to_json(resolved))), Job) == resolved
     assert to_json(resolved).keys() >= OPTIONS.keys()
 
 
