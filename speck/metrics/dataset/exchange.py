@@ -19,7 +19,7 @@ from speck.metrics.dataset.arrivals import Arrivals
 from speck.metrics.dataset.files import check_composition
 from speck.metrics.dataset.parsing import BATCH, FORMATS, FORMULA, Source, parse_columns
 from speck.metrics.dataset.reading import Damaged, make_empty, read_pieces
-from speck.metrics.dataset.schema import ALONE, TABLES, Table
+from speck.metrics.dataset.schema import ALONE, FORMER_NAMES, TABLES, Table
 from speck.metrics.dataset.storage import Storage
 
 
@@ -173,10 +173,19 @@ def _table_of(header: Sequence[str], name: str) -> Table:
         return tables[0]
     known_keys = "; ".join(f"{t.name}: {', '.join(t.key)}, ..." for t in TABLES.values())
     reason = "its columns fit several tables" if tables else "its columns fit no table"
+    known = {"composition"}.union(*(table.schema.names for table in TABLES.values()))
+    strange = ", ".join(map(_describe_strange, sorted(names - known)))
+    reason += f" ({strange})" if strange else ""
     raise InvalidError(
         f"cannot import {name}: {reason}; name the table, or name the columns as in"
         f" docs/metrics.md ({known_keys})"
     )
+
+
+def _describe_strange(column: str) -> str:
+    """A column that no table has; cut, since a file may hold anything."""
+    now = FORMER_NAMES.get(column)
+    return f"column {column} is called {now} now" if now else f"none has a column {column[:60]!r}"
 
 
 def _read_own_rows(source: Source, header: Sequence[str], table: Table) -> Iterator[pa.Table]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speck.errors import InvalidError, Problem
+from speck.metrics.dataset.schema import FORMER_NAMES
 from speck.model.values import cut
 
 _FULL_WIDTH = "\uff1d\uff0b\uff0d\uff20"  # =, +, - and @
@@ -144,14 +145,14 @@ def parse_columns(source: Source, schema: pa.Schema) -> Iterator[pa.Table]:
     """Parse all rows into `schema`, some thousand at a time; missing values are null. Raises
     InvalidError with all faults."""
     readers = [(f.name, choose_reader(f.type), f.nullable) for f in schema]
-    names = set(schema.names)
+    names, columns = set(schema.names), ", ".join(schema.names)
     batch: list[dict[str, Any]] = []
     try:
         for line, row in source.read_rows():
             for name in row.keys() - names:
-                source.record_fault(
-                    line, name, f"is not a column; the columns are {', '.join(schema.names)}"
-                )
+                now = FORMER_NAMES.get(name)
+                remedy = f"it is called {now} now" if now in names else f"the columns are {columns}"
+                source.record_fault(line, name, f"is not a column; {remedy}")
             batch.append({n: parse_value(source, line, n, row.get(n), r, o) for n, r, o in readers})
             if len(batch) == BATCH:
                 source.check()

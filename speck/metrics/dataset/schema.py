@@ -163,4 +163,7 @@ BROKERS = _make_table(
 )
 """One row for each broker and poll."""
 
+FORMER_NAMES = {"pace": "core_speed"}
+"""Columns of older exports, and what they are called now: an import says so."""
+
 TABLES: dict[str, Table] = {t.name: t for t in (TASKS, LINKS, PLANS, SITES, BROKERS)}

@@ -161,7 +161,9 @@ def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
         ("x.jsonl", '{"at": 1}\n[1]\n', "its columns fit no table"),
         ("x.jsonl", "no\n", "line 1, column : is not valid JSON"),
         ("x.csv", "at,site\n", "its columns fit several tables"),
-        ("x.csv", "at,site,tier,core\n", "its columns fit no table"),
+        ("x.csv", "at,site,tier,core\n", "fit no table (none has a column 'core')"),
+        ("x.csv", "at,site,tier,pace\n", "(column pace is called core_speed now)"),
+        ("x.jsonl", '{"at": 1, "site": "a", "pace": 1}\n', "pace is called core_speed now"),
         ("x.csv", b"at,\xff\xfe\n", "cannot read x.csv as csv"),
         ("x.csv", "", "its columns fit no table"),
         ("x.parquet", "not at all", "cannot read x.parquet as parquet"),
@@ -180,6 +182,15 @@ def test_which_table_it_is_can_be_said(tmp_path: Path) -> None:
         tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES
     )
     assert (result.new, result.since, result.until) == (1, NOON, NOON)
+
+
+def test_a_column_with_a_former_name_is_named_with_its_new_one(tmp_path: Path) -> None:
+    text = "at,site,tier,pace,core\n1772366400000,edge-a,edge,0.5,1\n"
+    with pytest.raises(InvalidError) as error:
+        import_text(tmp_path, "x.csv", text, table=SITES)
+    faults = {problem.path: problem.message for problem in error.value.problems}
+    assert faults["pace"] == "is not a column; it is called core_speed now"
+    assert faults["core"].startswith("is not a column; the columns are at, ")
 
 
 def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
