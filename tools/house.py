@@ -10,10 +10,9 @@ import ast
 import configparser
 import functools
 import io
-import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -21,9 +20,7 @@ from pathlib import Path
 from walks import Walks, read_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-KEY = re.compile(r"^[a-z]+/")
-"""How a key of the store begins."""
-PRODUCT = ("speck", "binders")
+PRODUCT = ("speck", "binders", "policies", "traffic")
 AROUND = ("bench", "tests")
 UNTYPED = {"Any", "JsonObject", "JsonValue"}
 """Names of types in a signature that say nothing of what is inside."""
@@ -44,12 +41,13 @@ class Lines:
     all: int
     code: int
     comments: int
+    docstrings: int
     written: int
 
 
 def main() -> None:
     """Print one figure a line."""
-    modules = _parse("speck")
+    modules = {path: tree for each in PRODUCT for path, tree in _parse(each).items()}
     at_root = [path for path in modules if path.parent == ROOT / "speck"]
     functions = [found for path, tree in modules.items() for found in _functions(path, tree)]
     for folders in (PRODUCT, AROUND):
@@ -57,8 +55,10 @@ def main() -> None:
         say(f"modules of {' and '.join(folders)}", len(paths))
         lines = [count_lines(path) for path in paths]
         say("  lines of code", sum(each.code for each in lines))
-        comments = sum(each.comments for each in lines) / sum(each.written for each in lines)
-        say("  share of comments", f"{100 * comments:.1f} %")
+        written = sum(each.written for each in lines)
+        for kind in ("comments", "docstrings"):
+            share = sum(getattr(each, kind) for each in lines) / written
+            say(f"  share of {kind}", f"{100 * share:.2f} %")
         say("  modules past 400 lines", sum(each.all > 400 for each in lines))
     say("modules at the root of speck/", sum(path.name != "__init__.py" for path in at_root))
     say("packages at the root of speck/", len(list((ROOT / "speck").glob("*/__init__.py"))))
@@ -69,17 +69,22 @@ def main() -> None:
     say("longest function", f"{length} lines: {name}")
     length, name = max(found for path, tree in modules.items() for found in _classes(path, tree))
     say("longest class", f"{length} lines: {name}")
-    circles = find_circles({path: tree for each in PRODUCT for path, tree in _parse(each).items()})
+    circles = find_circles(modules)
     say("circles of imports", "; ".join(" - ".join(each) for each in circles) or "none")
     walks = Walks(read_modules(ROOT, "speck/deploy"))
     say("returns of a walk of plan", walks.count("speck.deploy.planner", "plan"))
     say("returns of a walk of prepare", walks.count("speck.deploy.deployer", "Deployer.prepare"))
-    untyped = {folder: _untyped(folder) for folder in PRODUCT}
-    say("untyped signatures", ", ".join(f"{n} in {each}" for each, n in untyped.items()))
-    say("untyped signatures of speck.service", _untyped("speck/service"))
+    aliases = find_aliases(modules.values())
+    for folder in (*PRODUCT, "speck/service"):
+        trees = _parse(folder).values()
+        say(
+            f"untyped signatures of {folder}",
+            sum(len(find_untyped(each, aliases)) for each in trees),
+        )
     outside = [path for path in modules if "store" not in path.relative_to(ROOT).parts]
     say("raw reads of the store outside it", sum(_raw_reads(modules[path]) for path in outside))
-    say("keys of the store outside it", sum(_keys(modules[path]) for path in outside))
+    nouns = find_nouns(_tree(ROOT / "speck/store/record_types.py"))
+    say("keys of the store outside it", sum(_keys(modules[path], nouns) for path in outside))
 
 
 def say(what: str, figure: object) -> None:
@@ -139,15 +144,17 @@ def count_lines(path: Path) -> Lines:
     """Tell lines of code, of comments, and empty ones apart."""
     text = path.read_text()
     code: set[int] = set()
-    comments = _docstring_lines(_tree(path))
+    docstrings = _docstring_lines(_tree(path))
+    comments: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             comments.add(token.start[0])
         elif token.type not in LAYOUT:
             code.update(range(token.start[0], token.end[0] + 1))
     lines = text.splitlines()
-    code -= _docstring_lines(_tree(path))
-    return Lines(len(lines), len(code), len(comments), sum(bool(line.strip()) for line in lines))
+    code -= docstrings
+    written = sum(bool(line.strip()) for line in lines)
+    return Lines(len(lines), len(code), len(comments), len(docstrings), written)
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
@@ -161,26 +168,59 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
     }
 
 
-def _untyped(folder: str) -> int:
-    """Functions that take or return an object of which the type says nothing."""
-    return sum(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_untyped(node)
-        for tree in _parse(folder).values()
+def find_aliases(trees: Iterable[ast.Module]) -> Set[str]:
+    """The names of types that say nothing of what is inside: `Any`, and those made of it, like
+    `Row = dict[str, Any]`."""
+    made = [
+        (node.targets[0].id, node.value)
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Subscript | ast.BinOp | ast.Name)
+    ]
+    aliases = set(UNTYPED)
+    while new := {name for name, value in made if _says_nothing(value, aliases)} - aliases:
+        aliases |= new
+    return aliases
+
+
+def find_untyped(tree: ast.Module, aliases: Set[str]) -> list[str]:
+    """The functions that take or return an object of which the type says nothing, by name."""
+    return [
+        node.name
         for node in ast.walk(tree)
-    )
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(_says_nothing(each, aliases) for each in _annotations(node))
+    ]
 
 
-def _is_untyped(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     every += [each for each in (arguments.vararg, arguments.kwarg) if each]
-    annotations = [each.annotation for each in every] + [function.returns]
-    return any(
-        isinstance(node, ast.Name) and node.id in UNTYPED
-        for annotation in annotations
-        if annotation is not None
-        for node in ast.walk(annotation)
-    )
+    yield from (each.annotation for each in every if each.annotation is not None)
+    if function.returns is not None:
+        yield function.returns
+
+
+def _says_nothing(annotation: ast.expr, aliases: Set[str]) -> bool:
+    """Also if it is quoted, `typing.Any`, or a mapping to `object`."""
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name | ast.Attribute) and _last_name(node) in aliases:
+            return True
+        if isinstance(node, ast.Subscript) and _last_name(node.value) in ("dict", "Mapping"):
+            inner = getattr(node.slice, "elts", [node.slice])
+            if _last_name(inner[-1]) == "object":
+                return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                quoted = ast.parse(node.value, mode="eval").body
+            except SyntaxError:  # a choice of a Literal
+                continue
+            if _says_nothing(quoted, aliases):
+                return True
+    return False
 
 
 def _functions(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -203,20 +243,35 @@ def _layers() -> list[str]:
 
 
 def _raw_reads(tree: ast.Module) -> int:
-    """Calls like `records.store.get(...)`."""
+    """Calls like `records.store.get(...)`, `self._store.get(...)` or `store.get(...)`."""
     return sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("get", "scan", "last", "keys")
-        and isinstance(node.func.value, ast.Attribute)
-        and node.func.value.attr == "store"
+        and _last_name(node.func.value) in ("store", "_store")
         for node in ast.walk(tree)
     )
 
 
-def _keys(tree: ast.Module) -> int:
-    """Literals, f-strings among them, that begin like `head/`, as an argument of such a call, or
-    as the key of a batch."""
+def _last_name(node: ast.AST) -> str:
+    """`c` of `a.b.c`."""
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def find_nouns(record_types: ast.Module) -> Set[str]:
+    """What the keys of each table begin with."""
+    tables = next(
+        node.value
+        for node in record_types.body
+        if isinstance(node, ast.AnnAssign) and _last_name(node.target) == "TABLES"
+    )
+    assert isinstance(tables, ast.Dict)
+    return {key.value for key in tables.keys if isinstance(key, ast.Constant)}
+
+
+def _keys(tree: ast.Module, nouns: Set[str]) -> int:
+    """Literals, f-strings among them, that begin like `head/`, as an argument of a call, or as the
+    key of a batch."""
     found = 0
     for node in ast.walk(tree):
         candidates: list[ast.expr | None] = []
@@ -226,19 +281,16 @@ def _keys(tree: ast.Module) -> int:
             candidates += node.args
         if isinstance(node, ast.Subscript):
             candidates.append(node.slice)
-        found += sum(_is_key(each) for each in candidates)
+        found += sum(_is_key(each, nouns) for each in candidates)
     return found
 
 
-def _is_key(node: ast.expr | None) -> bool:
-    if not isinstance(node, ast.JoinedStr):
+def _is_key(node: ast.expr | None, nouns: Set[str]) -> bool:
+    first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+    if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
         return False
-    first = node.values[0] if node.values else None
-    return (
-        isinstance(first, ast.Constant)
-        and isinstance(first.value, str)
-        and KEY.match(first.value) is not None
-    )
+    noun, slash, _ = first.value.partition("/")
+    return bool(slash) and noun in nouns
 
 
 def _lines(path: Path) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
@@ -172,7 +172,7 @@ class StatusViews:
         return self._site(site, None, None)
 
     def _site(
-        self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
+        self, site: Site, engine: Poll[EngineView] | None, broker: Poll[object] | None
     ) -> SiteView:
         view = engine.answer if engine else None
         report = self._records.sites.report(site.name)
@@ -191,7 +191,7 @@ class StatusViews:
         )
 
 
-def _site_state(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> SiteState:
+def _site_state(engine: Poll[EngineView] | None, broker: Poll[object] | None) -> SiteState:
     if engine is None or broker is None:
         return SiteState.UNKNOWN
     answers = [poll.answer is not None for poll in (engine, broker)]
@@ -200,7 +200,7 @@ def _site_state(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> Si
     return SiteState.DEGRADED if any(answers) else SiteState.UNREACHABLE
 
 
-def _site_error(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> str | None:
+def _site_error(engine: Poll[EngineView] | None, broker: Poll[object] | None) -> str | None:
     """The errors of the parts that do not answer."""
     polls = {"engine": engine, "broker": broker}
     errors = [f"{part}: {poll.error}" for part, poll in polls.items() if poll and poll.error]

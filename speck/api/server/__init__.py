@@ -1,5 +1,5 @@
 """`speck serve`: the application in gunicorn, and what it does with connections. This is its door:
-nobody outside imports its modules.
+nobody in speck imports its modules otherwise.
 
 | module | content |
 |---|---|

@@ -13,6 +13,7 @@ import pytest
 
 from speck.store.codec import to_json
 from speck.store.leveldb import Store
+from speck.store.record_types import TABLES
 from speck.store.tables import Batch, KeptTable, Table, Tables
 
 ROOT = Path(__file__).parents[3]
@@ -95,10 +96,14 @@ def test_who_keeps_records_in_memory_learns_of_all(store: Store) -> None:
 def test_nobody_else_knows_its_keys(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert HOUSE["_raw_reads"](tree) == 0
-    assert HOUSE["_keys"](tree) == 0
+    assert HOUSE["_keys"](tree, TABLES.keys()) == 0
 
 
 def test_what_is_looked_for_would_be_found() -> None:
     text = 'self.records.store.get(f"head/{name}")\nbatch[f"own/{job}"] = {}\n'
-    assert HOUSE["_raw_reads"](ast.parse(text)) == 1
-    assert HOUSE["_keys"](ast.parse(text)) == 2
+    text += 'store.get("head/a")\nself._store.last("rev/")\nbatch = {"site/a": None}\n'
+    text += 'open("etc/x")\nanswer.get("head")\n'
+    assert HOUSE["_raw_reads"](ast.parse(text)) == 3
+    assert HOUSE["_keys"](ast.parse(text), TABLES.keys()) == 5
+    types = ast.parse((ROOT / "speck/store/record_types.py").read_text())
+    assert HOUSE["find_nouns"](types) == set(TABLES)
