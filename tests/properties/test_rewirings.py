@@ -90,6 +90,21 @@ ROLLED_BACK = [
     ("B:in>x A:x>o1 S:in>o2", "A:in>x B:x>y C:y>o1 S:x>o2", Refused("A"), 84),
     ("A:in>x B:x>o1 S:in>o2", "A:in>y B:y>o1 S:y>o2", Refused("B"), 85),
     ("A:in>x B:x>o1 S:in>o2", "A:in>x B:x>y C:y>o1 T:x>o2", Refused("T"), 94),
+    ("C:in>x D:x>o1 T:in>o2", "D:in>o1 T@cloud:in>o2", Cancelled(21), 21),
+    ("A:in>x B:x>y C:y>o1 S:in>o2", "B:in>o1 S@cloud:in>o2", Cancelled(18), 18),
+    ("C:in>x A:x>y B:y>o1 S:y>o2", "C:in>x B:x>o1 T:x>o2", Refused("B"), 0),
+    (
+        "D:in>o1 S:in>o2",
+        "E:in>y C:y>edge-b/y D:edge-b/y>x A:x>o1 S:x>o2",
+        Cancelled(20),
+        20,
+    ),
+    (
+        "C:in>x D:x>o1 S:in>o2",
+        "A:in>cloud/x B:cloud/x>y C:y>edge-b/y D:edge-b/y>o1 S:edge-b/y>o2",
+        Cancelled(26),
+        26,
+    ),
     (
         "A:in>cloud/y C@cloud:cloud/y>x D@cloud:x>o1 S@cloud:x>o2",
         "A:in>o1 S@cloud:in>o2",

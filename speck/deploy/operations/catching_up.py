@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
-from speck.deploy.operations.links import hand_over
+from speck.deploy.operations.links import put_handover
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.deploy.operations.stopping import Stopping
@@ -117,7 +117,8 @@ def switch(context: Context, operation: Switch) -> Outcome:
             batch |= records.incarnations.put(scope, _make_waiting(each, base))
             batch |= _record_reader(context, each.job)
     for handover in operation.handovers:
-        batch |= hand_over(context, handover, is_last=False).store
+        view = context.views.view(handover.site)
+        batch |= put_handover(context, handover, view, is_last=False)
     for joining in operation.joining:
         view = context.views.view(joining.site, (joining.former,))
         session = records.sessions.get(scope, joining.client_id, joining.site)

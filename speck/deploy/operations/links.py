@@ -174,10 +174,20 @@ def _refuse_to_drop(operation: Release, view: BrokerView, stored: Session | None
     )
 
 
-def hand_over(context: Context, operation: HandOver, *, is_last: bool = True) -> Done:
+def hand_over(context: Context, operation: HandOver) -> Done:
     """Store the numbers taken of the link by the old reader, and by those before it, with the new
     reader's session. From then on the link belongs to the new reader, and what waits is for it as
     it is to run now."""
+    view = context.views.view(operation.site)
+    with context.noting[operation.former]:  # it may be handed over to several at once
+        context.records.write(put_handover(context, operation, view))
+    return Done()
+
+
+def put_handover(
+    context: Context, operation: HandOver, view: BrokerView, *, is_last: bool = True
+) -> Batch:
+    """The writes of a handover."""
     records, scope = context.records, context.scope
     new = records.sessions.get(scope, operation.client_id, operation.site)
     old = records.sessions.get(scope, operation.former, operation.site)
@@ -188,7 +198,6 @@ def hand_over(context: Context, operation: HandOver, *, is_last: bool = True) ->
             f" {operation.former_job} to {operation.job_name}: the session of {lost_reader} is"
             " gone; apply again"
         )
-    view = context.views.view(operation.site)
     if is_last and old.followed_by is None:  # else another handover has stored what it had taken
         refuse_forgotten_report(context, operation, view)
     reported = view.taken.get(operation.former)
@@ -218,7 +227,7 @@ def hand_over(context: Context, operation: HandOver, *, is_last: bool = True) ->
         other = records.sessions.get(scope, client_id, operation.site)
         if other is not None and other.reserved:
             batch |= records.sessions.put(scope, replace(other, followed_by=operation.client_id))
-    return Done(batch)
+    return batch
 
 
 def _limit_epochs(

@@ -248,6 +248,8 @@ def count_untaken(situation: Situation, session: Session) -> int | None:
     for incarnation in situation.jobs.producers.get(session.link, ()):
         own = sink_of(situation, incarnation, session.link)
         if not view.knows(topic, own):
+            if incarnation.job.source not in situation.links_reached:
+                continue  # it had nothing to send
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks_of(session.link))]
     if not sinks and session.owed:  # its producers have left, and their numbers are stored

@@ -207,11 +207,14 @@ class Situation:
 
     @cached_property
     def links_reached(self) -> Set[Link]:
-        """The links that records reach through present jobs, running or not, from outside."""
+        """The links that records reach through present jobs, running or not, from outside. Jobs
+        that were to run, until a change ended early, have sent nothing."""
         ways = [(source, sink) for _, source, sink in self.jobs.present_ways]
-        written = self.jobs.writers.keys() | {sink for _, sink in ways}
+        written = self.jobs.writers.keys() | self.present.by_sink.keys()
+        written |= {sink for _, sink in ways}
         sources = {source for source, _ in ways}
         first = {s for s in sources if s not in written or self.is_fed_outside(s)}
+        first |= {s.link for s in self.inventory.sessions if s.owed}
         return find_reachable(first, ways)
 
     def find_limit(self, site: str) -> float | None:

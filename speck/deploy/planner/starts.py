@@ -172,7 +172,8 @@ def _list_committed(
     if wiring.first is not None and _begins_behind_a_cut(wiring, decision.new):
         own = source_client_id(wiring.situation.installation, decision.job_name, source)
         committed[own] = decision.new, False
-    fed = [source] if _is_fed(wiring, source) else []
+    begins = _begins_at_a_cut(wiring, decision)
+    fed = [source] if begins and _is_fed(wiring, source) else []
     for link in [*fed, *(link for link in decision.new.port if not _is_fed(wiring, link))]:
         committed |= {c: (job, False) for c, job in wiring.cuts.exchanges.get(link, {}).items()}
     for each in beside if _is_fed(wiring, source) else ():
@@ -180,6 +181,13 @@ def _list_committed(
         own = source_client_id(wiring.situation.installation, each.job_name, each.new.source)
         committed[own] = each.new, rank_start(decision) < rank_start(each)
     return tuple((client_id, *committed[client_id]) for client_id in sorted(committed))
+
+
+def _begins_at_a_cut(wiring: Wiring, decision: Decision) -> bool:
+    """Whether a start is not just that of a job which goes on between its links, at any record."""
+    if decision.old is None or is_rewired(decision) or decision.job_name in wiring.cuts.jobs:
+        return True
+    return bool(wiring.cuts.find_together(decision.old.job))
 
 
 def _begins_behind_a_cut(wiring: Wiring, job: Job) -> bool:
@@ -213,9 +221,11 @@ def _is_fed(wiring: Wiring, link: Link) -> bool:
 
 
 def _is_sent_to(situation: Situation, link: Link) -> bool:
-    """Whether jobs that run, or publishers outside speck, write to a link."""
+    """Whether jobs that run, or publishers outside speck, send to a link."""
     if situation.is_fed_outside(link):
         return True
+    if link not in situation.links_reached:
+        return False
     producers = situation.jobs.producers.get(link, ())
     is_written = any(link in job.port for job in situation.jobs.wanted.values())
     return any(is_live(situation, each) for each in producers) or not (producers or is_written)
