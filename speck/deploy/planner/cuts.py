@@ -27,7 +27,7 @@ from speck.deploy.planner.partings import (
     stays_on_source,
 )
 from speck.deploy.planner.sessions import has_place, is_new_reader, is_whole
-from speck.deploy.planner.situation import Situation, find_reachable
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -171,19 +171,13 @@ def _find_exchange(
     is_follower = new in followers.predecessors
     reached_before = not is_follower and _has_link(situation, successor.source)
     is_followed = bool(followers.follows_reader(former))
-    reached_later = not is_followed and _is_fed_later(situation, old.source)
+    reached_later = not is_followed and situation.is_fed_later(old.source)
     return _Exchange(former, new, reached_before or reached_later)
 
 
 def _has_link(situation: Situation, link: Link) -> bool:
     """Whether present jobs read or write a link: records reach it before the change, too."""
-    return any(link in (d.job.source, *d.job.port) for d in situation.inventory.jobs.values())
-
-
-def _is_fed_later(situation: Situation, link: Link) -> bool:
-    """Whether records reach a link after the change, too."""
-    is_written = any(link in job.port for job in situation.jobs.wanted.values())
-    return is_written or situation.has_foreign_producers(link)
+    return link in situation.jobs.present_ways
 
 
 def _find_together(
@@ -274,11 +268,8 @@ def _is_replaced(situation: Situation, followers: Followers, decision: Decision)
 def _ends(situation: Situation, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
-    ways = [way for d in situation.inventory.jobs.values() for way in d.job.ways]
-    links = find_reachable(decision.old.job.port, ways)
-    return decision.new is None and all(
-        links.isdisjoint(job.port) for job in situation.jobs.wanted.values()
-    )
+    links = situation.jobs.present_ways.find_reached(decision.old.job.port)
+    return decision.new is None and links.isdisjoint(situation.jobs.writers)
 
 
 def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
@@ -286,11 +277,9 @@ def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
     itself."""
     assert decision.old is not None
     old, old_jobs = decision.old.job, situation.inventory.jobs
+    writing = {job.job_name: job for x in old.port for job in situation.jobs.writers.get(x, ())}
     successors = [
-        job
-        for job in situation.jobs.wanted.values()
-        if not set(old.port).isdisjoint(job.port)
-        and not _goes_on(situation, old_jobs.get(job.job_name), job)
+        job for name, job in writing.items() if not _goes_on(situation, old_jobs.get(name), job)
     ]
     return successors or ([decision.new] if decision.new is not None else [])
 

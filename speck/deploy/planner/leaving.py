@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from speck.deploy.planner.decisions import Decision, is_live, may_arrive
-from speck.deploy.planner.situation import Situation, group
+from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.ways import group
 from speck.deploy.planner.wiring import Cuts, Leaving
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from speck.deploy.planner.decisions import has_silent_start, is_live, may_arrive
 from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.ways import group
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -119,7 +120,7 @@ def is_outdated(situation: Situation, session: Session) -> bool:
         return False
     if session.begun or not situation.has_foreign_producers(session.link):
         return True
-    readers = (d for d in situation.inventory.jobs.values() if d.job.source == session.link)
+    readers = situation.jobs.readers.get(session.link, ())
     return any(is_live(situation, each) for each in readers)
 
 
@@ -129,11 +130,13 @@ def find_lineages(
     """The lineages of all sessions of jobs, by the client ids of their owners. Other jobs read what
     is given for them `meanwhile`."""
     there = index_job_sessions(s for s in situation.inventory.sessions if s.reserved)
+    followers = group((s.follows, s) for s in there.values() if not s.beside)
     lineages = []
     for client_id in sorted(there):
         session = there[client_id]
         if find_owner(session, there) == session:
-            lineages.append(_make_lineage(situation, session, there, meanwhile))
+            following = followers.get(client_id, [])
+            lineages.append(_make_lineage(situation, session, following, there, meanwhile))
     return lineages
 
 
@@ -142,9 +145,12 @@ def index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
 
 
 def _make_lineage(
-    situation: Situation, owner: Session, there: Mapping[str, Session], meanwhile: Mapping[str, Job]
+    situation: Situation,
+    owner: Session,
+    followers: Sequence[Session],
+    there: Mapping[str, Session],
+    meanwhile: Mapping[str, Job],
 ) -> Lineage:
-    followers = [s for s in there.values() if s.follows == owner.client_id and not s.beside]
     formers = list[Session]()
     former = owner
     while (before := there.get(former.former or "")) is not None:
@@ -244,10 +250,10 @@ def _runs_elsewhere(situation: Situation, session: Session) -> bool:
 def _has_running_reader(situation: Situation, producer: Job) -> bool:
     """Whether another job reads what `producer` will write; it would leave that link itself."""
     return any(
-        name != producer.job_name
-        and each.job.source in producer.port
+        each.job.job_name != producer.job_name
         and (is_live(situation, each) or may_arrive(situation, each))
-        for name, each in situation.inventory.jobs.items()
+        for link in producer.port
+        for each in situation.jobs.readers.get(link, ())
     )
 
 

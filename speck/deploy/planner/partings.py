@@ -6,20 +6,18 @@ these must take all earlier records before the successor gets any: a cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.deploy.planner.decisions import Decision
 from speck.deploy.planner.lineages import awaits_cut
-from speck.deploy.planner.situation import Situation, find_reachable
+from speck.deploy.planner.situation import Situation
+from speck.deploy.planner.ways import Ways
 from speck.deploy.planner.wiring import Followers
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
-
-_Ways = Sequence[tuple[str, Link, Link]]
-"""The name, source and sink of each job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +76,13 @@ def _find_cut(
     earlier records, the successor must get nothing."""
     assert decision.old is not None
     first, before = decision.old.job.source, situation.jobs.present_ways
-    after = [(job.job_name, *way) for job in situation.jobs.wanted.values() for way in job.ways]
-    present = _find_jobs_between(before, parting, first)
-    present |= _find_jobs_between(before, parting, entry)
-    coming = _find_jobs_between(after, entry, successor.source)
-    heads = _find_readers(before, parting, present)
+    after = situation.jobs.wanted_ways
+    present = before.find_between(parting, first) | before.find_between(parting, entry)
+    coming = after.find_between(entry, successor.source)
+    heads = present.intersection(before.list_readers(parting))
     heads |= {decision.job_name} if first == parting else set()
     if entry == parting:
-        joining = _find_readers(after, parting, coming)
+        joining = coming.intersection(after.list_readers(parting))
         joining |= {successor.job_name} if successor.source == parting else set()
         heads |= {_find_predecessor(situation, followers, name) for name in joining}
     names = present | coming | {decision.job_name, successor.job_name}
@@ -128,10 +125,6 @@ def find_partings_before(
     return [link for link in partings if link is not None]
 
 
-def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
-    return {name for name, source, _ in ways if source == link and name in names}
-
-
 def _find_predecessor(situation: Situation, followers: Followers, name: str) -> str:
     """The reader that a new one continues, or the job itself: the two count as one."""
     job = situation.jobs.wanted[name]
@@ -150,12 +143,11 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
     """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
     nearest present links upstream, and those behind jobs that newly write to them, or that nothing
     has reached: they are stopped, and so are, or have gone, those before them."""
-    there = {link for _, *ends in situation.jobs.present_ways for link in ends}
     reached = situation.links_reached
     entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
         at = ahead.pop()
-        if at in there:
+        if at in situation.jobs.present_ways:
             entries.append(at)
         for job in situation.jobs.writers.get(at, ()):
             is_new = at not in reached or not is_kept(by_name.get(job.job_name))
@@ -165,23 +157,11 @@ def _find_entries(situation: Situation, by_name: Mapping[str, Decision], link: L
     return entries
 
 
-def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
+def _find_nearest_common(one: Link, other: Link, ways: Ways) -> Link | None:
     """The nearest link upstream through which both get their records; it may be one of the two."""
-    backwards = [(sink, source) for _, source, sink in ways]
-    common = find_reachable([one], backwards) & find_reachable([other], backwards)
-    nearest = (
-        link
-        for link in sorted(common, key=str)
-        if not any(sink in common for _, source, sink in ways if source == link)
-    )
-    return next(nearest, None)
-
-
-def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
-    """The jobs on paths from one link to another."""
-    ahead = find_reachable([first], [(source, sink) for _, source, sink in ways])
-    behind = find_reachable([last], [(sink, source) for _, source, sink in ways])
-    return {name for name, source, sink in ways if source in ahead and sink in behind}
+    common = ways.find_upstream(one) & ways.find_upstream(other)
+    nearest = (link for link in common if common.isdisjoint(ways.list_onwards(link)))
+    return min(nearest, key=str, default=None)
 
 
 def stays_on_source(decision: Decision | None) -> bool:

@@ -4,8 +4,9 @@ dropped."""
 from __future__ import annotations
 
 from speck.deploy.planner.decisions import Decision
-from speck.deploy.planner.situation import Situation, group
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.steps import Released, StepList, Stopped, ids
+from speck.deploy.planner.ways import group
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import FormerSink, Incarnation, StaleSink

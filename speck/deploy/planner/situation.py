@@ -6,12 +6,11 @@ is first asked for.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
 
+from speck.deploy.planner.ways import Ways, group
 from speck.model.composition import Composition
 from speck.model.ids import engine_job_id, source_client_id
 from speck.model.incarnation import Incarnation, Inventory, Session
@@ -19,8 +18,6 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import Observation
 
-K = TypeVar("K")
-V = TypeVar("V")
 Ends = tuple[Link, tuple[Link, ...]]
 """The source and the port of a job."""
 
@@ -153,14 +150,31 @@ class Jobs:
         return {job.job_name: job for job in self.desired}
 
     @cached_property
+    def present_jobs(self) -> Mapping[str, Job]:
+        return {name: each.job for name, each in self.present.items()}
+
+    @cached_property
     def producers(self) -> Mapping[Link, Sequence[Incarnation]]:
         """The present jobs that write to a link."""
         return group((link, each) for each in self.present.values() for link in each.job.port)
 
     @cached_property
-    def present_ways(self) -> Sequence[tuple[str, Link, Link]]:
-        """The name, source and sink of each present job, once for each link of its port."""
-        return [(name, *way) for name, each in self.present.items() for way in each.job.ways]
+    def readers(self) -> Mapping[Link, Sequence[Incarnation]]:
+        """The present jobs that read a link."""
+        return group((each.job.source, each) for each in self.present.values())
+
+    @cached_property
+    def present_ways(self) -> Ways:
+        return Ways.of(each.job for each in self.present.values())
+
+    @cached_property
+    def wanted_ways(self) -> Ways:
+        return Ways.of(self.wanted.values())
+
+    @cached_property
+    def ways(self) -> Ways:
+        """Those of the jobs as they are there, and as they are wanted."""
+        return Ways((*self.present_ways.ends, *self.wanted_ways.ends))
 
     @cached_property
     def writers(self) -> Mapping[Link, Sequence[Job]]:
@@ -209,13 +223,16 @@ class Situation:
     def links_reached(self) -> Set[Link]:
         """The links that records reach through present jobs, running or not, from outside. Jobs
         that were to run, until a change ended early, have sent nothing."""
-        ways = [(source, sink) for _, source, sink in self.jobs.present_ways]
-        written = self.jobs.writers.keys() | self.present.by_sink.keys()
-        written |= {sink for _, sink in ways}
-        sources = {source for source, _ in ways}
-        first = {s for s in sources if s not in written or self.is_fed_outside(s)}
+        ways, written = self.jobs.present_ways, self.ways_ever.sinks
+        first = {s for s in ways.sources if s not in written or self.is_fed_outside(s)}
         first |= {s.link for s in self.inventory.sessions if s.owed}
-        return find_reachable(first, ways)
+        return ways.find_reached(first)
+
+    @cached_property
+    def ways_ever(self) -> Ways:
+        """Those of all jobs as they run, were to run, or are wanted."""
+        reading = Ways.of(s.job for s in self.inventory.sessions if s.job is not None)
+        return Ways((*reading.ends, *self.jobs.ways.ends))
 
     def find_limit(self, site: str) -> float | None:
         """For how many seconds a broker is asked in vain; at once if it does not answer now."""
@@ -236,6 +253,10 @@ class Situation:
     def has_foreign_producers(self, link: Link) -> bool:
         """Whether producers that this plan cannot stop feed a link."""
         return self.is_fed_outside(link) or not self.jobs.producers.get(link)
+
+    def is_fed_later(self, link: Link) -> bool:
+        """Whether anything writes to a link once the plan is carried out."""
+        return link in self.jobs.writers or self.has_foreign_producers(link)
 
     def reading_first(self, first: Composition, rest: frozenset[str]) -> Situation:
         """The situation in which the jobs of `first` read what waits for them, and the `rest` stays
@@ -280,23 +301,3 @@ def _list_sessions(desired: Composition, installation: str) -> list[Session]:
     ]
     outside = [Session(it.client_id, it.link, it.site, None) for it in desired.readers]
     return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
-
-
-def find_reachable(starts: Iterable[Link], ways: Iterable[tuple[Link, Link]]) -> set[Link]:
-    """These links, and all to which one comes from them on the `ways`."""
-    onwards = group(ways)
-    ahead = list(starts)
-    visited = set(ahead)
-    while ahead:
-        new = set(onwards.get(ahead.pop(), ())) - visited
-        visited |= new
-        ahead += new
-    return visited
-
-
-def group(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The second ones by the first."""
-    groups: dict[K, list[V]] = defaultdict(list)
-    for key, value in pairs:
-        groups[key].append(value)
-    return dict(groups)

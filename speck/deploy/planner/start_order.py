@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from speck.deploy.planner.decisions import Decision, is_rewired
-from speck.deploy.planner.situation import Situation, group
+from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.steps import Stopped
+from speck.deploy.planner.ways import group
 from speck.deploy.planner.wiring import Cuts, Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session

@@ -197,13 +197,12 @@ def _begins_behind_a_cut(wiring: Wiring, job: Job) -> bool:
     session = wiring.situation.present.usable.get(own)
     if session is None or session.begun or session.instead_of is None:
         return False
-    reading = [
-        j for j in wiring.situation.jobs.wanted.values() if j.job_name not in wiring.kept_jobs
-    ]
+    writers = wiring.situation.jobs.writers
     visited, ahead = set[Link](), [job.source]
     while ahead:
         at = ahead.pop()
-        sources = {each.source for each in reading if at in each.port} - visited
+        reading = (j for j in writers.get(at, ()) if j.job_name not in wiring.kept_jobs)
+        sources = {each.source for each in reading} - visited
         if any(_is_sent_to(wiring.situation, source) for source in sources):
             return True
         visited |= sources
@@ -227,8 +226,8 @@ def _is_sent_to(situation: Situation, link: Link) -> bool:
     if link not in situation.links_reached:
         return False
     producers = situation.jobs.producers.get(link, ())
-    is_written = any(link in job.port for job in situation.jobs.wanted.values())
-    return any(is_live(situation, each) for each in producers) or not (producers or is_written)
+    is_written = bool(producers) or link in situation.jobs.writers
+    return any(is_live(situation, each) for each in producers) or not is_written
 
 
 def _list_needed(wiring: Wiring, before: Before, rules: _Rules, decision: Decision) -> list[int]:
@@ -253,15 +252,8 @@ def _find_made_anew(wiring: Wiring, before: Before, port: Sequence[Link]) -> lis
     made_anew = before.reserved.made_anew
     if not made_anew:
         return []
-    sinks_of: dict[Link, set[Link]] = defaultdict(set)
-    for job in wiring.situation.jobs.wanted.values():
-        sinks_of[job.source].update(job.port)
-    visited, ahead = set(port), list(port)
-    while ahead:
-        new = sinks_of[ahead.pop()] - visited
-        visited |= new
-        ahead += new
-    return [step for each in visited for step in made_anew.get(each, ())]
+    reached = wiring.situation.jobs.wanted_ways.find_reached(port)
+    return [step for link, steps in made_anew.items() if link in reached for step in steps]
 
 
 def _find_leaving_readers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from speck.deploy.planner.decisions import has_silent_start, is_live
@@ -45,28 +44,10 @@ def is_stranded(
 
 def _may_be_fed_outside(situation: Situation, link: Link) -> bool:
     """Whether publishers outside speck or jobs of other scopes may feed a link."""
-    return situation.is_fed_outside(link) or all(
-        link not in job.port for job in _list_jobs(situation)
-    )
-
-
-def _list_jobs(situation: Situation) -> list[Job]:
-    """All jobs as they run, were to run, or are wanted."""
-    reading = [s.job for s in situation.inventory.sessions if s.job is not None]
-    deployed = (incarnation.job for incarnation in situation.inventory.jobs.values())
-    return [*reading, *deployed, *situation.jobs.wanted.values()]
+    return situation.is_fed_outside(link) or link not in situation.ways_ever.sinks
 
 
 def reaches_wanted_links(situation: Situation, links: Iterable[Link]) -> bool:
     """Whether records on one of these links reach one that a wanted job writes."""
-    ways = defaultdict[Link, set[Link]](set)
-    for job in _list_jobs(situation):
-        ways[job.source].update(job.port)
-    wanted_links = {link for job in situation.jobs.wanted.values() for link in job.port}
-    visited = set(links)
-    ahead = list(visited)
-    while ahead:
-        new = ways[ahead.pop()] - visited
-        visited |= new
-        ahead += new
-    return bool(visited & wanted_links)
+    reached = situation.ways_ever.find_reached(links)
+    return not reached.isdisjoint(situation.jobs.writers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from functools import partial
 
 from speck.deploy.planner.decisions import is_live, is_lost
@@ -90,24 +90,22 @@ def _is_exchanged(situation: Situation, session: Session) -> bool:
         return False
     if situation.has_foreign_producers(session.link) and _can_catch_up(situation, session.link):
         return False
-    others = [d.job for other, d in situation.inventory.jobs.items() if other != name]
-    left, new_links = set(old.job.port) - set(new.port), set(new.port) - set(old.job.port)
-    gives = any(
-        left & (set(job.port) - set(_list_sinks(others, job.job_name)))
-        for job in situation.jobs.wanted.values()
+    return any(
+        link not in _find_port(situation.jobs.present_jobs, job)
+        for link in set(old.job.port) - set(new.port)
+        for job in situation.jobs.writers.get(link, ())
+    ) or any(
+        link not in _find_port(situation.jobs.wanted, producer.job)
+        for link in set(new.port) - set(old.job.port)
+        for producer in situation.jobs.producers.get(link, ())
     )
-    takes = any(
-        new_links & (set(job.port) - set(_list_sinks(situation.desired.jobs, job.job_name)))
-        for job in others
-    )
-    return gives or takes
 
 
 def _can_catch_up(situation: Situation, link: Link) -> bool:
     """Whether the readers of a link that is fed from outside, and were stopped, need not run before
     they change: none comes to the link whose session lacks what came since then, or one of them
     runs."""
-    readers = [d for d in situation.inventory.jobs.values() if d.job.source == link]
+    readers = situation.jobs.readers.get(link, ())
     if any(is_live(situation, each) for each in readers):
         return True
     return not any(
@@ -116,8 +114,10 @@ def _can_catch_up(situation: Situation, link: Link) -> bool:
     )
 
 
-def _list_sinks(jobs: Iterable[Job], name: str) -> list[Link]:
-    return [link for job in jobs if job.job_name == name for link in job.port]
+def _find_port(jobs: Mapping[str, Job], job: Job) -> tuple[Link, ...]:
+    """The port that a job has among these."""
+    there = jobs.get(job.job_name)
+    return there.port if there is not None else ()
 
 
 def _is_owed(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from speck.deploy.planner.decisions import Decision
 from speck.deploy.planner.sinks import sink_of
 from speck.deploy.planner.situation import Situation
@@ -33,7 +31,7 @@ def find_way_back(wiring: Wiring, decision: Decision, start: Start) -> Return | 
         start.engine_job_id,
         keeps_state=old.job.site not in situation.conditions.cannot_save,
         former_sinks=_list_former_sinks(situation, old, start),
-        fed=_is_fed_later(situation, old.job.source),
+        fed=situation.is_fed_later(old.job.source),
         commits=start.commits if new.ends == old.job.ends else (),
     )
 
@@ -91,12 +89,6 @@ def _has_a_way_back(wiring: Wiring, decision: Decision) -> bool:
     return not (handed_over or is_followed) and not _may_circle(wiring.situation, old.job)
 
 
-def _is_fed_later(situation: Situation, link: Link) -> bool:
-    """Whether anything writes to a link once the plan is carried out."""
-    is_fed = situation.has_foreign_producers(link)
-    return is_fed or any(link in job.port for job in situation.jobs.wanted.values())
-
-
 def _was_left(wiring: Wiring, job: Job) -> bool:
     """Whether an earlier change, which ended early, has handed over the link that a job read to
     another reader, or has let a reader of its sink's link leave that."""
@@ -114,9 +106,7 @@ def _was_left(wiring: Wiring, job: Job) -> bool:
 
 def _gets_a_producer(situation: Situation, link: Link) -> bool:
     before = {incarnation.job.job_name for incarnation in situation.jobs.producers.get(link, ())}
-    return any(
-        link in job.port and job.job_name not in before for job in situation.jobs.wanted.values()
-    )
+    return any(job.job_name not in before for job in situation.jobs.writers.get(link, ()))
 
 
 def _find_former_run(situation: Situation, decision: Decision) -> Incarnation | None:
@@ -136,13 +126,4 @@ def _find_former_run(situation: Situation, decision: Decision) -> Incarnation | 
 
 def _may_circle(situation: Situation, job: Job) -> bool:
     """Whether the output of `job` may come back to it while others run as before or as wanted."""
-    follows: dict[Link, set[Link]] = defaultdict(set)
-    for each in (*situation.desired.jobs, *(d.job for d in situation.inventory.jobs.values())):
-        follows[each.source].update(each.port)
-    visited, ahead = set[Link](), list(job.port)
-    while ahead:
-        link = ahead.pop()
-        if link not in visited:
-            visited.add(link)
-            ahead += follows[link]
-    return job.source in visited
+    return job.source in situation.jobs.ways.find_reached(job.port)
