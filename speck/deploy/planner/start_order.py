@@ -153,7 +153,10 @@ class StartOrder:
             each = ahead[-1]
             if each not in rule.found and each not in visited:
                 visited.add(each)
-                ahead += set(self._list_passed_sinks(each, rule)) - visited
+                # in their order, not a set's: in a circle it decides what is found behind a link
+                ahead += [
+                    sink for sink in self._list_passed_sinks(each, rule) if sink not in visited
+                ]
                 continue
             ahead.pop()
             if each not in rule.found:
