@@ -20,7 +20,7 @@ from speck.model.link import Link
 from speck.model.observation import RunState
 from speck.model.plan import Plan
 from tests.rewirings import draw_steps, rewire
-from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, running
+from tests.unit.deploy.planner.test_planner import deployed, job, plan_composition, running
 
 LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(9)]
 
@@ -44,15 +44,15 @@ def print_drawn_plans(seed: int) -> None:
     failed = {j.job_name: RunState.FAILED for j in before if dice.random() < 0.2}
     observation = running(inventory, **failed)
     for after in (draw_jobs(dice), ()):
-        print(make_plan(Composition("c", after), inventory, observation, INSTALLATION))
+        print(plan_composition(Composition("c", after), inventory, observation))
 
 
 def print_rewirings(seed: int, folder: Path) -> None:
     """The plans of changes that are cancelled, refused or whose broker is killed, and of what
     follows them."""
 
-    def print_plan(*inputs: Any, **more: Any) -> Plan:
-        print(result := make_plan(*inputs, **more))
+    def print_plan(*inputs: Any) -> Plan:
+        print(result := make_plan(*inputs))
         return result
 
     with patch.object(deployer, "plan", print_plan):

@@ -16,6 +16,7 @@ from speck.deploy.changes import Changes
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
+from speck.deploy.planner.situation import Conditions, Outside
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import Cause, Change
@@ -109,8 +110,7 @@ class Deployer:
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
         other compositions only if the user `sees` these. `drain_limit_s`: see `Config`. For
-        `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see
-        `speck.deploy.planner.plan`."""
+        `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see `Conditions`."""
         scope = description.name
         sites = self._records.sites.all()
         stored = self._read_inventory(scope, adopted_jobs)
@@ -149,14 +149,15 @@ class Deployer:
             composition,
             inventory,
             observation,
+            Conditions(
+                self._find_limit(drop_queues, drain_limit_s),
+                readers_stopped=readers_stopped,
+                stopped_jobs=stopped,
+                leave=leave,
+                has_read=has_read,
+            ),
             resolution.warnings,
-            adopted_jobs=adopted_jobs,
-            drop_queues=drop_queues,
-            drain_limit_s=drain_limit_s,
-            leave=leave,
-            stopped=stopped,
-            readers_stopped=readers_stopped,
-            has_read=has_read,
+            adopted_jobs,
         )
         changed = {
             (_present_scope(n, scope, adopted_jobs), n): (stored.jobs[n], each)
@@ -205,11 +206,11 @@ class Deployer:
             composition,
             inventory,
             observation,
-            (),
-            drop_queues=drop_queues,
-            drain_limit_s=drain_limit_s,
-            readers_stopped=readers_stopped,
-            has_read=has_read,
+            Conditions(
+                self._find_limit(drop_queues, drain_limit_s),
+                readers_stopped=readers_stopped,
+                has_read=has_read,
+            ),
         )
         return replace(prepared_plan, sites=sites)
 
@@ -250,44 +251,39 @@ class Deployer:
         composition: Composition,
         inventory: Inventory,
         observation: Observation,
-        warnings: Sequence[str],
-        *,
+        asked: Conditions,
+        warnings: Sequence[str] = (),
         adopted_jobs: Sequence[str] = (),
-        drop_queues: bool = False,
-        drain_limit_s: float | None = None,
-        leave: frozenset[str] = frozenset(),
-        stopped: frozenset[str] = frozenset(),
-        readers_stopped: frozenset[str] = frozenset(),
-        has_read: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted_jobs)}
         links = _find_links(composition, inventory)
+        outside = Outside(
+            self._records.sessions.links_read_outside(links, scopes),
+            self._records.incarnations.sinks_outside(links, scopes),
+        )
         site_names = self._records.sites.all().keys()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names
         engines |= {job.site for job in composition.jobs}
-        result = plan(
-            composition,
-            inventory,
-            observation,
-            self._records.installation,
-            self._records.sessions.links_read_outside(links, scopes),
-            self._records.incarnations.sinks_outside(links, scopes),
-            drop_queues=drop_queues,
-            drain_limit_s=self._drain_limit_s if drain_limit_s is None else drain_limit_s,
-            leave=leave,
-            stopped=stopped,
-            readers_stopped=readers_stopped,
-            stuck=frozenset(
+        conditions = replace(
+            asked,
+            stuck_jobs=frozenset(
                 n
                 for n, each in inventory.jobs.items()
                 if self._is_stuck(_present_scope(n, scope, adopted_jobs), each)
             ),
-            has_read=has_read,
             cannot_try=find_sites_lacking(self._connections, EngineCapability.TRIAL, engines),
             cannot_save=find_sites_lacking(self._connections, EngineCapability.STATE, engines),
             apart=self._find_unshared_storage(composition, inventory),
         )
+        installation = self._records.installation
+        result = plan(composition, inventory, observation, installation, outside, conditions)
         return PreparedPlan(scope, composition, result, {}, tuple(warnings))
+
+    def _find_limit(self, drop_queues: bool, drain_limit_s: float | None) -> float | None:
+        """`Conditions.limit_s` for a request."""
+        if not drop_queues:
+            return None
+        return self._drain_limit_s if drain_limit_s is None else drain_limit_s
 
     def _begin_observing(
         self,

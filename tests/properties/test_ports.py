@@ -8,14 +8,13 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speck.deploy.planner import plan as make_plan
 from speck.model.composition import Composition
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Inventory
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Clear, Drain, Forget, HandOver, Plan, Release, Reserve, Start, Step
-from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, running
+from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, plan_composition
 
 NAMES = "ABCDE"
 LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(8)]
@@ -36,7 +35,7 @@ def wirings(draw: st.DrawFn) -> tuple[Job, ...]:
 
 def plan_from(before: tuple[Job, ...], after: tuple[Job, ...]) -> Plan:
     inventory = deployed(*before) if before else Inventory()
-    return make_plan(Composition("c", after), inventory, running(inventory), INSTALLATION)
+    return plan_composition(Composition("c", after), inventory)
 
 
 def reader_of(each: Job) -> str:

@@ -21,8 +21,8 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 
 from speck.deploy.planner.backlog import Backlog, find_backlog, find_postponed
 from speck.deploy.planner.catching_up import switch
@@ -43,9 +43,8 @@ from speck.deploy.planner.wiring import Wiring
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
 from speck.model.job_change import JobChange
-from speck.model.link import Link
 from speck.model.observation import Observation
-from speck.model.plan import DRAIN_LIMIT_S, Gate, Plan, Step
+from speck.model.plan import Gate, Plan, Step
 from speck.model.queue import DroppedQueue
 
 
@@ -54,49 +53,15 @@ def plan(
     inventory: Inventory,
     observation: Observation,
     installation: str,
-    outside_readers: frozenset[Link] = frozenset(),
-    outside_sinks: Mapping[Link, Sequence[str]] | None = None,
-    *,
-    drop_queues: bool = False,
-    drain_limit_s: float = DRAIN_LIMIT_S,
-    stuck: frozenset[str] = frozenset(),
-    readers_stopped: frozenset[str] = frozenset(),
-    cannot_try: frozenset[str] = frozenset(),
-    cannot_save: frozenset[str] = frozenset(),
-    apart: frozenset[tuple[str, str]] = frozenset(),
-    leave: frozenset[str] = frozenset(),
-    stopped: frozenset[str] = frozenset(),
-    has_read: frozenset[str] = frozenset(),
+    outside: Outside,
+    conditions: Conditions,
 ) -> Plan:
     """The plan that makes `desired` true.
 
-    `inventory` and `desired` belong to one scope (a composition, or one job posted alone).
-    `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
-    their sinks by link. With `drop_queues` a session is released with what waits in it if its
-    reader is outside speck, does not run, cannot be reached, or has not taken everything in
-    `drain_limit_s` seconds (0: readers leave their links at once). Otherwise one whose reader is
-    outside speck, or does not run, is released only while nothing waits in it. `stuck` are jobs
-    that take nothing though their engine lists them. `cannot_try` and `cannot_save` are sites whose
-    engine cannot run a `main` alone, or cannot take savepoints; `apart` are pairs (from, to) of
-    sites between which state must be transferred. Jobs in `leave` stay as they are, whatever is
-    desired. `stopped` are jobs that the change has stopped already, if it is planned again: the
-    former incarnation comes back if their start fails. `readers_stopped` are all that it has
-    stopped: they ran until then, and what came afterwards to the links that they have left is not a
-    queue to ask about. `has_read` are the client ids of sessions that it has read first, and does
-    not read again.
+    `inventory` and `desired` belong to one scope (a composition, or one job posted alone);
+    `outside` is what jobs of other scopes read and write. Without consent to drop queues, a session
+    whose reader is outside speck, or does not run, is released only while nothing waits in it.
     """
-    conditions = Conditions(
-        drain_limit_s if drop_queues else None,
-        stuck,
-        readers_stopped,
-        stopped,
-        cannot_try,
-        cannot_save,
-        apart,
-        leave,
-        has_read,
-    )
-    outside = Outside(outside_readers, outside_sinks or {})
     situation = situate(desired, inventory, observation, installation, outside, conditions)
     wiring = wire(situation)
     stopping = find_stopping(wiring)
@@ -132,23 +97,16 @@ def _find_later_queues(then: Wiring, backlog: Backlog) -> list[DroppedQueue]:
 
 def make_steps(wiring: Wiring) -> tuple[Step, ...]:
     """The steps of a wiring, each numbered after those before it."""
-    fed = reserve_fed_links(wiring, 0)
-    stopped = stop_jobs(wiring, fed, last := len(fed.steps))
-    last += len(stopped.steps)
-    stopped, switched = switch(wiring, fed, stopped, last)
-    last += len(switched.steps)
-    left = reserve_left_links(wiring, stopped, last)
-    last += len(left.steps)
-    ended, renewed = renew_sessions(wiring, stopped, switched, last)
-    last += len(ended.steps) + len(renewed.steps)
+    numbers = count(1)
+    fed = reserve_fed_links(wiring, numbers)
+    stopped, switched = switch(wiring, fed, stop_jobs(wiring, fed, numbers), numbers)
+    left = reserve_left_links(wiring, stopped, numbers)
+    ended, renewed = renew_sessions(wiring, stopped, switched, numbers)
     reserved = fed.joined(left).joined(renewed)
-    handed_over = switched.joined(hand_over(wiring, reserved, stopped, switched, last))
-    last += len(handed_over.steps) - len(switched.steps)
-    started = start_jobs(wiring, Before(reserved, stopped, handed_over), last)
-    last += len(started.steps)
-    released = ended.joined(release_sessions(wiring, stopped, handed_over, started, last))
-    last += len(released.steps) - len(ended.steps)
-    forgotten = forget_jobs(wiring, stopped, released, last)
+    handed_over = switched.joined(hand_over(wiring, reserved, stopped, switched, numbers))
+    started = start_jobs(wiring, Before(reserved, stopped, handed_over), numbers)
+    released = ended.joined(release_sessions(wiring, stopped, handed_over, started, numbers))
+    forgotten = forget_jobs(wiring, stopped, released, numbers)
     steps = (
         *reserved.steps,
         *stopped.steps,

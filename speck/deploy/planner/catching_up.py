@@ -16,7 +16,7 @@ from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import make_start
-from speck.deploy.planner.steps import HandedOver, Reserved, StepList, Stopped, ids
+from speck.deploy.planner.steps import HandedOver, Numbers, Reserved, StepList, Stopped, ids
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -63,7 +63,7 @@ def _find_session(situation: Situation, incarnation: Incarnation) -> str:
 
 
 def switch(
-    wiring: Wiring, reserved: Reserved, stopped: Stopped, last: int
+    wiring: Wiring, reserved: Reserved, stopped: Stopped, numbers: Numbers
 ) -> tuple[Stopped, HandedOver]:
     """The stops and handovers with the step from which the jobs that change at a record of such
     links have their new links: after they have all stopped, and before any of them starts."""
@@ -81,7 +81,7 @@ def switch(
     after += ids(reserved.of.get(client_id) for client_id in given_a_place)
     sites = sorted({d.old.job.source_site for d in changing if d.old is not None})
     operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining))
-    steps = StepList(last)
+    steps = StepList(numbers)
     step = steps.add(operation, after, _explain(wiring))
     of = {**stopped.of, **dict.fromkeys((d.job_name for d in changing), step)}
     handed_over = HandedOver(steps.listed(), dict.fromkeys(given_a_place, step))

@@ -18,7 +18,7 @@ from speck.deploy.planner.lineages import (
     is_outdated,
 )
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.steps import HandedOver, Reserved, StepList, Stopped, ids
+from speck.deploy.planner.steps import HandedOver, Numbers, Reserved, StepList, Stopped, ids
 from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.incarnation import Session
 from speck.model.job import Job
@@ -131,10 +131,10 @@ def _is_any(old: Job | None, new: Job | None) -> bool:
 
 
 def hand_over(
-    wiring: Wiring, reserved: Reserved, stopped: Stopped, switched: HandedOver, last: int
+    wiring: Wiring, reserved: Reserved, stopped: Stopped, switched: HandedOver, numbers: Numbers
 ) -> HandedOver:
     """Let readers follow others, after the old reader's stop, unless that `switched` them."""
-    steps, of = StepList(last), dict[str, int]()
+    steps, of = StepList(numbers), dict[str, int]()
     first, present = wiring.first, wiring.situation.inventory.jobs
     pairs = first.handed_back if first is not None else wiring.followers.predecessors
     for session in wiring.situation.wanted.sessions:

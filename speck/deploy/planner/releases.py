@@ -10,6 +10,7 @@ from speck.deploy.planner.sessions import count_abandoned, find_ending_sessions,
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.steps import (
     HandedOver,
+    Numbers,
     Released,
     Reserved,
     Started,
@@ -25,26 +26,25 @@ from speck.model.plan import Release
 
 
 def renew_sessions(
-    wiring: Wiring, stopped: Stopped, handed_over: HandedOver, last: int
+    wiring: Wiring, stopped: Stopped, handed_over: HandedOver, numbers: Numbers
 ) -> tuple[Released, Reserved]:
     """Release the sessions that end and are reserved again: a broker ends a session as a whole,
     whatever its topic."""
     released, reserved = list[Released](), Reserved()
     for old in find_ending_sessions(wiring):
-        ended = _release(wiring, stopped, handed_over, Started(), old, None, last)
+        ended = _release(wiring, stopped, handed_over, Started(), old, None, numbers)
         key = (old.link.site, old.client_id)
         sessions = wiring.situation.wanted.sessions
         new = [s for s in sessions if (s.link.site, s.client_id) == key]
         after = {old.client_id: ended.on[old.link]}
-        begun = reserve_sessions(wiring, new, stopped, after, last + 1)
+        begun = reserve_sessions(wiring, new, stopped, after, numbers)
         released.append(ended)
         reserved = reserved.joined(begun)
-        last += 1 + len(begun.steps)
     return Released.gathered(released), reserved
 
 
 def release_sessions(
-    wiring: Wiring, stopped: Stopped, handed_over: HandedOver, started: Started, last: int
+    wiring: Wiring, stopped: Stopped, handed_over: HandedOver, started: Started, numbers: Numbers
 ) -> Released:
     """Release the sessions that are not wanted any more."""
     situation = wiring.situation
@@ -52,8 +52,8 @@ def release_sessions(
     released: list[Released] = []
     for session in sorted(situation.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
         if (session.client_id, session.link.site) not in keep and not session.released:
-            holder, before = session.job_name, last + len(released)
-            ended = _release(wiring, stopped, handed_over, started, session, holder, before)
+            holder = session.job_name
+            ended = _release(wiring, stopped, handed_over, started, session, holder, numbers)
             released.append(ended)
     return Released.gathered(released)
 
@@ -65,7 +65,7 @@ def _release(
     started: Started,
     session: Session,
     holder: str | None,
-    last: int,
+    numbers: Numbers,
 ) -> Released:
     successors = wiring.followers.follows(session)
     stop = stopped.of.get(holder or "")
@@ -89,7 +89,7 @@ def _release(
         last_reader=session.link not in wiring.situation.wanted.links_read,
         abandons=abandons,
     )
-    steps = StepList(last)
+    steps = StepList(numbers)
     step = (steps.add(operation, after, _explain_release(abandons)),)
     return Released(steps.listed(), {session.job_name or "": step}, {session.link: step})
 

@@ -16,7 +16,7 @@ from speck.deploy.planner.lineages import (
 )
 from speck.deploy.planner.sinks import list_sinks, sink_of, sinks_of
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.steps import Reserved, StepList, Stopped
+from speck.deploy.planner.steps import Numbers, Reserved, StepList, Stopped
 from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
@@ -25,16 +25,16 @@ from speck.model.plan import Reserve
 from speck.spec.job_contract import reports_numbers
 
 
-def reserve_fed_links(wiring: Wiring, last: int) -> Reserved:
+def reserve_fed_links(wiring: Wiring, numbers: Numbers) -> Reserved:
     """Reserve the missing sessions of links that are still fed when their readers leave."""
     fed = [s for s in _list_lasting(wiring) if _is_fed_on(wiring, s)]
-    return reserve_sessions(wiring, fed, None, {}, last)
+    return reserve_sessions(wiring, fed, None, {}, numbers)
 
 
-def reserve_left_links(wiring: Wiring, stopped: Stopped, last: int) -> Reserved:
+def reserve_left_links(wiring: Wiring, stopped: Stopped, numbers: Numbers) -> Reserved:
     """Reserve the missing sessions of links that all producers leave."""
     left = [s for s in _list_lasting(wiring) if not _is_fed_on(wiring, s)]
-    return reserve_sessions(wiring, left, stopped, {}, last)
+    return reserve_sessions(wiring, left, stopped, {}, numbers)
 
 
 def _is_fed_on(wiring: Wiring, session: Session) -> bool:
@@ -68,11 +68,11 @@ def reserve_sessions(
     sessions: Iterable[Session],
     stopped: Stopped | None,
     after: Mapping[str, Sequence[int]],
-    last: int,
+    numbers: Numbers,
 ) -> Reserved:
     """Reserve missing sessions. `after` gives, by client id, further steps to wait for, besides the
     stops of producers that leave the link together."""
-    steps, of = StepList(last), dict[str, int]()
+    steps, of = StepList(numbers), dict[str, int]()
     on, made_anew = (
         defaultdict[Link, tuple[int, ...]](tuple),
         defaultdict[Link, tuple[int, ...]](tuple),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from speck.deploy.planner.decisions import Decision
 from speck.deploy.planner.situation import Situation
-from speck.deploy.planner.steps import Released, StepList, Stopped, ids
+from speck.deploy.planner.steps import Numbers, Released, StepList, Stopped, ids
 from speck.deploy.planner.ways import group
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id
@@ -58,10 +58,10 @@ def _list_kept(situation: Situation, old: Incarnation, new: Job, link: Link) -> 
 
 
 def forget_jobs(
-    wiring: Wiring, stopped: Stopped, released: Released, last: int
+    wiring: Wiring, stopped: Stopped, released: Released, numbers: Numbers
 ) -> tuple[Step, ...]:
     """Forget the jobs that are removed, with the numbers that their sinks reported."""
-    steps = StepList(last)
+    steps = StepList(numbers)
     for decision in wiring.decisions:
         if decision.action is Action.REMOVE:
             _forget(wiring, stopped, released, steps, decision)

@@ -24,24 +24,30 @@ Ends = tuple[Link, tuple[Link, ...]]
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the change may do and has done, and what sites cannot do: see `plan`."""
+    """What the change may do and has done, and what sites cannot do."""
 
     limit_s: float | None = None
-    """With the user's consent to drop queues: for how many seconds a reader is drained. What it has
-    not taken by then is dropped."""
+    """With the user's consent to drop queues: for how many seconds a reader is drained (0: it
+    leaves its link at once). What it has not taken by then is dropped, and so is what waits for a
+    reader that is outside speck, does not run, or cannot be reached."""
     stuck_jobs: frozenset[str] = frozenset()
     """Jobs whose engine lists them, but which take nothing: in a crash loop, or stalled."""
     readers_stopped: frozenset[str] = frozenset()
-    """Jobs that ran when this change was accepted, and that it has stopped."""
+    """Jobs that ran when this change was accepted, and that it has stopped: what came afterwards to
+    the links that they have left is not a queue to ask about."""
     stopped_jobs: frozenset[str] = frozenset()
-    """Jobs that this change has already stopped, for starts that have not succeeded."""
+    """Jobs that this change has already stopped, for starts that have not succeeded: the former
+    incarnation comes back if the start fails."""
     cannot_try: frozenset[str] = frozenset()
+    """Sites whose engine cannot run a `main` alone."""
     cannot_save: frozenset[str] = frozenset()
+    """Sites whose engine cannot take savepoints."""
     apart: frozenset[tuple[str, str]] = frozenset()
+    """Pairs (from, to) of sites between which state must be transferred."""
     leave: frozenset[str] = frozenset()
-    """Jobs that stay as they are deployed."""
+    """Jobs that stay as they are deployed, whatever is desired."""
     has_read: frozenset[str] = frozenset()
-    """Client ids of sessions that this change has read first."""
+    """Client ids of sessions that this change has read first, and does not read again."""
 
     @property
     def drops(self) -> bool:

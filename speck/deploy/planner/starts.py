@@ -11,7 +11,7 @@ from speck.deploy.planner.sinks import clear, find_stale_sinks, list_former_sink
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.slots import find_slot_waits
 from speck.deploy.planner.start_order import StartOrder, order_starts, rank_start
-from speck.deploy.planner.steps import Before, Started, StepList, Stopped, ids
+from speck.deploy.planner.steps import Before, Numbers, Started, StepList, Stopped, ids
 from speck.deploy.planner.ways_back import find_way_back
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
@@ -90,14 +90,14 @@ class _Starts:
         return step
 
 
-def start_jobs(wiring: Wiring, before: Before, last: int) -> Started:
+def start_jobs(wiring: Wiring, before: Before, numbers: Numbers) -> Started:
     """Start jobs, and clear the numbers about the links that they have left."""
     rules = _Rules(
         order_starts(wiring, before.stopped),
         find_slot_waits(wiring, before.stopped),
         _find_circuits(wiring, before.stopped),
     )
-    made = _Starts(StepList(last), dict(before.stopped.uploads))
+    made = _Starts(StepList(numbers), dict(before.stopped.uploads))
     for decision in wiring.decisions:
         for each in _list_with_earlier(rules.order, decision, made.of):
             if each.job_name in made.of:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,14 +12,15 @@ from speck.model.link import Link
 from speck.model.plan import Operation, Step
 
 K = TypeVar("K")
+Numbers = Iterator[int]
+"""The ids of the steps of a plan, in the order in which these are made."""
 
 
 class StepList:
     """Steps, numbered as they are added. Each belongs to the function that fills it."""
 
-    def __init__(self, last: int):
-        """The first step has the number after `last`."""
-        self._first = last + 1
+    def __init__(self, numbers: Numbers):
+        self._numbers = numbers
         self._steps: list[Step] = []
 
     def add(
@@ -31,7 +32,7 @@ class StepList:
         only_if_failed: int | None = None,
     ) -> int:
         """Add a step and return its id."""
-        step_id = self._first + len(self._steps)
+        step_id = next(self._numbers)
         before = tuple(sorted(set(after)))
         self._steps.append(Step(step_id, operation, before, reason, whatever, only_if_failed))
         return step_id

@@ -19,7 +19,7 @@ from speck.deploy.planner.releases import find_awaited_stops
 from speck.deploy.planner.sinks import find_staying_readers, has_outside_reader
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import make_trial, need_jar
-from speck.deploy.planner.steps import Reserved, StepList, Stopped
+from speck.deploy.planner.steps import Numbers, Reserved, StepList, Stopped
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.job import Delivery, DesiredState, Job
@@ -31,8 +31,8 @@ from speck.spec.job_contract import reports_numbers
 class _Stops:
     """The steps in which jobs stop, while they are made."""
 
-    def __init__(self, last: int):
-        self.steps = StepList(last)
+    def __init__(self, numbers: Numbers):
+        self.steps = StepList(numbers)
         self.of: dict[str, int] = {}
         self.drains_of = defaultdict[str, tuple[int, ...]](tuple)
         self.uploads: dict[tuple[str, str], int] = {}
@@ -42,10 +42,10 @@ class _Stops:
         return Stopped(self.steps.listed(), self.of, dict(self.drains_of), self.uploads)
 
 
-def stop_jobs(wiring: Wiring, reserved: Reserved, last: int) -> Stopped:
+def stop_jobs(wiring: Wiring, reserved: Reserved, numbers: Numbers) -> Stopped:
     """Stop jobs, producers before the readers that are drained after them. Readers that stop at the
     same record catch up with each other once the last of them has stopped."""
-    stops = _Stops(last)
+    stops = _Stops(numbers)
     stopping = [d for d in wiring.decisions if d.stops]
     names = {d.job_name for d in stopping}
     for readers in wiring.cuts.together.values():

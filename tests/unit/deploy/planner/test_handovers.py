@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from speck.deploy.planner import plan as make_plan
+from speck.deploy.planner.situation import Outside
 from speck.model.composition import Composition
 from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Inventory, Session
@@ -21,6 +21,7 @@ from tests.unit.deploy.planner.test_planner import (
     INSTALLATION,
     deployed,
     job,
+    plan_composition,
     plan_jobs,
     running,
     sink_of,
@@ -168,9 +169,7 @@ def plan_jobs_beside(
 ) -> Plan:
     """Planned where links are fed from outside, or by jobs of other compositions."""
     desired = Composition("c", jobs, inputs=tuple(inputs))
-    return make_plan(
-        desired, inventory, running(inventory), INSTALLATION, outside_sinks=outside_sinks or {}
-    )
+    return plan_composition(desired, inventory, outside=Outside(sinks=outside_sinks or {}))
 
 
 def test_a_followed_drain_waits_for_those_that_go_on_and_number() -> None:
@@ -416,7 +415,7 @@ def test_what_was_handed_over_is_handed_back_when_the_old_reader_is_wanted_again
 def test_what_is_not_handed_back_does_not_come_back_either() -> None:
     """The change before this one has stopped the old reader, so there is a way back for it. The
     new reader has the link until it is handed back, and may have taken what waits there."""
-    plan = plan_jobs(HANDED_OVER, FEED, OLD, stopped=frozenset({"old"}))
+    plan = plan_jobs(HANDED_OVER, FEED, OLD, stopped_jobs=frozenset({"old"}))
     assert text(plan).startswith(
         """
 [] -> #1 handover edge-a/T from new to old: goes on where new ended

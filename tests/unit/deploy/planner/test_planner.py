@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from speck.deploy.planner import plan as make_plan
+from speck.deploy.planner.situation import Conditions, Outside
 from speck.model.composition import Composition, Reader
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import (
@@ -32,7 +33,7 @@ from speck.model.observation import (
     Slots,
     Taken,
 )
-from speck.model.plan import Clear, Drain, Forget, Plan, Return, Start
+from speck.model.plan import DRAIN_LIMIT_S, Clear, Drain, Forget, Plan, Return, Start
 
 INSTALLATION = "0123456789abcdef"
 JAR = "a" * 64
@@ -88,8 +89,24 @@ def running(inventory: Inventory, free: int = 8, **states: RunState) -> Observat
 def plan_jobs(
     inventory: Inventory, *jobs: Job, observed: Observation | None = None, **options: Any
 ) -> Plan:
-    observed = observed or running(inventory)
-    return make_plan(Composition("c", jobs), inventory, observed, INSTALLATION, **options)
+    return plan_composition(Composition("c", jobs), inventory, observed, **options)
+
+
+def plan_composition(
+    desired: Composition,
+    inventory: Inventory,
+    observation: Observation | None = None,
+    outside: Outside = Outside(),  # noqa: B008 (frozen)
+    *,
+    drop_queues: bool = False,
+    drain_limit_s: float = DRAIN_LIMIT_S,
+    **conditions: Any,
+) -> Plan:
+    """The plan of a composition whose jobs run unless something else is observed."""
+    observed = observation or running(inventory)
+    limit_s = drain_limit_s if drop_queues else None
+    asked = Conditions(limit_s, **conditions)
+    return make_plan(desired, inventory, observed, INSTALLATION, outside, asked)
 
 
 def text(plan: Plan) -> str:
@@ -394,13 +411,8 @@ def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
 
 
 def test_what_another_composition_reads_counts_as_read() -> None:
-    plan = make_plan(
-        Composition("c", (A,)),
-        Inventory(),
-        running(Inventory()),
-        INSTALLATION,
-        frozenset({A.sink}),
-    )
+    outside = Outside(frozenset({A.sink}))
+    plan = plan_composition(Composition("c", (A,)), Inventory(), outside=outside)
     assert plan.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]
 
 
@@ -412,7 +424,7 @@ def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     new = replace(A, sink=Link("cloud", "T-9"))
     desired = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
     assert (
-        text(make_plan(desired, inventory, running(inventory), INSTALLATION))
+        text(plan_composition(desired, inventory))
         == """
 drops the queue of dashboard at cloud/T-2 (number not known): its reader is outside speck
 [] -> #1 upload aaaaaaaa to edge-a: needed there
@@ -668,9 +680,7 @@ APART = frozenset({("edge-a", "edge-b"), ("edge-b", "edge-a")})
 
 def apart(inventory: Inventory, *jobs: Job) -> Plan:
     """Planned where edge-a and edge-b cannot read each other's storage."""
-    return make_plan(
-        Composition("c", jobs), inventory, running(inventory), INSTALLATION, apart=APART
-    )
+    return plan_composition(Composition("c", jobs), inventory, apart=APART)
 
 
 def test_state_is_carried_after_the_stop_and_before_the_start() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from speck.deploy.planner import plan as make_plan
 from speck.deploy.planner.queues import keep_queues
 from speck.model.composition import Composition, Reader
 from speck.model.ids import sink_client_id, source_client_id
@@ -21,6 +20,7 @@ from tests.unit.deploy.planner.test_planner import (
     B,
     deployed,
     job,
+    plan_composition,
     plan_jobs,
     running,
 )
@@ -46,7 +46,7 @@ def sent(inventory: Inventory, number: int, taken: dict[str, Taken] | None = Non
 def desire(
     inventory: Inventory, observed: Observation, *jobs: Job, readers: tuple[Reader, ...] = ()
 ) -> Plan:
-    return make_plan(Composition("c", jobs, readers), inventory, observed, INSTALLATION)
+    return plan_composition(Composition("c", jobs, readers), inventory, observed)
 
 
 def list_queues(plan: Plan) -> list[str]:
@@ -171,7 +171,7 @@ def test_a_job_in_a_crash_loop_or_stalled_takes_nothing() -> None:
     restarting = running(inventory, B=RunState.RESTARTING)
     (queue,) = plan_jobs(inventory, observed=restarting).queues
     assert queue.why == "the job takes nothing: it keeps failing or is stalled"
-    assert [q.reader for q in plan_jobs(inventory, stuck=frozenset({"B"})).queues] == ["B"]
+    assert [q.reader for q in plan_jobs(inventory, stuck_jobs=frozenset({"B"})).queues] == ["B"]
 
 
 def test_a_running_job_is_drained_and_drops_no_queue() -> None:
@@ -253,7 +253,7 @@ def test_a_job_that_takes_nothing_is_not_drained_and_needs_consent() -> None:
     restarting = replace(
         running(inventory, B=RunState.RESTARTING), brokers=sent(inventory, 650).brokers
     )
-    for options in ({"observed": restarting}, {"stuck": frozenset({"B"})}):
+    for options in ({"observed": restarting}, {"stuck_jobs": frozenset({"B"})}):
         options = {"observed": sent(inventory, 650), **options}
         for drops in (False, True):
             plan = plan_jobs(inventory, drop_queues=drops, **options)

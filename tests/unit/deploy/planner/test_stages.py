@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_nothing_has_to_be_read_first_where_all_run() -> None:
 
 
 def test_stops_are_numbered_after_the_steps_before_them() -> None:
-    stopped = stop_jobs(wire(situation_of(deployed(A, B))), Reserved(), 7)
+    stopped = stop_jobs(wire(situation_of(deployed(A, B))), Reserved(), count(8))
     assert isinstance(stopped, Stopped)
     assert [step.id for step in stopped.steps] == [8, 9, 10]
     assert stopped.of == {"A": 8, "B": 10}
