@@ -169,7 +169,7 @@ class Admission:
         """
         scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
         own = list_links(composition)
-        others = self._records.compositions.links.find_downstream((job.sink for job in own), scopes)
+        others = self._records.compositions.links.find_downstream(_list_sinks(own), scopes)
         problems = find_cycles_through(own, others, sees)
         refuse_problems(problems, composition.name, line_of)
 
@@ -186,7 +186,7 @@ class Admission:
         just before, and none is waited for."""
         scopes = {composition.name, *map(composition_of_one, adopted_jobs)}
         index, own = self._records.compositions.links, list_links(composition)
-        others = [job for _, job in index.find_downstream((job.sink for job in own), scopes)]
+        others = [job for _, job in index.find_downstream(_list_sinks(own), scopes)]
         ends = (*composition.inputs, *(reader.link for reader in composition.readers))
         links = {*iterate_links(own), *ends}
         sites = find_repeated_topics({*links, *iterate_links(others)})
@@ -205,7 +205,7 @@ class Admission:
         reached: set[Link] = set()
         others: list[JobLinks] = []
         while True:
-            sinks = [Link(*job.sink) for job in (*own, *others)]
+            sinks = _list_sinks((*own, *others))
             joined = {Link(at, sink.topic) for sink in sinks for at in bridges.find_joined(sink)}
             if joined <= reached:
                 return others
@@ -475,3 +475,7 @@ def _count_slots(inventory: Inventory, observation: Observation) -> Slots:
             held[incarnation.job.site] += incarnation.job.parallelism
     free = {site: v.slots.free if v.slots else None for site, v in observation.engines.items()}
     return Slots(free, held)
+
+
+def _list_sinks(jobs: Iterable[JobLinks]) -> list[Link]:
+    return [link for job in jobs for link in job.port]

@@ -81,14 +81,15 @@ def find_loops(
     """Jobs to which bridges may bring back what they have sent, as problems of `jobs[n]`. They form
     no cycle without bridges."""
     nodes = tuple(
-        Node(job.job_name, "", bridges.merge(Link(*job.source)), bridges.merge(Link(*job.sink)), n)
+        Node(job.job_name, "", bridges.merge(job.source), tuple(map(bridges.merge, job.port)), n)
         for n, job in enumerate((*own, *others))
     )
     problems = []
     for problem in Graph(nodes).find_cycle_problems(first=len(own)):
-        sink = Link(*own[_index_of(problem)].sink)
-        joined = bridges.find_joined(sink)
-        if len(joined) > 1:
+        port = own[_index_of(problem)].port
+        bridged = ((sink, bridges.find_joined(sink)) for sink in port)
+        sink, joined = next((each for each in bridged if len(each[1]) > 1), (None, frozenset()))
+        if sink is not None:
             why = (
                 f"{bridges.describe(joined)}, and what a bridge carries is one topic at both ends:"
                 f" {problem.message}. Give {cut(sink.topic)} another name at one of them, or say"

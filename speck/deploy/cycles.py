@@ -12,15 +12,12 @@ from speck.spec.topology import Graph, Node
 
 def list_links(composition: Composition) -> list[JobLinks]:
     """The links of a composition's jobs, in their order."""
-    return [
-        JobLinks(job.job_name, (job.source_site, job.source.topic), (job.sink_site, job.sink.topic))
-        for job in composition.jobs
-    ]
+    return [JobLinks(job.job_name, job.source, job.port) for job in composition.jobs]
 
 
 def iterate_links(jobs: Iterable[JobLinks]) -> Iterator[Link]:
     """All links that these jobs read or write."""
-    return (Link(*place) for job in jobs for place in (job.source, job.sink))
+    return (link for job in jobs for link in (job.source, *job.port))
 
 
 def find_cycles_through(
@@ -38,7 +35,7 @@ def find_cycles_through(
         for scope, job in others
     ]
     nodes = tuple(
-        Node(name, "", Link(*job.source), Link(*job.sink), index)
+        Node(name, "", job.source, job.port, index)
         for index, (name, job) in enumerate(
             zip(names, (*own, *(job for _, job in others)), strict=True)
         )

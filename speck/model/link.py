@@ -24,8 +24,8 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobLinks:
-    """The links that a job joins, as (site, topic)."""
+    """The links that a job joins."""
 
     job_name: str
-    source: tuple[str, str]
-    sink: tuple[str, str]
+    source: Link
+    port: tuple[Link, ...]

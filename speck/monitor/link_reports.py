@@ -6,7 +6,7 @@ records a setting has made it give up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from speck.model.measurement import LinkMeasure
@@ -86,14 +86,22 @@ class LinkReport:
     problem: str | None = None
 
 
-def make_report(measure: LinkMeasure | None, sent: Sent | None, taken: Taken | None) -> LinkReport:
-    """Combine what an engine and what brokers report. The engine's word on a problem is newer than
-    a retained message, which stays when its sink has ended."""
-    measured = announced = problem = None
-    if sent is not None or taken is not None:
-        dropped = taken.dropped if taken else 0
-        announced = Counts(sent.left_out, sent.lost, dropped) if sent else Counts(0, 0, dropped)
-        problem = sent.problem if sent else None
+def make_report(
+    measure: LinkMeasure | None,
+    sent: Sequence[Sent],
+    taken: Taken | None,
+    *,
+    is_complete: bool = True,
+) -> LinkReport:
+    """Combine what an engine and what brokers report, `sent` for each link of the port. The
+    engine's word on a problem is newer than a retained message, which stays when its sink has
+    ended. Unless each broker of the links has answered (`is_complete`), nothing is counted: a sum
+    that lacks one would seem to grow once more when it answers again."""
+    measured = announced = None
+    if is_complete and (sent or taken is not None):
+        left_out, lost = sum(each.left_out for each in sent), sum(each.lost for each in sent)
+        announced = Counts(left_out, lost, taken.dropped if taken else 0)
+    problem = next((each.problem for each in sent if each.problem is not None), None)
     if measure is not None:
         measured = Counts(measure.left_out, measure.lost, measure.dropped)
         problem = measure.problem

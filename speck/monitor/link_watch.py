@@ -35,7 +35,7 @@ class LinkWatch:
         self._records = records
         self._measured = measured
         self._views: dict[str, BrokerView | None] = {}
-        self._client_ids: dict[Key, tuple[Incarnation, str, str]] = {}
+        self._client_ids: dict[Key, tuple[Incarnation, tuple[str, ...], str]] = {}
         self.memory = ReportMemory()
 
     def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
@@ -84,16 +84,25 @@ class LinkWatch:
         known = self._client_ids.get(key)
         if known is None or known[0] is not incarnation:
             known = self._client_ids[key] = (incarnation, *self._name_clients(incarnation))
-        job, (_, sink, source) = incarnation.job, known
-        sink_view, source_view = self._views.get(job.sink_site), self._views.get(job.source_site)
-        sent = sink_view.find_sent(job.sink.topic, sink) if sink_view else None
+        job, (_, sinks, source) = incarnation.job, known
+        views = {site: self._views.get(site) for site in job.link_sites}
+        reports = (
+            view.find_sent(link.topic, sink)
+            for link, sink in zip(job.port, sinks, strict=True)
+            if (view := views[link.site]) is not None
+        )
+        sent = [each for each in reports if each is not None]
+        source_view = views[job.source_site]
         taken = source_view.taken.get(source) if source_view else None
-        return make_report(self._measured(incarnation), sent, taken)
+        measured = self._measured(incarnation)
+        return make_report(measured, sent, taken, is_complete=None not in views.values())
 
-    def _name_clients(self, incarnation: Incarnation) -> tuple[str, str]:
+    def _name_clients(self, incarnation: Incarnation) -> tuple[tuple[str, ...], str]:
         job, installation = incarnation.job, self._records.installation
         return (
-            sink_client_id(installation, job.job_name, job.source, job.sink),
+            tuple(
+                sink_client_id(installation, job.job_name, job.source, link) for link in job.port
+            ),
             source_client_id(installation, job.job_name, job.source),
         )
 

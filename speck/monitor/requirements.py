@@ -27,7 +27,7 @@ class Stage:
 
     name: str
     source: str
-    sink: str
+    port: tuple[str, ...]
     network_ms: float = 0.0
 
 
@@ -127,7 +127,7 @@ def _judge_latency(
         before = [
             ways[other.name]
             for other in stages
-            if other.sink == stage.source and other.name in ways
+            if stage.source in other.port and other.name in ways
         ]
         came, way = max(before, default=(0.0, ()))
         ways[stage.name] = came + stage.network_ms + (here or 0.0), (*way, stage.name)
@@ -160,7 +160,7 @@ def _estimate_delay_ms(measurement: JobMeasurement) -> float | None:
 
 def _find_entrances(stages: Sequence[Stage]) -> dict[str, list[Stage]]:
     """The links that no job feeds, with their readers."""
-    sinks = {stage.sink for stage in stages}
+    sinks = {link for stage in stages for link in stage.port}
     entrances: dict[str, list[Stage]] = {}
     for stage in stages:
         if stage.source not in sinks:
@@ -173,7 +173,7 @@ def _sort_upstream_first(stages: Sequence[Stage]) -> Iterable[Stage]:
     being rewired may have, its stages come in the given order."""
     remainder = list(stages)
     while remainder:
-        sinks = {stage.sink for stage in remainder}
+        sinks = {link for stage in remainder for link in stage.port}
         ready = [stage for stage in remainder if stage.source not in sinks] or remainder
         yield from ready
         remainder = [stage for stage in remainder if stage not in ready]

@@ -104,9 +104,12 @@ class Requirements:
         stages, measurements = [], {}
         for incarnation in running:
             job = incarnation.job
-            ends = [end for end in (job.source_site, job.sink_site) if end != job.site]
-            network = sum(latency.get(job.site, 0.0) + latency.get(end, 0.0) for end in ends)
-            stages.append(Stage(job.job_name, str(job.source), str(job.sink), network))
+            here = latency.get(job.site, 0.0)
+            ways = {end: here + latency.get(end, 0.0) for end in job.link_sites if end != job.site}
+            taking = ways.get(job.source_site, 0.0)
+            sending = max((ways.get(link.site, 0.0) for link in job.port), default=0.0)
+            port = tuple(map(str, job.port))
+            stages.append(Stage(job.job_name, str(job.source), port, taking + sending))
             measurements[job.job_name] = self._measure_job(incarnation)
         return judge(requirements, stages, measurements)
 

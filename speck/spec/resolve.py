@@ -398,5 +398,5 @@ class _Resolver:
         if source is not None:
             node = replace(node, source=Link(source.name, job.source_topic))
         if sink is not None:
-            node = replace(node, sink=Link(sink.name, job.sink_topic))
+            node = replace(node, port=(Link(sink.name, job.sink_topic),))
         self.nodes.append(node)

@@ -40,7 +40,7 @@ class Node:
     job_name: str
     site: str
     source: Link
-    sink: Link
+    port: tuple[Link, ...]
     index: int
 
 
@@ -98,7 +98,7 @@ class Graph:
     def of_composition(cls, composition: Composition) -> Graph:
         """Make the graph of resolved jobs; reserved readers are its outputs."""
         nodes = tuple(
-            Node(job.job_name, job.site, job.source, job.sink, index)
+            Node(job.job_name, job.site, job.source, job.port, index)
             for index, job in enumerate(composition.jobs)
         )
         readers = composition.readers
@@ -116,12 +116,12 @@ class Graph:
     @cached_property
     def writers(self) -> dict[Link, list[Node]]:
         """Jobs by the link that they write."""
-        return _by_link(self.nodes, lambda node: node.sink)
+        return _by_link((link, node) for node in self.nodes for link in node.port)
 
     @cached_property
     def readers(self) -> dict[Link, list[Node]]:
         """Jobs by the link that they read."""
-        return _by_link(self.nodes, lambda node: node.source)
+        return _by_link((node.source, node) for node in self.nodes)
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -158,9 +158,9 @@ class Graph:
         while ready:
             node = heappop(ready)[2]
             order.append(node)
-            missing[node.sink] -= 1
-            if not missing[node.sink]:
-                for after in self.readers.get(node.sink, ()):
+            for link in node.port:
+                missing[link] -= 1
+                for after in self.readers.get(link, ()) if not missing[link] else ():
                     heappush(ready, (after.job_name, after.index, after))
         return order
 
@@ -193,25 +193,28 @@ class Graph:
         frontier = deque([start])
         while frontier:
             node = frontier.popleft()
-            if node.sink == start.source:
+            if start.source in node.port:
                 path = [node]
                 while path[-1] is not start:
                     path.append(predecessors[path[-1].index])
                 return (*reversed(path), start)
-            if node.sink not in visited:
-                visited.add(node.sink)
-                for after in self.readers.get(node.sink, ()):
+            new = [link for link in node.port if link not in visited]
+            visited.update(new)
+            for link in new:
+                for after in self.readers.get(link, ()):
                     predecessors[after.index] = node
                     frontier.append(after)
         return None
 
     def _component(self, start: Node) -> set[int]:
         """The strongly connected component of `start`."""
-        ahead = _reachable(start.sink, lambda link: (n.sink for n in self.readers.get(link, ())))
-        behind = _reachable(
-            start.source, lambda link: (n.source for n in self.writers.get(link, ()))
+        ahead = _reachable(
+            start.port, lambda link: (sink for n in self.readers.get(link, ()) for sink in n.port)
         )
-        return {n.index for n in self.nodes if n.source in ahead and n.sink in behind}
+        behind = _reachable(
+            [start.source], lambda link: (n.source for n in self.writers.get(link, ()))
+        )
+        return {n.index for n in self.nodes if n.source in ahead and not behind.isdisjoint(n.port)}
 
     def problems(self) -> list[Problem]:
         """The faults for which the composition is refused: duplicate names, cycles, and more than
@@ -224,7 +227,7 @@ class Graph:
         ]
 
     def _edge_problems(self) -> Iterable[Problem]:
-        writers = Counter(node.sink for node in self.nodes)
+        writers = Counter(link for node in self.nodes for link in node.port)
         writers.update(end.link for end in self.ends if end.kind == "input")
         readers = Counter(node.source for node in self.nodes)
         readers.update(end.link for end in self.ends if end.kind == "output")
@@ -271,9 +274,9 @@ class Graph:
             first.setdefault(key, end.index)
 
     def _cycle_problems(self) -> Iterable[Problem]:
-        looped = {node.job_name: node for node in self.nodes if node.source == node.sink}
+        looped = {node.job_name: node for node in self.nodes if node.source in node.port}
         for node in looped.values():
-            message = f"{node.job_name} reads what it writes: {self._topic(node.sink)}"
+            message = f"{node.job_name} reads what it writes: {self._topic(node.source)}"
             yield Problem(f"jobs[{node.index}].sink_topic", message)
         rest = Graph(tuple(node for node in self.nodes if node.job_name not in looped))
         for cycle in rest._cycles():
@@ -377,7 +380,7 @@ def node_of(job: JobDescription, index: int) -> Node:
     own = job.site or f"{_ENGINES_BROKER}{place}"
     source = Link(_broker(job.source_broker, job.source_site) or own, job.source_topic)
     sink = Link(_broker(job.sink_broker, job.sink_site) or own, job.sink_topic)
-    return Node(job.job_name, place, source, sink, index)
+    return Node(job.job_name, place, source, (sink,), index)
 
 
 def end_of(kind: str, port: Port, index: int) -> End:
@@ -397,16 +400,16 @@ def _spelling(broker: str) -> str:
     return "address" if "://" in broker else "site"
 
 
-def _by_link(nodes: Sequence[Node], link: Callable[[Node], Link]) -> dict[Link, list[Node]]:
+def _by_link(nodes: Iterable[tuple[Link, Node]]) -> dict[Link, list[Node]]:
     groups: dict[Link, list[Node]] = defaultdict(list)
-    for node in nodes:
-        groups[link(node)].append(node)
+    for link, node in nodes:
+        groups[link].append(node)
     return dict(groups)
 
 
-def _reachable(start: Link, successors: Callable[[Link], Iterable[Link]]) -> set[Link]:
-    links = {start}
-    pending = [start]
+def _reachable(starts: Iterable[Link], successors: Callable[[Link], Iterable[Link]]) -> set[Link]:
+    links = set(starts)
+    pending = list(links)
     while pending:
         for link in successors(pending.pop()):
             if link not in links:

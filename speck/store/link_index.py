@@ -7,10 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from speck.model.link import JobLinks
+from speck.model.link import JobLinks, Link
 
-LinkKey = tuple[str, str]
-"""(site of the broker, topic)"""
 ScopedLinks = tuple[str, JobLinks]
 
 
@@ -32,21 +30,23 @@ class LinkIndex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_scope: dict[str, tuple[JobLinks, ...]] = {}
-        self._readers: defaultdict[LinkKey, set[ScopedLinks]] = defaultdict(set)
-        self._writers: defaultdict[LinkKey, set[ScopedLinks]] = defaultdict(set)
+        self._readers: defaultdict[Link, set[ScopedLinks]] = defaultdict(set)
+        self._writers: defaultdict[Link, set[ScopedLinks]] = defaultdict(set)
 
     def put(self, scope: str, jobs: Iterable[JobLinks]) -> None:
         """Replace the jobs of a scope."""
         with self._lock:
             for job in self._by_scope.pop(scope, ()):
-                for index, key in ((self._readers, job.source), (self._writers, job.sink)):
+                writes = ((self._writers, link) for link in job.port)
+                for index, key in ((self._readers, job.source), *writes):
                     index[key].discard((scope, job))
                     if not index[key]:
                         del index[key]
             self._by_scope[scope] = tuple(jobs)
             for job in self._by_scope[scope]:
                 self._readers[job.source].add((scope, job))
-                self._writers[job.sink].add((scope, job))
+                for link in job.port:
+                    self._writers[link].add((scope, job))
             if not self._by_scope[scope]:
                 del self._by_scope[scope]
 
@@ -55,19 +55,17 @@ class LinkIndex:
         with self._lock:
             return self._by_scope.get(scope, ())
 
-    def is_read(self, key: LinkKey, outside: Collection[str]) -> bool:
+    def is_read(self, key: Link, outside: Collection[str]) -> bool:
         """Whether a job of a scope other than `outside` reads a link."""
         with self._lock:
             return any(scope not in outside for scope, _ in self._readers.get(key, ()))
 
-    def is_written(self, key: LinkKey, outside: Collection[str]) -> bool:
+    def is_written(self, key: Link, outside: Collection[str]) -> bool:
         """Whether a job of a scope other than `outside` writes a link."""
         with self._lock:
             return any(scope not in outside for scope, _ in self._writers.get(key, ()))
 
-    def find_downstream(
-        self, keys: Iterable[LinkKey], outside: Collection[str]
-    ) -> list[ScopedLinks]:
+    def find_downstream(self, keys: Iterable[Link], outside: Collection[str]) -> list[ScopedLinks]:
         """The jobs of scopes other than `outside` to which messages of these links may flow,
         sorted."""
         jobs: set[ScopedLinks] = set()
@@ -79,7 +77,7 @@ class LinkIndex:
                     if scope in outside:
                         continue
                     jobs.add((scope, job))
-                    if job.sink not in visited:
-                        visited.add(job.sink)
-                        ahead.append(job.sink)
+                    new = [link for link in job.port if link not in visited]
+                    visited.update(new)
+                    ahead += new
         return sorted(jobs)

@@ -10,6 +10,7 @@ from speck.deploy.bridges import LABEL, Bridges, find_loops, find_repeated_topic
 from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.spec.site_schema import site_from_data
+from speck.store.link_index import LinkIndex
 from tests.memory_fog import site_body
 
 
@@ -22,7 +23,7 @@ def job(name: str, source: str, sink: str) -> JobLinks:
     (source_site, _, source_topic), (sink_site, _, sink_topic) = (
         text.partition("/") for text in (source, sink)
     )
-    return JobLinks(name, (source_site, source_topic), (sink_site, sink_topic))
+    return JobLinks(name, Link(source_site, source_topic), (Link(sink_site, sink_topic),))
 
 
 def bridges(names: dict[str, set[str]], *labelled: Site) -> Bridges:
@@ -84,3 +85,20 @@ def test_what_may_come_twice_is_a_warning() -> None:
 def test_only_topics_at_several_sites_matter() -> None:
     assert find_repeated_topics([Link("a", "T"), Link("a", "U"), Link("b", "V")]) == set()
     assert find_repeated_topics([Link("a", "T"), Link("b", "T"), Link("c", "V")]) == {"a", "b"}
+
+
+def test_a_loop_through_any_link_of_a_port_names_that_link() -> None:
+    port = JobLinks("P", Link("a", "T"), (Link("c", "U"), Link("b", "T")))
+    (problem,) = find_loops([port], [], ONE)
+    assert "Give T another name" in problem.message
+
+
+def test_bridges_bring_what_any_link_of_a_port_has_to_the_jobs_of_others() -> None:
+    index = LinkIndex()
+    index.put("c", [JobLinks("X", Link("a", "in"), (Link("a", "u"), Link("a", "v")))])
+    index.put("d", [JobLinks("Y", Link("a", "v"), (Link("a", "w"),))])
+    downstream = index.find_downstream([Link("a", "in")], ())
+    assert [(scope, job.job_name) for scope, job in downstream] == [("c", "X"), ("d", "Y")]
+    assert all(index.is_written(Link("a", topic), ()) for topic in "uv")
+    index.put("c", ())
+    assert not any(index.is_written(Link("a", topic), ()) for topic in "uv")

@@ -172,12 +172,23 @@ def test_a_problem_that_passes_is_not_reported() -> None:
 def test_the_same_counters_are_read_from_brokers_and_engines() -> None:
     sent = Sent("p", 1, 7, left_out=3, lost=1, problem="as of the last announcement")
     taken = Taken(1, {}, dropped=4)
-    brokers = make_report(None, sent, taken)
+    brokers = make_report(None, [sent], taken)
     assert brokers == LinkReport(None, Counts(3, 1, 4), "as of the last announcement")
     engine = LinkMeasure(None, left_out=2, lost=2, dropped=5)
-    assert make_report(engine, sent, taken) == LinkReport(Counts(2, 2, 5), Counts(3, 1, 4), None)
-    assert make_report(None, None, taken) == LinkReport(None, Counts(0, 0, 4))
-    assert make_report(LinkMeasure("no login"), None, None) == LinkReport(
-        Counts(), None, "no login"
-    )
-    assert make_report(None, None, None) == LinkReport()
+    assert make_report(engine, [sent], taken) == LinkReport(Counts(2, 2, 5), Counts(3, 1, 4), None)
+    assert make_report(None, [], taken) == LinkReport(None, Counts(0, 0, 4))
+    assert make_report(LinkMeasure("no login"), [], None) == LinkReport(Counts(), None, "no login")
+    assert make_report(None, [], None) == LinkReport()
+
+
+def test_what_is_announced_of_the_links_of_a_port_is_added_up() -> None:
+    sent = [Sent("p", 1, 7, left_out=3), Sent("p-1", 1, 9, left_out=2, lost=1, problem="no room")]
+    assert make_report(None, sent, None) == LinkReport(None, Counts(5, 1, 0), "no room")
+
+
+def test_while_the_broker_of_a_link_is_silent_nothing_is_counted_twice() -> None:
+    reports, sent, taken = Reports(), Sent("p", 1, 7, left_out=3), Taken(1, {}, dropped=4)
+    reports.poll(0, make_report(None, [], Taken(1, {})))
+    assert reports.poll(1, make_report(None, [sent], taken))
+    reports.poll(2, make_report(None, [], taken, is_complete=False))
+    assert reports.poll(100, make_report(None, [sent], taken)) == []

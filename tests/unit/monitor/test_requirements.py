@@ -6,7 +6,7 @@ import pytest
 
 from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
 
-CHAIN = [Stage("clean", "raw", "tidy", 20.0), Stage("merge", "tidy", "all", 5.0)]
+CHAIN = [Stage("clean", "raw", ("tidy",), 20.0), Stage("merge", "tidy", ("all",), 5.0)]
 EASY = JobMeasurement(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
 FULL = JobMeasurement(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None)
 
@@ -43,7 +43,7 @@ def test_a_rate_is_missed_only_where_more_is_offered(
 
 
 def test_what_two_jobs_read_alike_comes_in_once_and_two_entrances_add_up() -> None:
-    twice = [*CHAIN, Stage("count", "raw", "counts"), Stage("more", "other", "tidy")]
+    twice = [*CHAIN, Stage("count", "raw", ("counts",)), Stage("more", "other", ("tidy",))]
     measurements = {
         "clean": EASY,
         "merge": EASY,
@@ -76,5 +76,14 @@ def test_what_is_not_known_is_not_taken_for_nothing() -> None:
 
 
 def test_half_a_rewiring_may_be_a_circle() -> None:
-    circle = [Stage("a", "x", "y"), Stage("b", "y", "x")]
+    circle = [Stage("a", "x", ("y",)), Stage("b", "y", ("x",))]
     assert judge({"max_latency_ms": 10.0}, circle, {"a": EASY, "b": EASY})[0].ok is True
+
+
+def test_a_path_goes_through_any_link_of_a_port() -> None:
+    """The slowest way is found behind the second link, and no link of the port is an entrance."""
+    split = Stage("split", "raw", ("even", "odd"), 10.0)
+    stages = [split, Stage("slow", "odd", ("all",), 50.0), Stage("fast", "even", ("all",), 1.0)]
+    measured = {each.name: JobMeasurement(10.0, 0.1, waiting=0) for each in stages}
+    (latency,) = judge({"max_latency_ms": 40}, stages, measured)
+    assert latency.ok is False and "split -> slow" in latency.why

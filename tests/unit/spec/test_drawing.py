@@ -13,7 +13,7 @@ def node(index: int, text: str, site: str = "s") -> Node:
     """`A: x -> y` as a job on one broker."""
     name, links = text.split(": ")
     source, sink = links.split(" -> ")
-    return Node(name, site, Link("b", source), Link("b", sink), index)
+    return Node(name, site, Link("b", source), (Link("b", sink),), index)
 
 
 def graph(*texts: str, ends: tuple[End, ...] = ()) -> Graph:
@@ -90,8 +90,8 @@ def test_mermaid_escapes_everything_that_could_mean_something() -> None:
     drawing = to_mermaid(
         Graph(
             (
-                Node("A.1", "s", Link("b", "in"), Link("b", topic), 0),
-                Node("B", "s", Link("b", topic), Link("b", "é"), 1),
+                Node("A.1", "s", Link("b", "in"), (Link("b", topic),), 0),
+                Node("B", "s", Link("b", topic), (Link("b", "é"),), 1),
             ),
             (End("output", Link("b", "é"), 0),),
         )
@@ -111,8 +111,8 @@ def test_dot_escapes_quotes_and_backslashes() -> None:
     drawing = to_dot(
         Graph(
             (
-                Node("A", "s", Link("b", "in"), Link("b", topic), 0),
-                Node("B", "s", Link("b", topic), Link("b", "out"), 1),
+                Node("A", "s", Link("b", "in"), (Link("b", topic),), 0),
+                Node("B", "s", Link("b", topic), (Link("b", "out"),), 1),
             ),
             (End("input", Link("b", "in"), 0),),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from speck.errors import InvalidError, Problem
@@ -15,7 +17,7 @@ def node(index: int, text: str, site: str = "s") -> Node:
     """`A: x -> y` as a job on one broker."""
     name, links = text.split(": ")
     source, sink = links.split(" -> ")
-    return Node(name, site, Link("b", source), Link("b", sink), index)
+    return Node(name, site, Link("b", source), (Link("b", sink),), index)
 
 
 def graph(*texts: str, ends: tuple[End, ...] = ()) -> Graph:
@@ -46,7 +48,7 @@ def test_edges_follow_from_links() -> None:
 
 def test_the_same_topic_on_another_broker_is_another_link() -> None:
     one = node(0, "A: x -> y")
-    other = Node("B", "s", Link("other", "y"), Link("b", "z"), 1)
+    other = Node("B", "s", Link("other", "y"), (Link("b", "z"),), 1)
     assert Graph((one, other)).edges == ()
 
 
@@ -160,8 +162,8 @@ def test_warnings_for_topics_that_nobody_writes_or_reads() -> None:
 def test_topics_that_look_alike_are_told_apart(written: str, read: str, difference: str) -> None:
     ends = (End("input", Link("b", "x"), 0), End("output", Link("b", "z"), 0))
     warnings = Graph(
-        (Node("A", "s", Link("b", "x"), Link("b", written), 0),
-         Node("B", "s", Link("b", read), Link("b", "z"), 1)), ends
+        (Node("A", "s", Link("b", "x"), (Link("b", written),), 0),
+         Node("B", "s", Link("b", read), (Link("b", "z"),), 1)), ends
     ).warnings()  # fmt: skip
     (warning,) = [each for each in warnings if "look alike, but" in each]
     assert difference in warning and "to brokers they are two topics" in warning
@@ -235,3 +237,23 @@ def test_no_warning_where_two_names_may_mean_one_broker() -> None:
     )
     _, warnings = check(description)
     assert warnings == ["no job reads the input topic 'x' on tcp://a:1883"]
+
+
+def with_port(node: Node, *topics: str) -> Node:
+    return replace(node, port=tuple(Link("b", topic) for topic in topics))
+
+
+def test_a_job_feeds_the_readers_of_each_link_of_its_port() -> None:
+    nodes = (with_port(node(0, "A: x -> y"), "y", "z"), node(1, "C: z -> w"), node(2, "B: y -> v"))
+    ports = Graph(nodes)
+    assert ports.edges == (Edge("A", "B", Link("b", "y")), Edge("A", "C", Link("b", "z")))
+    assert ports.order() == ("A", "B", "C")
+
+
+def test_a_cycle_through_any_link_of_a_port_is_found() -> None:
+    nodes = (with_port(node(0, "A: x -> y"), "y", "z"), node(1, "B: z -> v"), node(2, "C: v -> x"))
+    assert Graph(nodes).cycles() == [("A", "B", "C", "A")]
+    loop = Graph((with_port(node(0, "A: x -> y"), "y", "x"),))
+    assert loop.problems() == [
+        Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on b")
+    ]
