@@ -47,6 +47,11 @@ class Land:
     def address(self, site: str) -> str:
         return f"canal://{site}-{self.suffix}:4711"
 
+    def engine(self, site: str) -> JsonObject:
+        """A loom beside an engine that takes other artifacts."""
+        address = f"http://{site}-{self.suffix}:8081"
+        return {"kind": "memory", "address": address, "beside": {"kind": "loom"}}
+
     def serve(self) -> None:
         """Open the service, at the address that it had before."""
         bounds = Bounds(retry_first_s=0.05, retry_most_s=0.5)
@@ -131,8 +136,8 @@ def woven(name: str, pattern: str, site: str, source: str, sink: str, **more: An
 
 
 @contextmanager
-def open_land(tmp_path: Path, *sites: str) -> Iterator[Land]:
-    """Two sites, or those that are named."""
+def open_land(tmp_path: Path, *sites: str, beside: bool = False) -> Iterator[Land]:
+    """Two sites, or those that are named; the looms may run `beside` other engines."""
     sites = sites or SITES
     with ExitStack() as stack:
         stack.enter_context(third_party())
@@ -152,7 +157,7 @@ def open_land(tmp_path: Path, *sites: str) -> Iterator[Land]:
                     {
                         "name": site,
                         "tier": "cloud" if site == "cloud" else "edge",
-                        "spe": {"kind": "loom"},
+                        "spe": land.engine(site) if beside else {"kind": "loom"},
                         "broker": {"kind": "canal", "address": land.address(site)},
                     }
                 )

@@ -162,7 +162,12 @@ class FlinkEngine:
             jar, sha256 = write_fence_jar(Path(folder))
             nowhere = f"file:///speck/fenced/{engine_job_id}"
             fence = Submission(
-                engine_job_id, "the fence", Artifact(sha256, jar), FENCE_CLASS, (), state=nowhere
+                engine_job_id,
+                "the fence",
+                Artifact(sha256, jar, ArtifactKind.JAR),
+                FENCE_CLASS,
+                (),
+                state=nowhere,
             )
             try:
                 self.submit(fence)

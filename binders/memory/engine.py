@@ -147,7 +147,7 @@ class MemoryEngine:
         with self._call("fence", engine_job_id):
             if engine_job_id in self._engine.jobs:
                 raise DuplicateJobError(f"cannot fence {engine_job_id}: the id is in use")
-            nothing = Submission(engine_job_id, "fence", Artifact("", Path()), "", ())
+            nothing = Submission(engine_job_id, "fence", Artifact("", Path(), artifact), "", ())
             fenced = MemoryJob(self._engine, nothing, None, state=RunState.FAILED)
             self._engine.jobs[engine_job_id] = fenced
 

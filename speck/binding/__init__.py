@@ -16,7 +16,7 @@ from speck.binding.addresses import (
     normalise_address,
 )
 from speck.binding.agent_channel import AgentChannel
-from speck.binding.artifacts import Artifact, ArtifactKind, Judgement
+from speck.binding.artifacts import Artifact, Judgement
 from speck.binding.beside import EnginesBeside
 from speck.binding.broker import BrokerCapability, MessageBroker, Reservation
 from speck.binding.engine import (
@@ -64,6 +64,7 @@ from speck.binding.states import (
 )
 from speck.binding.target import MAIN_TIMEOUT_S, Target, ignore_request
 from speck.model.addresses import Scheme
+from speck.model.engines import ArtifactKind
 
 __all__ = [
     "BROKERS",

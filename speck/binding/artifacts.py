@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-
-class ArtifactKind(StrEnum):
-    """What a file is, judged by its content alone (`speck.spec.artifacts`)."""
-
-    JAR = "jar"  # a zip archive that holds a Java class
-    PYFILE = "pyfile"  # a Python program
-    ARCHIVE = "archive"  # any other zip archive, or a tar archive
-    TEXT = "text"  # anything else in UTF-8: a query, a configuration
+from speck.model.engines import ArtifactKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +14,7 @@ class Artifact:
 
     sha256: str
     file: Path
-    kind: ArtifactKind = ArtifactKind.JAR
+    kind: ArtifactKind
 
 
 @dataclass(frozen=True, slots=True)

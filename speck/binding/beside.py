@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
-from speck.binding.artifacts import Artifact, ArtifactKind
+from speck.binding.artifacts import Artifact
 from speck.binding.engine import (
     EngineCapability,
     EngineEnd,
@@ -17,7 +17,8 @@ from speck.binding.engine import (
     Upload,
 )
 from speck.binding.states import Checkpointing, SavedState, SaveProgress
-from speck.errors import PermanentError
+from speck.errors import SpeckError
+from speck.model.engines import ArtifactKind
 from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
@@ -26,42 +27,61 @@ _REMEMBERED = 10_000
 
 
 class EnginesBeside:
-    """A job runs on the first engine that takes its kind of artifact.
+    """A job runs on the first engine that takes its kind of artifact (`find_taker`); what is done
+    for one job alone is asked of that engine.
 
-    `other` must have the capability `state` if `main` has it: what a site's engine can do is asked
-    by site. What else `other` lacks is done without for its jobs: nothing is tried, nothing is
-    measured.
+    This is both at once, for what is asked of a site. One that does not answer takes nothing from
+    what the other says.
     """
 
     def __init__(
         self, main: StreamEngine, other: StreamEngine, main_takes: frozenset[ArtifactKind]
     ):
-        """Raises PermanentError if the two do not go together."""
-        state = EngineCapability.STATE
-        if state in main.capabilities and state not in other.capabilities:
-            raise PermanentError(
-                f"cannot use an engine beside another that has the capability `{state}`, and it has"
-                " not"
-            )
         self._main, self._other, self._main_takes = main, other, main_takes
         self._lock = Lock()
         self._owners: dict[str, StreamEngine] = {}
 
     @property
     def capabilities(self) -> frozenset[EngineCapability]:
-        """Those of the site's own engine."""
-        return self._main.capabilities
+        """What one of them can do; a job's engine is `find_taker`'s."""
+        return self._main.capabilities | self._other.capabilities
+
+    def find_taker(self, artifact: ArtifactKind) -> StreamEngine:
+        """The engine that takes a kind of artifact."""
+        return self._main if artifact in self._main_takes else self._other
 
     def view(self) -> EngineView:
-        view, beside = self._main.view(), self._other.view()
-        version = f"{view.version}, {beside.version}"
-        return replace(view, version=version, jobs={**beside.jobs, **view.jobs})
+        """What the engines that answer know. Raises SpeckError if none does."""
+        taken_beside = frozenset(ArtifactKind) - self._main_takes
+        try:
+            view = self._view(self._main)
+        except SpeckError as error:
+            silent = dict.fromkeys(self._main_takes, str(error))
+            return replace(self._view(self._other), slots=None, silent=silent)
+        try:
+            beside = self._view(self._other)
+        except SpeckError as error:
+            silent = dict.fromkeys(taken_beside, str(error))
+            return replace(view, silent=silent, beside=taken_beside)
+        return replace(
+            view,
+            version=f"{view.version}, {beside.version}",
+            jobs={**beside.jobs, **view.jobs},
+            beside=taken_beside,
+        )
+
+    def _view(self, engine: StreamEngine) -> EngineView:
+        view = engine.view()
+        for engine_job_id in view.jobs:
+            self._remember(engine_job_id, engine)
+        return view
 
     def jobs(self) -> Mapping[str, EngineJob]:
+        """All of both: who waits for a job asks its engine alone."""
         return {**self._other.jobs(), **self._main.jobs()}
 
     def upload(self, artifact: Artifact) -> None:
-        self._taker(artifact.kind).upload(artifact)
+        self.find_taker(artifact.kind).upload(artifact)
 
     def uploads(self) -> list[Upload]:
         return [*self._main.uploads(), *self._other.uploads()]
@@ -71,20 +91,19 @@ class EnginesBeside:
             engine.delete_upload(sha256)
 
     def submit(self, submission: Submission) -> str | None:
-        engine = self._taker(submission.artifact.kind)
+        engine = self.find_taker(submission.artifact.kind)
         self._remember(submission.engine_job_id, engine)
         return engine.submit(submission)
 
     def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         """Where the submission went. At both it could not be repeated when one of them has not
         answered: the other would know the id."""
-        engine = self._taker(artifact)
+        engine = self.find_taker(artifact)
         self._remember(engine_job_id, engine)
         engine.fence(engine_job_id, artifact)
 
     def status(self, engine_job_id: str) -> RunState | None:
-        state = self._main.status(engine_job_id)
-        return state if state is not None else self._other.status(engine_job_id)
+        return self._owner(engine_job_id).status(engine_job_id)
 
     def has_finished(self, engine_job_id: str) -> bool:
         return self._owner(engine_job_id).has_finished(engine_job_id)
@@ -99,7 +118,17 @@ class EnginesBeside:
         return self._main.last_end() or self._other.last_end()
 
     def check(self) -> list[Finding]:
-        return [*self._main.check(), *self._other.check()]
+        """The findings about both; that one does not answer is a finding, too. Raises SpeckError if
+        none does."""
+        findings, errors = list[Finding](), list[SpeckError]()
+        for engine in (self._main, self._other):
+            try:
+                findings += engine.check()
+            except SpeckError as error:
+                errors.append(error)
+        if len(errors) == 2:
+            raise errors[0]
+        return [*findings, *map(_describe_silence, errors)]
 
     def close(self) -> None:
         for engine in (self._main, self._other):
@@ -126,31 +155,45 @@ class EnginesBeside:
         return self._owner(engine_job_id).newest_state(engine_job_id)
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
-        return self._owner(engine_job_id).checkpointing(engine_job_id)
+        """None also of a job whose engine keeps no states."""
+        engine = self._owner(engine_job_id)
+        keeps = EngineCapability.STATE in engine.capabilities
+        return engine.checkpointing(engine_job_id) if keeps else None
 
     def state_folder(self) -> str | None:
-        return self._main.state_folder()
+        """That of the site's own engine, if it keeps states."""
+        keeps = EngineCapability.STATE in self._main.capabilities
+        return (self._main if keeps else self._other).state_folder()
 
     def try_main(self, submission: Submission) -> Trial:
-        engine = self._taker(submission.artifact.kind)
+        engine = self.find_taker(submission.artifact.kind)
         if EngineCapability.TRIAL not in engine.capabilities:
             return Trial()
         return engine.try_main(submission)
 
     def resend(self, submission: Submission) -> None:
-        self._taker(submission.artifact.kind).resend(submission)
+        self.find_taker(submission.artifact.kind).resend(submission)
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         engine = self._owner(engine_job_id)
         return engine.metrics(engine_job_id) if _measures(engine) else {}
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """The figures of the site's own engine, with the jobs of both."""
-        measures = self._main.measure(engine_job_ids)
-        if not _measures(self._other):
-            return measures
-        beside = self._other.measure(engine_job_ids)
-        return replace(measures, jobs={**beside.jobs, **measures.jobs})
+        """The figures of the site's own engine, with the jobs of both. Raises SpeckError if none
+        that measures answers."""
+        measuring = [engine for engine in (self._main, self._other) if _measures(engine)]
+        found, errors = EngineMeasures(), list[SpeckError]()
+        for engine in measuring:
+            try:
+                measures = engine.measure(engine_job_ids)
+            except SpeckError as error:
+                errors.append(error)
+                continue
+            own = measures if engine is self._main else found
+            found = replace(own, jobs={**found.jobs, **measures.jobs})
+        if errors and len(errors) == len(measuring):
+            raise errors[0]
+        return found
 
     def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
         engine = self._owner(engine_job_id)
@@ -160,19 +203,25 @@ class EnginesBeside:
         """Folders that are asked for are laid out as the site's own engine does it."""
         return folder if owner is self._main else None
 
-    def _taker(self, artifact: ArtifactKind) -> StreamEngine:
-        return self._main if artifact in self._main_takes else self._other
-
     def _owner(self, engine_job_id: str) -> StreamEngine:
-        """The engine that knows a job; the main one if none does. Raises SpeckError."""
+        """The engine that knows a job; the main one if none does. Raises SpeckError if that cannot
+        be told, since one does not answer."""
         with self._lock:
             known = self._owners.get(engine_job_id)
         if known is not None:
             return known
+        failure: SpeckError | None = None
         for engine in (self._main, self._other):
-            if engine.status(engine_job_id) is not None:
+            try:
+                knows = engine.status(engine_job_id) is not None
+            except SpeckError as error:
+                failure = failure or error
+                continue
+            if knows:
                 self._remember(engine_job_id, engine)
                 return engine
+        if failure is not None:
+            raise failure
         return self._main
 
     def _remember(self, engine_job_id: str, engine: StreamEngine) -> None:
@@ -180,6 +229,10 @@ class EnginesBeside:
             self._owners[engine_job_id] = engine
             if len(self._owners) > _REMEMBERED:
                 del self._owners[next(iter(self._owners))]
+
+
+def _describe_silence(error: SpeckError) -> Finding:
+    return Finding("error", "one of two engines", "no answer", str(error), "")
 
 
 def _measures(engine: StreamEngine) -> bool:

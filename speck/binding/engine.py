@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from speck.binding.artifacts import Artifact, ArtifactKind
+from speck.binding.artifacts import Artifact
 from speck.binding.states import Checkpointing, SavedState, SaveProgress
+from speck.model.engines import ArtifactKind
 from speck.model.finding import Finding
 from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any, cast
 
 from speck.agent.layout import StateLayout
-from speck.binding.artifacts import Artifact, ArtifactKind, Judgement
+from speck.binding.artifacts import Artifact, Judgement
 from speck.binding.broker import MessageBroker
 from speck.binding.capabilities import BROKER_CALLS, ENGINE_CALLS, Guard
 from speck.binding.engine import StreamEngine
@@ -15,6 +15,7 @@ from speck.binding.links import LinkClient, Login
 from speck.binding.programs import CalibrationProgram
 from speck.binding.target import Target
 from speck.errors import PermanentError
+from speck.model.engines import ArtifactKind
 from speck.model.site import Engine
 
 ENGINES = "speck.engines"

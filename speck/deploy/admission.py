@@ -31,7 +31,7 @@ from fnmatch import fnmatchcase
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
-from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions, warn_of_missing
+from speck.deploy.capabilities import find_lacking, keeps_no_sessions, name_engine, warn_of_missing
 from speck.deploy.changes import Changes
 from speck.deploy.cycles import find_cycles_through, iterate_links, list_links
 from speck.errors import (
@@ -367,19 +367,19 @@ class Admission:
         self, composition: Composition, inventory: Inventory
     ) -> list[Problem]:
         """Find what an engine or a broker cannot do for a job, as problems of `jobs[n]`."""
-        site_names = self._records.sites.all()
-        engines = {d.job.site for d in inventory.jobs.values()} & site_names.keys()
-        engines |= {job.site for job in composition.jobs}
-        forgetful = find_sites_lacking(self._connections, EngineCapability.STATE, engines)
+        sites = self._records.sites.all()
+        engines = {d.job.engine for d in inventory.jobs.values() if d.job.site in sites}
+        engines |= {job.engine for job in composition.jobs}
+        forgetful = find_lacking(self._connections, EngineCapability.STATE, engines)
         links = {site for job in composition.jobs for site in job.link_sites}
         forgetting = {site for site in links if keeps_no_sessions(self._connections, site)}
         problems = []
         for index, job in enumerate(composition.jobs):
             incarnation = inventory.jobs.get(job.job_name)
-            homes = [job.site, *([incarnation.job.site] if incarnation else [])]
-            at = next((site for site in homes if site in forgetful), None)
-            if at is not None and job.upgrade is Upgrade.SAVEPOINT:
-                fault = f"the engine of site {at} has no capability `state`"
+            homes = [job.engine, *([incarnation.job.engine] if incarnation else [])]
+            home = next((engine for engine in homes if engine in forgetful), None)
+            if home is not None and job.upgrade is Upgrade.SAVEPOINT:
+                fault = f"{name_engine(self._connections, home)} has no capability `state`"
                 problems.append(
                     Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
                 )
@@ -470,7 +470,10 @@ def describe_removal(job_names: list[str]) -> str:
 def _count_slots(inventory: Inventory, observation: Observation) -> Slots:
     held: Counter[str] = Counter()
     for incarnation in inventory.jobs.values():
-        engine_job = observation.job(incarnation.job.site, incarnation.engine_job_id)
+        view = observation.engines.get(incarnation.job.site)
+        engine_job = view.jobs.get(incarnation.engine_job_id) if view is not None else None
+        if view is None or incarnation.job.artifact_kind in view.beside:
+            continue
         if engine_job is not None and not engine_job.state.terminal and not incarnation.ended:
             held[incarnation.job.site] += incarnation.job.parallelism
     free = {site: v.slots.free if v.slots else None for site, v in observation.engines.items()}

@@ -7,20 +7,28 @@ from contextlib import suppress
 
 from speck.binding import BrokerCapability, EngineCapability
 from speck.errors import NotFoundError, SpeckError
+from speck.model.engines import EngineAt
 from speck.model.job import Job
 from speck.sites.connections import Connections
 
 
-def find_sites_lacking(
-    connections: Connections, capability: EngineCapability, sites: Iterable[str]
-) -> frozenset[str]:
-    """The sites whose engine does not have a capability."""
+def find_lacking(
+    connections: Connections, capability: EngineCapability, engines: Iterable[EngineAt]
+) -> frozenset[EngineAt]:
+    """The engines that do not have a capability."""
     without = set()
-    for site in sites:
+    for engine in engines:
         with suppress(NotFoundError):  # the site was removed: the change will be refused
-            if capability not in connections.engine(site).capabilities:
-                without.add(site)
+            if capability not in connections.engine_of(engine).capabilities:
+                without.add(engine)
     return frozenset(without)
+
+
+def name_engine(connections: Connections, engine: EngineAt) -> str:
+    """`the engine of site a`; with another engine beside it, which of the two."""
+    name = f"the engine of site {engine.site}"
+    is_one = connections.site(engine.site).spe.beside is None
+    return name if is_one else f"{name} that takes kind {engine.artifact}"
 
 
 def keeps_no_sessions(connections: Connections, site: str) -> bool:
@@ -44,8 +52,8 @@ _DONE_WITHOUT = {
 def warn_of_missing(connections: Connections, jobs: Iterable[Job]) -> list[str]:
     """What the engines of these jobs cannot do that is done without, by site and capability."""
     return [
-        f"the engine of site {site} has no capability `{capability}`: {consequence}"
-        for site in sorted({job.site for job in jobs})
+        f"{name_engine(connections, engine)} has no capability `{capability}`: {consequence}"
+        for engine in sorted({job.engine for job in jobs})
         for capability, consequence in _DONE_WITHOUT.items()
-        if find_sites_lacking(connections, capability, [site])
+        if find_lacking(connections, capability, [engine])
     ]

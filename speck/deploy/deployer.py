@@ -10,7 +10,7 @@ from pathlib import Path
 from speck.binding import EngineCapability, StateKeeper
 from speck.config import Config
 from speck.deploy.admission import Admission
-from speck.deploy.capabilities import find_sites_lacking
+from speck.deploy.capabilities import find_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
 from speck.deploy.finished_jobs import find_finished, finish
@@ -21,6 +21,7 @@ from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
+from speck.model.engines import EngineAt
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Inventory, StartState
 from speck.model.link import Link
@@ -261,9 +262,9 @@ class Deployer:
             self._records.sessions.links_read_outside(links, scopes),
             self._records.incarnations.sinks_outside(links, scopes),
         )
-        site_names = self._records.sites.all().keys()
-        engines = {d.job.site for d in inventory.jobs.values()} & site_names
-        engines |= {job.site for job in composition.jobs}
+        sites = self._records.sites.all()
+        engines = {d.job.engine for d in inventory.jobs.values() if d.job.site in sites}
+        engines |= {job.engine for job in composition.jobs}
         conditions = replace(
             asked,
             stuck_jobs=frozenset(
@@ -271,8 +272,8 @@ class Deployer:
                 for n, each in inventory.jobs.items()
                 if self._is_stuck(_present_scope(n, scope, adopted_jobs), each)
             ),
-            cannot_try=find_sites_lacking(self._connections, EngineCapability.TRIAL, engines),
-            cannot_save=find_sites_lacking(self._connections, EngineCapability.STATE, engines),
+            cannot_try=find_lacking(self._connections, EngineCapability.TRIAL, engines),
+            cannot_save=find_lacking(self._connections, EngineCapability.STATE, engines),
             apart=self._find_unshared_storage(composition, inventory),
         )
         installation = self._records.installation
@@ -314,19 +315,23 @@ class Deployer:
     def _find_finished(
         self, observation: Observation, inventory: Inventory
     ) -> tuple[Observation, dict[str, Incarnation]]:
-        """The incarnations that have finished, though that is not stored. A site that does not say
-        counts as unreachable: a job that has finished must not be started again."""
-        engines, silent = dict(observation.engines), dict(observation.unreachable)
+        """The incarnations that have finished, though that is not stored. An engine that does not
+        say counts as silent: a job that has finished must not be started again."""
+        by_engine: dict[EngineAt, list[Incarnation]] = {}
+        for each in inventory.jobs.values():
+            if observation.has_answer(each.job.engine):
+                by_engine.setdefault(each.job.engine, []).append(each)
+        engines = dict(observation.engines)
         finished: list[Incarnation] = []
-        for site, view in observation.engines.items():
-            there = (each for each in inventory.jobs.values() if each.job.site == site)
+        for engine, there in by_engine.items():
+            view = engines[engine.site]
             try:
                 finished += find_finished(self._connections, view, there)
             except TransientError as error:
-                del engines[site]
-                silent[site] = str(error)
+                silent = {**view.silent, engine.artifact: str(error)}
+                engines[engine.site] = replace(view, silent=silent)
         jobs = {each.job.job_name: finish(each) for each in finished}
-        return replace(observation, engines=engines, unreachable=silent), jobs
+        return replace(observation, engines=engines), jobs
 
     def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites of brokers where a session leaves a link: a plan depends on the numbers of

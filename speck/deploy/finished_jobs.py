@@ -32,6 +32,8 @@ def find_finished(
         if job is None or job.state is not RunState.FINISHED or incarnation.ended:
             continue
         with suppress(EngineRefusedError):  # it has forgotten the job by now
-            if connections.engine(incarnation.job.site).has_finished(incarnation.engine_job_id):
+            if connections.engine_of(incarnation.job.engine).has_finished(
+                incarnation.engine_job_id
+            ):
                 finished.append(incarnation)
     return finished

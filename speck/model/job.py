@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, get_origin, get_type_hints
 
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.link import Link
 from speck.model.site import Site
 
@@ -139,8 +140,14 @@ class Job(JobOptions):
     sink_broker: str
     entry_class: str
     jar: str
+    artifact_kind: ArtifactKind
     more_sinks: tuple[Link, ...] = ()
     """The further links of its port. Users describe ports of one link."""
+
+    @property
+    def engine(self) -> EngineAt:
+        """The engine that takes it."""
+        return EngineAt(self.site, self.artifact_kind)
 
     @property
     def source_site(self) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from speck.model.engines import ArtifactKind, EngineAt
+
 
 class RunState(StrEnum):
     """The state of one incarnation as its engine reports it, reduced to what decisions need."""
@@ -44,11 +46,28 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """An engine's report: its version, its slots and every job that it knows, by id."""
+    """A report of a site's engine: its version, its slots and every job that it knows, by id.
+
+    Where another engine runs beside it, the report is of both. Each takes other kinds of artifacts:
+    `silent` are those of the one that did not answer, with the reason, so that nothing is known of
+    their jobs; the jobs of those in `beside` take none of the slots.
+    """
 
     version: str
     slots: Slots | None
     jobs: Mapping[str, EngineJob]
+    silent: Mapping[ArtifactKind, str] = field(default_factory=dict)
+    beside: frozenset[ArtifactKind] = frozenset()
+
+    @property
+    def silence(self) -> str | None:
+        """Why one of two engines did not answer; None: all have answered."""
+        return next(iter(self.silent.values()), None)
+
+    def find_slots(self, artifact: ArtifactKind) -> Slots | None:
+        """The slots that a job of such an artifact takes; None: it needs none, as far as is
+        known."""
+        return None if artifact in self.beside else self.slots
 
 
 Position = Mapping[tuple[str, int], int]
@@ -287,11 +306,17 @@ def _count_missing(last: int, upto: int, above: Ranges) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state of all sites concerned. A site that did not answer is only in `unreachable`."""
+    """The state of all sites concerned. A site that did not answer is only in `unreachable`; of one
+    that has two engines, one may have answered (`EngineView.silent`)."""
 
     engines: Mapping[str, EngineView]
     brokers: Mapping[str, BrokerView] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
+
+    def has_answer(self, engine: EngineAt) -> bool:
+        """Whether an engine has reported its jobs."""
+        view = self.engines.get(engine.site)
+        return view is not None and engine.artifact not in view.silent
 
     def job(self, site: str, engine_job_id: str) -> EngineJob | None:
         view = self.engines.get(site)

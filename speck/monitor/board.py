@@ -101,12 +101,16 @@ class Board:
             outcome = None
         poll = self._polls.engines.last(incarnation.job.site)
         if poll is not None and (outcome is None or poll.begun >= outcome.at):
-            return observe(poll.answer, incarnation.engine_job_id)
+            return observe(poll.answer, incarnation.engine_job_id, incarnation.job.artifact_kind)
         if outcome is None:
             return Sight.UNSEEN
         if outcome.observed is not None:
             return outcome.observed
-        before = observe(poll.answer, incarnation.engine_job_id) if poll else Sight.UNSEEN
+        before = (
+            observe(poll.answer, incarnation.engine_job_id, incarnation.job.artifact_kind)
+            if poll
+            else Sight.UNSEEN
+        )
         return Sight.UNSEEN if before is Sight.ABSENT else before
 
     def finding(self, key: Key, incarnation: Incarnation) -> Finding:

@@ -83,19 +83,19 @@ class FailureCauses:
 
     def _find_end(self, job: Watched, ends: EngineEnds) -> Cause | None:
         """Why the engine has forgotten a job: how its process ended."""
-        reason = ends.explain(job.site)
+        reason = ends.explain(job.engine)
         return Cause(job.engine_job_id, 1, reason) if reason is not None else None
 
     def _find_failure(self, job: Watched, ends: EngineEnds) -> Cause | None:
         try:
-            failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
+            failures = self._connections.engine_of(job.engine).exceptions(job.engine_job_id)
         except SpeckError as error:
             LOG.info("cannot read the exceptions of %s: %s", job.job_name, error)
             return None
         if not failures:
             return None
         reason = failures[0].reason or failures[0].name
-        if failures[0].transient and (end := ends.explain(job.site, failures[0].at_ms)):
+        if failures[0].transient and (end := ends.explain(job.engine, failures[0].at_ms)):
             reason = f"{reason}; {end}"
         return Cause(job.engine_job_id, len(failures), reason)
 

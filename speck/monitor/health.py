@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from speck.model.engines import EngineAt
 from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView, RunState
@@ -61,7 +62,7 @@ class Watched:
 
     scope: str
     job_name: str
-    site: str
+    engine: EngineAt
     engine_job_id: str
     slots: int = 1
     repair: bool = True
@@ -76,6 +77,10 @@ class Watched:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.scope, self.job_name))
+
+    @property
+    def site(self) -> str:
+        return self.engine.site
 
     def facts(self, observed: Observed, stall: str | None) -> Facts:
         """What its state follows from. One that has finished is not among those that should run."""
@@ -112,12 +117,14 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What earlier polls showed: of jobs; since when sites are unreachable; and whether repairs are
-    `on_hold` since sites became unreachable at the same time."""
+    """What earlier polls showed: of jobs; since when sites are unreachable; whether repairs are
+    `on_hold` since sites became unreachable at the same time; and the `partial` sites, of whose two
+    engines one does not answer."""
 
     jobs: Mapping[Key, JobMemory] = field(default_factory=dict)
     silent: Mapping[str, float] = field(default_factory=dict)
     on_hold: bool = False
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ def decide(
     """
     jobs_to_judge = list(jobs)
     silent = {site: before.silent.get(site, now) for site, view in sites.items() if view is None}
+    partial = frozenset(site for site, view in sites.items() if view is not None and view.silent)
     is_on_hold = _is_on_hold(now, silent, len(sites), before.on_hold, limits)
     memories: dict[Key, JobMemory] = {}
     for job in jobs_to_judge:
@@ -178,7 +186,7 @@ def decide(
             )
             repair.setdefault(job.scope, set()).add(job.job_name)
     return RepairDecision(
-        Memory(memories, silent, is_on_hold),
+        Memory(memories, silent, is_on_hold, partial),
         {scope: frozenset(names) for scope, names in repair.items()},
         min(due, default=None),
     )
@@ -215,7 +223,7 @@ def _find_due_repairs(
 ) -> Iterable[Watched]:
     """The broken jobs to repair now: their wait is over and there are slots for them. In order of
     names."""
-    slots_given: Counter[str] = Counter()
+    slots_given: Counter[EngineAt] = Counter()
     broken = [
         job
         for job in jobs
@@ -224,10 +232,10 @@ def _find_due_repairs(
         and (memory := memories.get(job.key)) is not None
         and memory.state.broken
     ]
-    slots = {job.engine_job_id: job.slots for job in jobs} if broken else {}
+    watched = {job.engine_job_id: job for job in jobs} if broken else {}
     for job in sorted(broken, key=lambda job: job.key):
         memory, view = memories[job.key], sites.get(job.site)
-        if view is None:
+        if view is None or job.engine.artifact in view.silent:
             continue
         ready = memory.not_before
         if memory.observed is Sight.ABSENT:
@@ -235,31 +243,34 @@ def _find_due_repairs(
         if now < ready:
             due.append(ready)
             continue
-        if view.slots is not None and view.slots.free - slots_given[job.site] < job.slots:
-            free = max(0, view.slots.free - slots_given[job.site])
+        slots = view.find_slots(job.engine.artifact)
+        if slots is not None and slots.free - slots_given[job.engine] < job.slots:
+            free = max(0, slots.free - slots_given[job.engine])
             waits = f"it waits for slots at {job.site}: {free} are free, it needs {job.slots}"
             memories[job.key] = replace(memory, waits=waits)
             continue
         lost = memory.observed is Sight.ABSENT and now - memory.since < limits.zombies_for
-        if lost and _has_zombies(view, slots):
+        if lost and slots is not None and _has_zombies(view, watched):
             waits = f"it waits until tasks without a job at {job.site} have released their slots"
             memories[job.key] = replace(memory, waits=waits)
             continue
-        slots_given[job.site] += job.slots
+        slots_given[job.engine] += job.slots
         yield job
 
 
-def _has_zombies(view: EngineView, slots: Mapping[str, int]) -> bool:
+def _has_zombies(view: EngineView, watched: Mapping[str, Watched]) -> bool:
     """Whether slots are in use that belong to no job known to the engine: the workers of a
     restarted master may run old tasks until they notice the restart.
 
-    `slots` are those of the watched jobs, by id. False if foreign jobs run there: then it cannot be
+    `watched` are the watched jobs by id. False if foreign jobs run there: then it cannot be
     determined.
     """
     running = [job.engine_job_id for job in view.jobs.values() if not job.state.terminal]
-    if view.slots is None or any(engine_job_id not in slots for engine_job_id in running):
+    if view.slots is None or any(engine_job_id not in watched for engine_job_id in running):
         return False
-    return view.slots.total - view.slots.free > sum(slots[one] for one in running)
+    return view.slots.total - view.slots.free > sum(
+        watched[one].slots for one in running if watched[one].engine.artifact not in view.beside
+    )
 
 
 def _update(
@@ -271,7 +282,7 @@ def _update(
     limits: Limits,
 ) -> JobMemory:
     """The memory of a job after this poll."""
-    observed = observe(view, job.engine_job_id)
+    observed = observe(view, job.engine_job_id, job.engine.artifact)
     if old is not None and progress is None and _is_as_before(now, job, observed, old, limits):
         return old  # as nearly all are at nearly every poll
     same = old is not None and old.engine_job_id == job.engine_job_id

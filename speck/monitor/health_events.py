@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from speck.clock import Clock
 from speck.model.composition import visible_name
@@ -77,6 +77,7 @@ class HealthEvents:
             away = now - before.silent[site]
             message = f"site {site} answers again after {away:.0f} s"
             batches.append(self._records.events.make("site", message, site=site))
+        batches += self._report_partial(before, after, engines)
         if after.on_hold and not before.on_hold:
             silent = ", ".join(sorted(after.silent))
             message = (
@@ -90,6 +91,20 @@ class HealthEvents:
             )
         if batches:
             self._records.write(*batches)
+
+    def _report_partial(
+        self, before: Memory, after: Memory, engines: Mapping[str, Poll[EngineView]]
+    ) -> Iterator[Batch]:
+        """An event for each site of whose two engines one does not answer any more, or again."""
+        for site in sorted(after.partial - before.partial):
+            view = engines[site].answer
+            why = view.silence if view is not None else None
+            message = f"one of the two engines of {site} does not answer: {why}; its jobs are left"
+            message += " unchanged"
+            yield self._records.events.make("site", message, site=site)
+        for site in sorted((before.partial & engines.keys()) - after.partial - after.silent.keys()):
+            message = f"both engines of {site} answer again"
+            yield self._records.events.make("site", message, site=site)
 
     def close(self) -> None:
         """Ask engines for nothing more."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_change import Action
@@ -31,9 +32,10 @@ Observed = RunState | Sight
 """What an engine reported last of an incarnation."""
 
 
-def observe(view: EngineView | None, engine_job_id: str) -> Observed:
-    """What a poll of an engine says of an incarnation; `view` is None if there was no answer."""
-    if view is None:
+def observe(view: EngineView | None, engine_job_id: str, artifact: ArtifactKind) -> Observed:
+    """What a poll of a site says of an incarnation that was started from an `artifact`. The engine
+    that takes it may be silent: `view` is None if none of the site's has answered."""
+    if view is None or artifact in view.silent:
         return Sight.SILENT
     job = view.jobs.get(engine_job_id)
     return Sight.ABSENT if job is None else job.state

@@ -56,4 +56,4 @@ class Outcomes:
 
 
 def _is_silent(poll: Poll[EngineView] | None) -> bool:
-    return poll is not None and poll.answer is None
+    return poll is not None and (poll.answer is None or bool(poll.answer.silent))

@@ -84,7 +84,7 @@ class WatchedJobs:
             job = Watched(
                 scope,
                 name,
-                incarnation.job.site,
+                incarnation.job.engine,
                 incarnation.engine_job_id,
                 incarnation.job.parallelism,
                 repair=repair,

@@ -26,7 +26,8 @@ class Surroundings:
     def find_facts(self, composition: str, advice: Advice) -> Facts:
         sites = self._records.sites.all()
         polls = self._polls.engines.poll(sites)
-        silent = sum(name not in polls or polls[name].answer is None for name in sites)
+        views = [polls[name].answer if name in polls else None for name in sites]
+        silent = sum(view is None or bool(view.silent) for view in views)
         busy, changed_at = self.last_change(composition)
         busy = busy or self._other_move()
         return Facts(advice, len(sites), silent, busy, changed_at)

@@ -18,6 +18,7 @@ from speck.binding import (
     ENGINES,
     CalibrationProgram,
     EngineCapability,
+    artifact_kinds,
     calibration_program,
     kinds,
 )
@@ -32,6 +33,7 @@ from speck.errors import (
     at_site,
 )
 from speck.model.composition import Head, composition_of_one, job_posted_alone
+from speck.model.engines import EngineAt
 from speck.model.job import JobDescription, Upgrade
 from speck.model.site import Calibration, CalibrationDetail, Tier
 from speck.model.values import SPECK
@@ -220,7 +222,7 @@ class Calibrations:
         """How many tasks to run: one for each free slot, at most 64."""
         self._polls.engines.forget(site)
         poll = self._polls.engines.poll([site]).get(site)
-        if poll is None or poll.answer is None:
+        if poll is None or poll.answer is None or poll.answer.silent:
             raise TransientError(f"cannot calibrate {site}: its engine does not answer")
         slots = poll.answer.slots
         if slots is not None and slots.free < 1:
@@ -233,7 +235,8 @@ class Calibrations:
         """What measures the site's engine, in the file `job_path` if one is given."""
         kind = self._connections.site(site).spe.kind
         program = calibration_program(kind)
-        lacks = EngineCapability.METRICS not in self._connections.engine(site).capabilities
+        engine = self._connections.engine_of(EngineAt(site, min(artifact_kinds(kind))))
+        lacks = EngineCapability.METRICS not in engine.capabilities
         if program is None or lacks:
             why = "has no capability `metrics`" if lacks else "brings no program for it"
             raise ConflictError(f"cannot calibrate {site}: its engine, of kind {kind}, {why}")

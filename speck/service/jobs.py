@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from speck.binding import EngineCapability, state_layout
+from speck.binding import EngineCapability, find_taker, state_layout
 from speck.clock import Clock, never, rfc3339
 from speck.deploy.admission import make_owned_error
+from speck.deploy.capabilities import name_engine
 from speck.deploy.changes import Changes, Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import (
@@ -144,7 +145,7 @@ class Jobs:
         """The failures of a job as its engine reports them, newest first."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
-            engine = self._connections.engine(incarnation.job.site)
+            engine = self._connections.engine_of(incarnation.job.engine)
             failures = engine.exceptions(incarnation.engine_job_id)
         return [
             JobException(
@@ -163,7 +164,7 @@ class Jobs:
         engine has lost it."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
-            engine = self._connections.engine(incarnation.job.site)
+            engine = self._connections.engine_of(incarnation.job.engine)
             is_listed = engine.status(incarnation.engine_job_id) is not None
             has_metrics = is_listed and EngineCapability.METRICS in engine.capabilities
             metrics = dict(engine.metrics(incarnation.engine_job_id)) if has_metrics else {}
@@ -179,15 +180,16 @@ class Jobs:
         incarnation = self._incarnation(name)
         site = self._connections.site(incarnation.job.site)
         trigger = self._clock.new_id()
-        layout = state_layout(site.spe.kind)
+        layout = state_layout(find_taker(site.spe, incarnation.job.artifact_kind).kind)
         own = layout and layout.find_requested(name, trigger)
         target = f"{site.state_uri.rstrip('/')}/{own}" if site.state_uri and own else None
         with _naming(site.name):
-            engine = self._connections.engine(site.name)
+            engine = self._connections.engine_of(incarnation.job.engine)
             if EngineCapability.STATE not in engine.capabilities:
                 raise ConflictError(
-                    f"cannot take a savepoint of {name}: the engine of site {site.name} has no"
-                    " capability `state`"
+                    f"cannot take a savepoint of {name}:"
+                    f" {name_engine(self._connections, incarnation.job.engine)} has no capability"
+                    " `state`"
                 )
             engine.save(incarnation.engine_job_id, target, trigger)
             until = self._clock.monotonic() + wait_s

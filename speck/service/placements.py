@@ -274,7 +274,7 @@ class Placements:
             if view and view.slots:  # a lost or starting job holds none yet
                 held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)
             conditions[name] = Condition(
-                answers=view is not None,
+                answers=view is not None and not view.silent,
                 free=view.slots.free if view and view.slots else None,
                 held=held.get(name, 0),
                 cores=calibration.cores if calibration else None,

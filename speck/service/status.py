@@ -195,7 +195,7 @@ def _site_state(engine: Poll[EngineView] | None, broker: Poll[object] | None) ->
     if engine is None or broker is None:
         return SiteState.UNKNOWN
     answers = [poll.answer is not None for poll in (engine, broker)]
-    if all(answers):
+    if all(answers) and not _find_silence(engine):
         return SiteState.UP
     return SiteState.DEGRADED if any(answers) else SiteState.UNREACHABLE
 
@@ -204,4 +204,10 @@ def _site_error(engine: Poll[EngineView] | None, broker: Poll[object] | None) ->
     """The errors of the parts that do not answer."""
     polls = {"engine": engine, "broker": broker}
     errors = [f"{part}: {poll.error}" for part, poll in polls.items() if poll and poll.error]
-    return "; ".join(errors) or None
+    silence = _find_silence(engine)
+    return "; ".join([*errors, *([f"engine: {silence}"] if silence else [])]) or None
+
+
+def _find_silence(engine: Poll[EngineView] | None) -> str | None:
+    """Why one of a site's two engines does not answer, while the other does."""
+    return engine.answer.silence if engine is not None and engine.answer is not None else None

@@ -68,7 +68,7 @@ class Surveyor:
             engine, broker = engines.get(site), brokers.get(site)
             view = engine.answer if engine else None
             numbers = broker.answer if broker else None
-            if view is None or numbers is None:
+            if view is None or view.silent or numbers is None:
                 survey.silent.append(site)
                 continue
             self._add_engine(survey, site, view, keys)

@@ -22,6 +22,7 @@ from speck.binding import (
     open_engine,
 )
 from speck.errors import NotFoundError, PermanentError
+from speck.model.engines import EngineAt
 from speck.model.site import Broker, Engine, Site
 from speck.sites.credentials import Credentials, read_credentials, read_secrets
 
@@ -61,8 +62,11 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """Return the engine of a site, opened if necessary. Raises PermanentError if its
-        credentials are missing."""
+        """Return the engine of a site, which may be two, opened if necessary. Raises PermanentError
+        if its credentials are missing."""
+        return failpoints.wrap(self._find_engine(site))
+
+    def _find_engine(self, site: str) -> StreamEngine:
         spe = self.site(site).spe
         key = (site if len(spe.all) > 1 or not spe.address else "", spe)
         with self._lock:
@@ -73,7 +77,15 @@ class Connections:
                     on_request=failpoints.hit_after_request,
                     main_timeout_s=self._main_timeout_s,
                 )
-            return failpoints.wrap(self._engines[key])
+            return self._engines[key]
+
+    def engine_of(self, where: EngineAt) -> StreamEngine:
+        """The engine of a site that takes a kind of artifact, opened if necessary. Raises what
+        `engine` raises."""
+        engine: object = self._find_engine(where.site)
+        if isinstance(engine, EnginesBeside):
+            engine = engine.find_taker(where.artifact)
+        return failpoints.wrap(cast(StreamEngine, engine))
 
     def engine_target(self, site: str) -> tuple[str, Target]:
         """The kind of a site's engine, and how it is reached by a poll. Raises PermanentError, as

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from speck.binding import EngineEnd
 from speck.errors import SpeckError
+from speck.model.engines import EngineAt
 from speck.sites.connections import Connections
 
 LOG = logging.getLogger(__name__)
@@ -23,19 +24,19 @@ class EngineEnds:
     def __init__(self, connections: Connections):
         self._connections = connections
         self._lock = threading.Lock()
-        self._ends: dict[str, Future[EngineEnd | None]] = {}
+        self._ends: dict[EngineAt, Future[EngineEnd | None]] = {}
 
-    def explain(self, site: str, failed_ms: int | None = None) -> str | None:
-        """How the engine of a site, or a worker of it, ended last; None: not known, or long before
+    def explain(self, engine: EngineAt, failed_ms: int | None = None) -> str | None:
+        """How an engine, or a worker of it, ended last; None: not known, or long before
         a failure at `failed_ms` (Unix ms of the engine)."""
         with self._lock:
-            asks = site not in self._ends
-            answer = self._ends.setdefault(site, Future())
+            asks = engine not in self._ends
+            answer = self._ends.setdefault(engine, Future())
         if asks:
             try:
-                answer.set_result(self._connections.engine(site).last_end())
+                answer.set_result(self._connections.engine_of(engine).last_end())
             except SpeckError as error:
-                LOG.info("cannot read how the engine of %s ended: %s", site, error)
+                LOG.info("cannot read how the engine of %s ended: %s", engine.site, error)
                 answer.set_result(None)
             except BaseException as error:
                 answer.set_exception(error)

@@ -177,6 +177,7 @@ class _Resolver:
             sink_broker=sink.broker.address,
             entry_class=job.entry_class,
             jar=jar.sha256,
+            artifact_kind=jar.kind,
             **job.options(),
         )
         if (fault := rendered_fault(resolved)) is not None:
@@ -214,7 +215,7 @@ class _Resolver:
         needed: dict[str, int] = {}
         overfull: dict[str, int] = {}
         for index, job in enumerate(jobs):
-            if job is None or job.state is DesiredState.STOPPED:
+            if job is None or job.state is DesiredState.STOPPED or self._runs_beside(job):
                 continue
             needed[job.site] = needed.get(job.site, 0) + job.parallelism
             free = slots.free.get(job.site)
@@ -232,6 +233,11 @@ class _Resolver:
                 self.warnings.append(
                     f"slots of site {site} are not known; its jobs need {needed[site]}"
                 )
+
+    def _runs_beside(self, job: Job) -> bool:
+        """Whether a job takes no slots of its site's engine, since another runs it."""
+        engine = self._sites[job.site].spe
+        return find_taker(engine, job.artifact_kind) is not engine
 
     def _problem(self, path: str, message: str) -> None:
         self.problems.append(Problem(path, message))
@@ -270,7 +276,7 @@ class _Resolver:
             self._problem(path, f"no registered site has the broker {address}; {_REGISTER}")
         return site
 
-    def _jar(self, path: str, job: JobDescription, site: Site | None) -> Jar | None:
+    def _jar(self, path: str, job: JobDescription, site: Site | None) -> Artifact | None:
         """Find the file, once for each job_path; None unless its engine can start a job from it."""
         if job.job_path not in self._jars_by_path:
             try:
@@ -281,17 +287,17 @@ class _Resolver:
         if isinstance(jar, str):
             self._problem(f"{path}.job_path", jar)
             return None
-        return jar if site is None or self._can_start(path, job, site, jar) else None
-
-    def _can_start(self, path: str, job: JobDescription, site: Site, jar: Jar) -> bool:
-        """Have the engine's binder judge the file."""
         kind = find_kind(jar.sha256, jar.file)
         if kind is None:
             self._problem(f"{path}.job_path", "the file is nothing that an engine could run")
-            return False
+            return None
         artifact = Artifact(jar.sha256, jar.file, kind)
+        return artifact if site is None or self._can_start(path, job, site, artifact) else None
+
+    def _can_start(self, path: str, job: JobDescription, site: Site, artifact: Artifact) -> bool:
+        """Have the engine's binder judge the file."""
         hint = self._entry_faults < _ENTRY_HINTS
-        engine = find_taker(site.spe, kind)
+        engine = find_taker(site.spe, artifact.kind)
         judgement = judge_artifact(engine.kind, artifact, job.entry_class, hint=hint)
         if judgement.fault is not None:
             self._entry_faults += judgement.at_entry

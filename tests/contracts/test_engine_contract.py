@@ -26,6 +26,7 @@ from speck.binding import (
     ArtifactKind,
     Checkpointing,
     EngineCapability,
+    EnginePoll,
     EnginesBeside,
     SavedState,
     SaveProgress,
@@ -35,6 +36,7 @@ from speck.binding import (
     Trial,
     artifact_kinds,
     open_engine,
+    poll_engine,
     state_layout,
 )
 from speck.errors import (
@@ -263,6 +265,12 @@ class BesideBench(MemoryBench):
         main, takes = super().open_absent(), artifact_kinds("memory")
         return cast(StreamEngine, EnginesBeside(main, self.loom.open_absent(), takes))
 
+    def away(self, which: str) -> StreamEngine:
+        """The two, of which one does not answer."""
+        main = super().open_absent() if which == "main" else super().open()
+        other = self.loom.open_absent() if which == "other" else self.loom.open()
+        return cast(StreamEngine, EnginesBeside(main, other, artifact_kinds("memory")))
+
 
 @pytest.fixture(scope="session")
 def simulated_flink() -> Iterator[str]:
@@ -352,7 +360,7 @@ def submission(
     return Submission(
         engine_job_id=job or uuid4().hex,
         job_name="trial",
-        artifact=Artifact(sha256_of(bench.jar), bench.jar),
+        artifact=Artifact(sha256_of(bench.jar), bench.jar, ArtifactKind.JAR),
         entry=JOB_CLASS,
         args=("--job-name", "trial", *args),
         parallelism=parallelism,
@@ -417,13 +425,13 @@ def test_an_idle_engine_tells_version_and_slots(bench: Bench, engine: StreamEngi
 
 def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) -> None:
     with pytest.raises(EngineRefusedError, match=r"^cannot upload"):
-        engine.upload(Artifact("1" * 64, bench.jar.with_name("absent.jar")))
+        engine.upload(Artifact("1" * 64, bench.jar.with_name("absent.jar"), ArtifactKind.JAR))
 
 
 def test_an_upload_is_listed_once_until_it_is_deleted(bench: Bench, engine: StreamEngine) -> None:
     sha256 = sha256_of(bench.jar)
     for _ in range(2):
-        engine.upload(Artifact(sha256, bench.jar))
+        engine.upload(Artifact(sha256, bench.jar, ArtifactKind.JAR))
     (upload,) = [each for each in engine.uploads() if each.sha256 == sha256]
     assert upload.at_ms > 0
     for _ in range(2):
@@ -861,4 +869,34 @@ def test_a_job_runs_on_the_engine_that_takes_its_artifact(tmp_path: Path) -> Non
             with pytest.raises(DuplicateJobError):
                 engine.submit(burnt)
         engine.cancel(here)
+        bench.runner.stop()
+
+
+@pytest.mark.parametrize("away", ["main", "other"])
+def test_of_two_engines_one_goes_on_without_the_other(tmp_path: Path, away: str) -> None:
+    """What it says counts; nothing is said of the jobs of the one that does not answer."""
+    with third_party():
+        bench = BesideBench(tmp_path)
+        text = Artifact(sha256_of(bench.loom.jar), bench.loom.jar, ArtifactKind.TEXT)
+        both = bench.open()
+        here = run(both, submission(bench))
+        there = run(both, replace(submission(bench), artifact=text))
+        lasting, silent = (there, here) if away == "main" else (here, there)
+        engine = bench.away(away)
+        view = engine.view()
+        assert set(view.jobs) == {lasting}
+        takes = ArtifactKind.TEXT in view.silent, ArtifactKind.JAR in view.silent
+        assert takes == ((False, True) if away == "main" else (True, False))
+        assert (view.slots is None) is (away == "main")
+        assert view.find_slots(ArtifactKind.TEXT) is None
+        assert engine.status(lasting) is RunState.RUNNING
+        assert poll_engine(engine, EnginePoll.CHECKPOINTING, [lasting]).keys() == {lasting}
+        with pytest.raises(UnreachableError) if away == "main" else nullcontext():
+            assert poll_engine(engine, EnginePoll.MEASURE, [here, there]).jobs.keys() == {here}
+        assert [each.severity for each in engine.check() if each.value == "no answer"] == ["error"]
+        for call in (engine.status, engine.cancel, engine.exceptions):
+            with pytest.raises(UnreachableError):
+                call(silent)
+        engine.cancel(lasting)
+        both.cancel(silent)
         bench.runner.stop()

@@ -16,6 +16,7 @@ from speck.binding import Artifact, Submission, Target
 from speck.errors import DuplicateJobError
 from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.model.engines import ArtifactKind
 from tests.e2e.harness import NOT_RUNNING, composition, job
 from tests.flink_server import JOB_CLASS, sha256_of
 
@@ -53,7 +54,11 @@ def test_it_is_reported_and_removed_and_its_id_never_starts(
             assert hold.exists(), "removing it did not wait for main"
             hold.unlink()
             late = Submission(
-                first, name, Artifact(sha256_of(jar), jar), JOB_CLASS, ("--job-name", name)
+                first,
+                name,
+                Artifact(sha256_of(jar), jar, ArtifactKind.JAR),
+                JOB_CLASS,
+                ("--job-name", name),
             )
             with pytest.raises(DuplicateJobError):
                 engine.submit(late)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from binders.memory import World
 from speck.errors import ConflictError, InvalidError
 from speck.model.values import JsonObject
 from speck.spec.site_schema import site_from_data
@@ -220,3 +221,37 @@ def test_its_addresses_are_its_own_business(
     assert site_from_data(site).broker.address == "canal://x:4711"
     with pytest.raises(InvalidError, match=fault):
         site_from_data({**site, part: body})
+
+
+def test_an_engine_goes_on_beside_one_that_is_away(tmp_path: Path) -> None:
+    """The looms run beside engines that do not answer: their jobs are started, updated, moved with
+    their state and watched as if nothing was, and what only the others can do is not planned."""
+    with open_land(tmp_path, beside=True) as land:
+        applied = land.apply(UPPER, COUNT)
+        assert any("that takes kind text has no capability `trial`" in w for w in applied.warnings)
+        land.feed()
+        land.await_all()
+        others = [World.current().engine(land.engine(site)["address"]) for site in SITES]
+        for other in others:
+            other.unreachable = True
+        land.watch(
+            lambda: land.events("one of the two engines of edge-a does not answer"), "events"
+        )
+        land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
+        land.feed()
+        land.await_all()
+        site = land.service.sites.get("edge-a")
+        assert site.state == "degraded"
+        assert "engine: cannot reach" in (site.error or "")
+        assert {job.state for job in land.service.jobs.all()} == {"running"}
+        for other in others:
+            other.unreachable = False
+
+        # the other way round: nothing is concluded of the jobs of a loom that is away
+        land.agents["edge-a"].stop()
+        land.watch(lambda: land.service.jobs.get("count").state == "unreachable", "its state")
+        assert land.service.sites.get("edge-a").state == "degraded"
+        land.start_agent("edge-a")
+        heard(land.service, *SITES)
+        land.watch(lambda: land.service.jobs.get("count").state == "running", "its state")
+        assert land.service.compositions.delete("c", DONE.wait_s).done

@@ -19,6 +19,7 @@ from speck.binding import Artifact, Submission, Target
 from speck.errors import QueuesError
 from speck.model.accepted import Accepted
 from speck.model.composition import CompositionDescription
+from speck.model.engines import ArtifactKind
 from speck.model.ids import source_client_id
 from speck.model.observation import Sent, Taken
 from speck.model.values import JsonObject
@@ -205,7 +206,9 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
 def _let_others_in(jar: Path) -> None:
     """At each site a job and a session that are not of speck, under names that it uses too."""
     for site in SITES:
-        theirs = Submission("f" * 32, "A", Artifact("f" * 64, jar), "x.Job", ("--in", "T-0"))
+        theirs = Submission(
+            "f" * 32, "A", Artifact("f" * 64, jar, ArtifactKind.JAR), "x.Job", ("--in", "T-0")
+        )
         MemoryEngine(Target(f"http://{site}.test:8081")).submit(theirs)
         for topic in TOPICS:
             _broker(site).subscribe("theirs", topic)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 from speck.monitor.health import LIMITS, Memory, Watched, decide
 from speck.monitor.stalls import Progress
@@ -30,7 +31,10 @@ def make_view(state: RunState | str | None, job: Watched, free: int) -> EngineVi
 def test_only_what_is_broken_and_has_slots_is_repaired_and_never_too_soon(
     polls: list[tuple[float, list[RunState | str | None], int]],
 ) -> None:
-    jobs = {site: Watched("s", f"job-{site}", site, f"{site}-1") for site in SITES}
+    jobs = {
+        site: Watched("s", f"job-{site}", EngineAt(site, ArtifactKind.JAR), f"{site}-1")
+        for site in SITES
+    }
     memory, now = Memory(), 0.0
     repair_times: dict[str, list[float]] = {site: [] for site in SITES}
     for after, states, free in polls:
@@ -55,7 +59,12 @@ def test_only_what_is_broken_and_has_slots_is_repaired_and_never_too_soon(
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(BROKEN), st.floats(0.5, 60))
 def test_what_stays_broken_is_repaired_again_and_again(state: RunState | None, step: float) -> None:
-    job, memory, now, repairs = Watched("s", "j", "a", "a-1"), Memory(), 0.0, 0
+    job, memory, now, repairs = (
+        Watched("s", "j", EngineAt("a", ArtifactKind.JAR), "a-1"),
+        Memory(),
+        0.0,
+        0,
+    )
     while now < 3000:
         decision = decide(now, {"a": make_view(state, job, 4)}, [job], {}, memory)
         memory = decision.memory
@@ -73,7 +82,7 @@ def test_what_stays_broken_is_repaired_again_and_again(state: RunState | None, s
 def test_a_job_whose_checkpoints_and_input_get_on_is_never_stalled(
     steps: list[tuple[int, int]], interval: float
 ) -> None:
-    job, memory, now = Watched("s", "j", "a", "a-1"), Memory(), 0.0
+    job, memory, now = Watched("s", "j", EngineAt("a", ArtifactKind.JAR), "a-1"), Memory(), 0.0
     sent = position = 0
     for checkpoint, (seconds, count) in enumerate(steps):
         now += min(seconds, 2 * interval)

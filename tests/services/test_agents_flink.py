@@ -19,6 +19,7 @@ from speck.fog import flink as fog_flink
 from speck.fog.flink import Flink
 from speck.fog.flink_conf import FlinkSettings
 from speck.fog.process import Command, Process, spawn
+from speck.model.engines import ArtifactKind
 from speck.model.observation import RunState
 from speck.service import Service
 from tests.agents import AgentProcess, answering, await_transfer, heard
@@ -48,7 +49,7 @@ class Place:
         desired = Submission(
             engine_job_id=uuid4().hex,
             job_name="trial",
-            artifact=Artifact(sha256_of(self.jar), self.jar),
+            artifact=Artifact(sha256_of(self.jar), self.jar, ArtifactKind.JAR),
             entry=JOB_CLASS,
             args=("--job-name", "trial"),
             state=savepoint,

@@ -14,6 +14,7 @@ from binders.flink.engine import FlinkEngine
 from speck.binding import Artifact, Submission, Target
 from speck.errors import EngineRefusedError
 from speck.fog.flink_conf import Runtime
+from speck.model.engines import ArtifactKind
 from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, flink_cluster, sha256_of
 from tests.waiting import wait_for
@@ -43,7 +44,7 @@ def submission(jar: Path, *args: str) -> Submission:
     return Submission(
         engine_job_id=uuid4().hex,
         job_name="trial",
-        artifact=Artifact(sha256_of(jar), jar),
+        artifact=Artifact(sha256_of(jar), jar, ArtifactKind.JAR),
         entry=JOB_CLASS,
         args=("--job-name", "trial", *args),
     )

@@ -45,7 +45,7 @@ class Site:
         return Submission(
             engine_job_id=job or uuid4().hex,
             job_name="trial",
-            artifact=Artifact(sha256_of(self.jar), self.jar),
+            artifact=Artifact(sha256_of(self.jar), self.jar, ArtifactKind.JAR),
             entry=JOB_CLASS,
             args=("--job-name", "trial", *args),
             parallelism=width,
@@ -82,7 +82,7 @@ class Site:
 
     def jar_id(self) -> str:
         """The trial jar's id, uploading it when it is not there."""
-        self.engine.upload(Artifact(sha256_of(self.jar), self.jar))
+        self.engine.upload(Artifact(sha256_of(self.jar), self.jar, ArtifactKind.JAR))
         return self.jar_ids()[0]
 
     def jar_ids(self) -> list[str]:
@@ -170,7 +170,7 @@ def test_upload_passes_the_limit_on_requests_and_memory_stays_flat(
         file.truncate(64 * 1024 * 1024)
     tracemalloc.start()
     try:
-        slow_views.engine.upload(Artifact("b" * 64, big))
+        slow_views.engine.upload(Artifact("b" * 64, big, ArtifactKind.JAR))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -186,12 +186,13 @@ def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
     site.jar.write_bytes(uuid4().bytes)
     with ThreadPoolExecutor(16) as pool:
         for _ in pool.map(
-            lambda _: site.engine.upload(Artifact(sha256_of(site.jar), site.jar)), range(32)
+            lambda _: site.engine.upload(Artifact(sha256_of(site.jar), site.jar, ArtifactKind.JAR)),
+            range(32),
         ):
             pass
     assert len(site.jar_ids()) == 1
     again = FlinkEngine(Target(site.server.url))
-    again.upload(Artifact(sha256_of(site.jar), site.jar))
+    again.upload(Artifact(sha256_of(site.jar), site.jar, ArtifactKind.JAR))
     assert len(site.jar_ids()) == 1, "another binder finds it by its name"
 
 

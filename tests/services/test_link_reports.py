@@ -11,6 +11,7 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from binders.mqtt import MqttBroker
 from speck.binding import Artifact, Submission, Target
+from speck.model.engines import ArtifactKind
 from speck.model.measurement import LinkMeasure
 from tests.flink_server import FlinkServer, sha256_of
 from tests.mosquitto_server import mosquitto
@@ -46,7 +47,13 @@ def start(engine: FlinkEngine, source: str, sink: str, *args: str) -> str:
     sha = sha256_of(JAR)
     engine.submit(
         Submission(
-            job_id, "links", Artifact(sha, JAR), "io.speck.jobs.PassThrough", arguments, 1, None
+            job_id,
+            "links",
+            Artifact(sha, JAR, ArtifactKind.JAR),
+            "io.speck.jobs.PassThrough",
+            arguments,
+            1,
+            None,
         )
     )
     return job_id

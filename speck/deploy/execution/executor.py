@@ -30,6 +30,7 @@ from speck.deploy.operations import Operations, Outcome, Waiting
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.model.change import Change, ChangeState
+from speck.model.engines import EngineAt
 from speck.model.observation import EngineJob
 from speck.model.plan import Operation
 from speck.sites.connections import Connections
@@ -48,7 +49,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Poll:
-    site: str
+    engine: EngineAt
     jobs: Mapping[str, EngineJob] | None
     error: BaseException | None
     took_s: float
@@ -235,22 +236,22 @@ class Execution:
 
     def _poll(self, pool: Executor, now: float) -> None:
         """Poll each engine that a step waits for, one poll at a time."""
-        sites = self._waiting.sites
+        engines = self._waiting.engines
         busy = self._active > 0
-        calm = [site for site in sites if busy and not self._waiting.is_awaited(site)]
-        due, self._next_poll_at = self._polls.take_due(sites, calm, now)
-        for site in due:
-            pool.submit(self._poll_site, site)
+        calm = [engine for engine in engines if busy and not self._waiting.is_awaited(engine)]
+        due, self._next_poll_at = self._polls.take_due(engines, calm, now)
+        for engine in due:
+            pool.submit(self._poll_engine, engine)
 
-    def _poll_site(self, site: str) -> None:
+    def _poll_engine(self, engine: EngineAt) -> None:
         jobs: Mapping[str, EngineJob] | None = None
         failure: BaseException | None = None
         began = self._clock.monotonic()
         try:
-            jobs = self._connections.engine(site).jobs()
+            jobs = self._connections.engine_of(engine).jobs()
         except BaseException as error:  # the loop decides by type
             failure = error
-        self._inbox.put(_Poll(site, jobs, failure, self._clock.monotonic() - began))
+        self._inbox.put(_Poll(engine, jobs, failure, self._clock.monotonic() - began))
 
     # -- results --------------------------------------------------------------------------
 
@@ -272,8 +273,8 @@ class Execution:
     def _begin_wait(self, step_id: int, waiting: Waiting) -> None:
         now = self._clock.monotonic()
         self._retries.record_success(step_id, now)
-        if waiting.site and not self._waiting.has_any_at(waiting.site):
-            self._polls.begin(waiting.site, now)
+        if waiting.engine and not self._waiting.has_any_at(waiting.engine):
+            self._polls.begin(waiting.engine, now)
         self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))
         self._journal.record_waiting(step_id, waiting.progress, waiting.trouble)
 
@@ -281,22 +282,22 @@ class Execution:
         now = self._clock.monotonic()
         ready: list[tuple[int, Waiting]] = []
         if poll.jobs is not None:
-            for step_id in self._waiting.record_answer(poll.site, now):
+            for step_id in self._waiting.record_answer(poll.engine, now):
                 self._journal.record_answer(step_id)
-            ready = self._waiting.take_ready(poll.site, poll.jobs)
+            ready = self._waiting.take_ready(poll.engine, poll.jobs)
             for step_id, waiting in ready:
                 self._end_wait(step_id, waiting)
         elif isinstance(
             poll.error, SpeckError
         ):  # this says nothing about the job: continue to wait
-            for step_id in self._waiting.record_silence(poll.site):
+            for step_id in self._waiting.record_silence(poll.engine):
                 self._journal.record_silence(step_id, poll.error)
         elif poll.error is not None:
-            for step_id in self._waiting.steps_at(poll.site):
+            for step_id in self._waiting.steps_at(poll.engine):
                 self._waiting.remove(step_id)
                 self._fail(step_id, poll.error)
         answered, ended = poll.jobs is not None, bool(ready)
-        self._polls.end(poll.site, now, took_s=poll.took_s, ended_waits=ended, answered=answered)
+        self._polls.end(poll.engine, now, took_s=poll.took_s, ended_waits=ended, answered=answered)
 
     def _end_wait(self, step_id: int, waiting: Waiting) -> None:
         site = self._journal.operation(step_id).site

@@ -37,6 +37,7 @@ from speck.deploy.operations.stopping import Stopping
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import OperationKey
+from speck.model.engines import EngineAt
 from speck.model.plan import (
     Cancel,
     Carry,
@@ -205,13 +206,14 @@ class Operations:
                 return links.clear(context, operation)
 
     def _upload(self, operation: Upload) -> Outcome:
-        engine = self._context.connections.engine(operation.site)
-        engine.upload(self._context.artifact(operation.jar))
+        artifact = self._context.artifact(operation.jar)
+        engine = self._context.connections.engine_of(EngineAt(operation.site, artifact.kind))
+        engine.upload(artifact)
         return Done()
 
     def _try(self, operation: TryMain) -> Outcome:
         secrets = self._context.read_secrets(operation.job)
         submission = self._context.submission(operation, True, None, secrets)
         with hiding(secrets):
-            trial = self._context.connections.engine(operation.site).try_main(submission)
+            trial = self._context.connections.engine_of(operation.job.engine).try_main(submission)
         return Done(compare_trial(self._context, operation.job, trial))

@@ -44,7 +44,7 @@ def refuse_forgotten_run(context: Context, incarnation: Incarnation) -> None:
     next plan finds a job that has begun and was lost, and so all others that ran there."""
     if find_forgotten_run(context, incarnation) is None:
         return
-    job, engine = incarnation.job, context.connections.engine(incarnation.job.site)
+    job, engine = incarnation.job, context.connections.engine_of(incarnation.job.engine)
     for each in context.records.inventory(context.scope).jobs.values():
         if not each.may_arrive or each.job.site != job.site:
             continue

@@ -58,7 +58,7 @@ class ComingUp:
     def _wait(self) -> Waiting:
         trouble = self.problem or (_describe(self.failures) if self.failures else None)
         return Waiting(
-            self.operation.site,
+            self.operation.job.engine,
             self._is_ready,
             self._look,
             float("inf"),  # `_look` decides when to give up
@@ -115,7 +115,7 @@ class ComingUp:
 
     @property
     def _engine(self) -> StreamEngine:
-        return self.context.connections.engine(self.operation.site)
+        return self.context.connections.engine_of(self.operation.job.engine)
 
     def _end(self) -> Done:
         """It has ended, or its engine has forgotten it."""
@@ -194,7 +194,7 @@ def confirm(context: Context, incarnation: Incarnation) -> Done:
 def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
     """Mark an incarnation that was refused, or has ended, as void if it left no state of its own:
     the one before it has the newest state. When in doubt it is left unmarked."""
-    engine = context.connections.engine(incarnation.job.site)
+    engine = context.connections.engine_of(incarnation.job.engine)
     with suppress(SpeckError):
         state = engine.status(incarnation.engine_job_id)
         if state is not None and not state.terminal:
@@ -212,13 +212,13 @@ def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
 
 def explain_end(context: Context, operation: Start, state: RunState | None) -> str:
     """Why an incarnation does not run, though its engine accepted it."""
-    ends = EngineEnds(context.connections)
+    ends, engine = EngineEnds(context.connections), operation.job.engine
     if state is None:
-        end = ends.explain(operation.site)
+        end = ends.explain(engine)
         return f"{operation.site} does not know it any more" + (f": {end}" if end else "")
-    failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)
+    failures = context.connections.engine_of(engine).exceptions(operation.engine_job_id)
     if failures:
-        end = ends.explain(operation.site, failures[0].at_ms) if failures[0].transient else None
+        end = ends.explain(engine, failures[0].at_ms) if failures[0].transient else None
         reason = failures[0].reason or failures[0].name
         return f"it is {state}: {reason}" + (f"; {end}" if end else "")
     return f"it is {state}; see the engine's log at {operation.site}"

@@ -65,14 +65,14 @@ def report_late_failure(
 
 def _find_parallelism(context: Context, incarnation: Incarnation) -> int | None:
     with suppress(SpeckError):
-        engine = context.connections.engine(incarnation.job.site)
+        engine = context.connections.engine_of(incarnation.job.engine)
         nodes = engine.job_plan(incarnation.engine_job_id)
         return max((node.parallelism for node in nodes), default=None)
     return None
 
 
 def _takes_no_checkpoints(context: Context, incarnation: Incarnation) -> bool:
-    engine = context.connections.engine(incarnation.job.site)
+    engine = context.connections.engine_of(incarnation.job.engine)
     if EngineCapability.STATE not in engine.capabilities:
         return False
     with suppress(SpeckError):
@@ -85,7 +85,7 @@ def _explain_too_wide(context: Context, job: Job, parallelism: int | None) -> st
     if parallelism is None or parallelism <= job.parallelism:
         return None
     with suppress(SpeckError):
-        slots = context.connections.engine(job.site).view().slots
+        slots = context.connections.engine_of(job.engine).view().slots
         if slots is not None and parallelism > slots.total:
             return (
                 f"{_differ(job, parallelism)}, and {job.site} has {slots.total} slots; leave the"

@@ -14,7 +14,8 @@ from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
 from speck.deploy.operations.resending import Resends
 from speck.deploy.operations.shared_views import SharedViews
-from speck.errors import SpeckError
+from speck.errors import PermanentError, SpeckError
+from speck.model.engines import EngineAt
 from speck.model.ids import producer_epoch, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
@@ -94,6 +95,16 @@ class Context:
     def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
         return self.records.incarnations.get(self.scope, job_name)
+
+    def find_engine(self, job_name: str, engine_job_id: str) -> EngineAt:
+        """Which engine an incarnation of a job was given to: another one may take the job now."""
+        newest = incarnation = self.find_incarnation(job_name)
+        while incarnation is not None and incarnation.engine_job_id != engine_job_id:
+            incarnation = incarnation.base
+        known = incarnation or newest
+        if known is None:
+            raise PermanentError(f"cannot find where {job_name} runs: it was removed; apply again")
+        return known.job.engine
 
     def find_session(self, job: Job) -> Session | None:
         """The session with which a job reads its link, as stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from speck.binding import BrokerCapability
+from speck.binding import BrokerCapability, StreamEngine
 from speck.deploy.operations.connecting import is_connected
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -60,6 +60,13 @@ class Draining:
     quiet: int = 0
     quietest: int = 0
     quiet_since: float = 0.0
+
+    @property
+    def _engine(self) -> StreamEngine:
+        """That of the reader."""
+        operation, context = self.operation, self.context
+        where = context.find_engine(operation.job_name, operation.engine_job_id)
+        return context.connections.engine_of(where)
 
     def poll(self) -> Outcome:
         """Poll once. Raises PermanentError after `drain_idle_s` without progress, unless what the
@@ -157,9 +164,7 @@ class Draining:
         if self.polled_at - self.checkpoint_at >= _CHECKPOINT_S:
             self.checkpoint_at = self.polled_at
             with suppress(SpeckError):  # the engine takes its own checkpoints, too
-                self.context.connections.engine(operation.reader_site).checkpoint(
-                    operation.engine_job_id, self.context.clock.new_id()
-                )
+                self._engine.checkpoint(operation.engine_job_id, self.context.clock.new_id())
 
     def _see_it_run(self) -> None:
         """Raise PermanentError if the reader makes no progress since it does not run any more, and
@@ -168,9 +173,7 @@ class Draining:
         if self.polled_at - max(self.since, self.status_at) <= patience.drain_ask_s:
             return
         self.status_at = self.polled_at
-        state = self.context.connections.engine(operation.reader_site).status(
-            operation.engine_job_id
-        )
+        state = self._engine.status(operation.engine_job_id)
         if state is None or state.terminal:
             what = state or f"not known to {operation.reader_site} any more"
             raise PermanentError(
@@ -332,7 +335,7 @@ class Draining:
         connected."""
         job_id = self.operation.engine_job_id
         try:
-            engine = self.context.connections.engine(self.operation.reader_site)
+            engine = self._engine
             if engine.status(job_id) is not RunState.RUNNING:
                 return None
             state = engine.newest_state(job_id)

@@ -30,7 +30,11 @@ def cancel_and_wait(
     than that it is to be cancelled."""
     job_id, name, site = operation.engine_job_id, operation.job_name, operation.site
     context.resends.ask(job_id)
-    context.connections.engine(site).cancel(job_id)
+    if isinstance(operation, Start):
+        engine = operation.job.engine
+    else:
+        engine = context.find_engine(name, job_id)
+    context.connections.engine_of(engine).cancel(job_id)
     limit_s = context.patience.cancel_s
 
     def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
@@ -46,7 +50,7 @@ def cancel_and_wait(
 
     reason = f", since {why}" if why else ""
     return Waiting(
-        site,
+        engine,
         is_gone,
         finish,
         limit_s,

@@ -24,11 +24,11 @@ def fence(context: Context, operation: Fence) -> Outcome:
     """
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
-    engine = context.connections.engine(operation.site)
+    engine = context.connections.engine_of(incarnation.job.engine)
     if engine.status(operation.engine_job_id) is None:
         refuse_forgotten_run(context, incarnation)
         with suppress(DuplicateJobError):  # it has arrived just now
-            engine.fence(operation.engine_job_id, context.artifact(incarnation.job.jar).kind)
+            engine.fence(operation.engine_job_id, incarnation.job.artifact_kind)
             void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.incarnations.put(context.scope, void))
     if EngineCapability.STATE not in engine.capabilities:

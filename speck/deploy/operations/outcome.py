@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from speck.model.engines import EngineAt
 from speck.model.observation import EngineJob
 from speck.model.queue import DroppedQueue
 from speck.store.tables import Batch
@@ -22,16 +23,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The engine is still working. Once `ready(jobs)` holds for the site's jobs, `finish` is
+    """The engine is still working. Once `ready(jobs)` holds for the engine's jobs, `finish` is
     called.
 
-    Without a `site` no engine is asked, and `ready` gets an empty mapping at each poll. `finish`
+    Without an `engine` no engine is asked, and `ready` gets an empty mapping at each poll. `finish`
     may return another Waiting. After `limit_s` seconds the operation fails with the message of
     `overdue`. `may_be_left`: nothing has begun, so a cancelled change does not wait for it.
     `progress` describes the progress to users, `trouble` what delays it.
     """
 
-    site: str | None
+    engine: EngineAt | None
     ready: Callable[[Mapping[str, EngineJob]], bool]
     finish: Callable[[], Done | Waiting]
     limit_s: float

@@ -16,6 +16,7 @@ from functools import partial
 from speck.clock import Clock
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError
+from speck.model.engines import EngineAt
 from speck.model.incarnation import Incarnation
 from speck.model.job import Delivery, Job
 from speck.model.link import Link
@@ -66,7 +67,7 @@ class Refills:
     """Triggers checkpoints of jobs, one after another, for `lasts_s` seconds.
 
     Best effort: a refused request is not repeated, since the engine takes its own checkpoints, too.
-    Each site has a thread while one of its jobs needs checkpoints.
+    Each engine has a thread while one of its jobs needs checkpoints.
     """
 
     def __init__(
@@ -81,74 +82,74 @@ class Refills:
         self._lasts_s = lasts_s
         self._scheduler = scheduler
         self._lock = scheduler.lock()
-        self._sites: dict[str, dict[str, _Request]] = {}
+        self._engines: dict[EngineAt, dict[str, _Request]] = {}
         self._closed = scheduler.event()
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin with an incarnation that runs now, if it publishes at checkpoints."""
-        site = incarnation.job.site
+        engine = incarnation.job.engine
         if not publishes_at_checkpoints(incarnation.job) or not self._lasts_s:
             return
         request = _Request(self._clock.monotonic() + self._lasts_s)
         with self._lock:
-            if site in self._sites:
-                if len(self._sites[site]) < AT_ONCE:
-                    self._sites[site][incarnation.engine_job_id] = request
+            if engine in self._engines:
+                if len(self._engines[engine]) < AT_ONCE:
+                    self._engines[engine][incarnation.engine_job_id] = request
                 return
-            if len(self._sites) >= AT_ONCE:
+            if len(self._engines) >= AT_ONCE:
                 return
-            self._sites[site] = {incarnation.engine_job_id: request}
-        self._scheduler.start(partial(self._work, site), name=f"refill-{site}")
+            self._engines[engine] = {incarnation.engine_job_id: request}
+        self._scheduler.start(partial(self._work, engine), name=f"refill-{engine.site}")
 
     def end(self, incarnation: Incarnation) -> None:
         """End with an incarnation that is about to stop: its savepoint publishes everything."""
         with self._lock:
-            self._sites.get(incarnation.job.site, {}).pop(incarnation.engine_job_id, None)
+            self._engines.get(incarnation.job.engine, {}).pop(incarnation.engine_job_id, None)
 
     def close(self) -> None:
         """Trigger no more checkpoints."""
         self._closed.set()
 
-    def _work(self, site: str) -> None:
+    def _work(self, engine: EngineAt) -> None:
         try:
-            while jobs := self._list_pending(site):
+            while jobs := self._list_pending(engine):
                 for job_id, request in jobs.items():
-                    if not self._is_pending(site, job_id):
+                    if not self._is_pending(engine, job_id):
                         continue
                     try:
-                        self._ask(site, job_id, request)
+                        self._ask(engine, job_id, request)
                     except SpeckError:
                         request.until = 0.0
                 if self._closed.wait(PERIOD_S):
                     return
         except BaseException:
             with self._lock:
-                self._sites.pop(site, None)  # otherwise the site would never get a thread again
+                self._engines.pop(engine, None)  # else it would never get a thread again
             raise
 
-    def _list_pending(self, site: str) -> dict[str, _Request]:
+    def _list_pending(self, engine: EngineAt) -> dict[str, _Request]:
         now = self._clock.monotonic()
         with self._lock:
-            jobs = {key: job for key, job in self._sites[site].items() if job.until > now}
-            self._sites[site] = jobs
+            jobs = {key: job for key, job in self._engines[engine].items() if job.until > now}
+            self._engines[engine] = jobs
             if not jobs:
-                del self._sites[site]
+                del self._engines[engine]
             return dict(jobs)
 
-    def _is_pending(self, site: str, job_id: str) -> bool:
+    def _is_pending(self, engine: EngineAt, job_id: str) -> bool:
         """Whether a job has not been ended since the list was made."""
         with self._lock:
-            return job_id in self._sites.get(site, {})
+            return job_id in self._engines.get(engine, {})
 
-    def _ask(self, site: str, job_id: str, request: _Request) -> None:
+    def _ask(self, engine: EngineAt, job_id: str, request: _Request) -> None:
         """Trigger the next checkpoint if the last one is complete."""
-        engine = self._connections.engine(site)
+        asked = self._connections.engine_of(engine)
         if request.trigger_id is not None:
-            progress = engine.checkpoint_progress(job_id, request.trigger_id)
+            progress = asked.checkpoint_progress(job_id, request.trigger_id)
             if not progress.done:
                 return
             if progress.failure is not None:  # it is stopping, or gone
                 request.until = 0.0
                 return
         request.trigger_id = self._clock.new_id()
-        engine.checkpoint(job_id, request.trigger_id)
+        asked.checkpoint(job_id, request.trigger_id)

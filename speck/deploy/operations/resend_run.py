@@ -41,7 +41,7 @@ class ResendRun:
     def is_under_way(self, sink: EndedSink) -> bool:
         """Whether the newest try, which an earlier life of the service has begun, may succeed, or
         has."""
-        engine = self._connections.engine(sink.incarnation.job.site)
+        engine = self._connections.engine_of(sink.incarnation.job.engine)
         return engine.status(self._id_of(sink)) not in _ENDED_IN_VAIN
 
     def find_state(self, incarnation: Incarnation) -> str | None:
@@ -55,7 +55,7 @@ class ResendRun:
     def _find_own_state(self, incarnation: Incarnation) -> str | None:
         site, job_id = incarnation.job.site, incarnation.engine_job_id
         try:
-            newest = self._connections.engine(site).newest_state(job_id)
+            newest = self._connections.engine_of(incarnation.job.engine).newest_state(job_id)
         except EngineRefusedError:
             newest = self._keeper.newest(site, job_id, incarnation.checkpoints)
         return newest.location if newest is not None else None
@@ -73,13 +73,13 @@ class ResendRun:
             state=state,
         )
         with suppress(DuplicateJobError):
-            self._connections.engine(job.site).resend(submission)
+            self._connections.engine_of(job.engine).resend(submission)
 
     def await_end(self, sink: EndedSink, end: Event) -> bool:
         """Whether the broker has everything. It is cancelled if that takes too long; `end` ends the
         wait only."""
         until = self._clock.monotonic() + _LIMIT_S
-        engine = self._connections.engine(sink.incarnation.job.site)
+        engine = self._connections.engine_of(sink.incarnation.job.engine)
         while not self._clock.wait_for(end, _POLL_S):
             state = engine.status(self._id_of(sink))
             if state is RunState.FINISHED:

@@ -236,7 +236,7 @@ class Resends:
         if job.delivery is Delivery.AT_MOST_ONCE or not reports_numbers(job):
             return False
         with suppress(SpeckError):
-            capabilities = self._connections.engine(job.site).capabilities
+            capabilities = self._connections.engine_of(job.engine).capabilities
             return EngineCapability.RESEND in capabilities
         return False
 
@@ -259,7 +259,7 @@ class Resends:
             end.set()
         if sink.is_open:
             with suppress(SpeckError):
-                engine = self._connections.engine(sink.incarnation.job.site)
+                engine = self._connections.engine_of(sink.incarnation.job.engine)
                 engine.cancel(id_of(sink, self._records.generation))
 
     # -- in threads of their own ----------------------------------------------------------

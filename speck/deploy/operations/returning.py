@@ -30,7 +30,7 @@ def come_back(context: Context, operation: Return) -> Outcome:
     newest = context.find_incarnation(operation.job_name)
     if newest is None or newest.engine_job_id != operation.failed or newest.void:
         return _start(context, operation)
-    engine = context.connections.engine(newest.job.site)
+    engine = context.connections.engine_of(newest.job.engine)
     state = engine.status(newest.engine_job_id)
     if state is None:
         _fence(context, newest)
@@ -40,7 +40,7 @@ def come_back(context: Context, operation: Return) -> Outcome:
     elif not state.terminal:
         engine.cancel(newest.engine_job_id)
         return Waiting(
-            newest.job.site,
+            newest.job.engine,
             lambda jobs: _is_over(jobs, newest.engine_job_id),
             lambda: come_back(context, operation),
             context.patience.start_s,
@@ -79,9 +79,9 @@ def _fence(context: Context, newest: Incarnation) -> None:
     incarnation = replace(newest, savepoint=state.location) if state else newest
     if state is not None:
         context.records.write(context.records.incarnations.put(context.scope, incarnation))
+    engine, kind = context.connections.engine_of(newest.job.engine), newest.job.artifact_kind
     with suppress(DuplicateJobError):
-        artifact = context.artifact(newest.job.jar)
-        context.connections.engine(site).fence(newest.engine_job_id, artifact.kind)
+        engine.fence(newest.engine_job_id, kind)
         _record_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
     context.records.write(context.records.incarnations.put(context.scope, newest))

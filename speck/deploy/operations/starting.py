@@ -40,7 +40,7 @@ def start(context: Context, operation: Start) -> Outcome:
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
-        if context.connections.engine(operation.site).status(old.engine_job_id) is not None:
+        if context.connections.engine_of(old.job.engine).status(old.engine_job_id) is not None:
             commit(context, operation)
             return ComingUp(context, operation, record_accepted(context, old)).begin()
         refuse_forgotten_run(context, old)
@@ -152,7 +152,7 @@ def _refuse_a_second(context: Context, old: Incarnation | None) -> None:
     plan was made: an engine may bring its jobs back after a restart."""
     while old is not None:
         if not (old.ended or old.void):
-            state = context.connections.engine(old.job.site).status(old.engine_job_id)
+            state = context.connections.engine_of(old.job.engine).status(old.engine_job_id)
             if state is not None and not state.terminal:
                 raise PermanentError(
                     f"cannot start {old.job.job_name}: its attempt {old.attempt} is {state} at"
@@ -199,7 +199,7 @@ def _submit(
     try:
         # a duplicate: an earlier try of this start arrived, and is adopted
         with suppress(DuplicateJobError), hiding(secrets):
-            late_failure = context.connections.engine(operation.site).submit(submission)
+            late_failure = context.connections.engine_of(operation.job.engine).submit(submission)
     except MainTimeoutError as error:
         _refuse_late_start(context, incarnation, error)
     except EngineRefusedError:
@@ -220,9 +220,8 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
     and the next plan fences it. Returns if the start has arrived just now.
     """
     try:
-        artifact = context.artifact(incarnation.job.jar)
-        engine = context.connections.engine(incarnation.job.site)
-        engine.fence(incarnation.engine_job_id, artifact.kind)
+        engine = context.connections.engine_of(incarnation.job.engine)
+        engine.fence(incarnation.engine_job_id, incarnation.job.artifact_kind)
     except DuplicateJobError:
         return
     except SpeckError:
@@ -260,5 +259,5 @@ def _list_start_states(
 
 def _runs(context: Context, incarnation: Incarnation) -> bool:
     """Whether a refused start had arrived before, when its answer was lost."""
-    state = context.connections.engine(incarnation.job.site).status(incarnation.engine_job_id)
+    state = context.connections.engine_of(incarnation.job.engine).status(incarnation.engine_job_id)
     return state is not None and not state.terminal

@@ -29,7 +29,7 @@ def newest_state(
         return incarnation, incarnation.savepoint if incarnation else None
     if incarnation.void:
         return newest_state(context, incarnation.base)
-    engine = context.connections.engine(incarnation.job.site)
+    engine = context.connections.engine_of(incarnation.job.engine)
     if not incarnation.confirmed and engine.status(incarnation.engine_job_id) is None:
         return _find_in_folders(context, incarnation, None)
     try:

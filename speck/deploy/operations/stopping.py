@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from speck.binding import SaveProgress, state_layout
+from speck.binding import SaveProgress, StreamEngine, find_taker, state_layout
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait, put_ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
+from speck.model.engines import EngineAt
 from speck.model.incarnation import EndState, Incarnation
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Fence, Stop
@@ -43,10 +44,17 @@ class Stopping:
     def _trigger(self) -> str:
         return hashlib.sha256(f"stop|{self.operation.engine_job_id}".encode()).hexdigest()[:32]
 
+    @property
+    def _where(self) -> EngineAt:
+        return self.context.find_engine(self.operation.job_name, self.operation.engine_job_id)
+
+    @property
+    def _engine(self) -> StreamEngine:
+        return self.context.connections.engine_of(self._where)
+
     def begin(self) -> Outcome:
         """Request the savepoint, once all tasks run, or go on with an earlier request."""
-        engine = self.context.connections.engine(self.operation.site)
-        state = engine.status(self.operation.engine_job_id)
+        state = self._engine.status(self.operation.engine_job_id)
         if state is RunState.STARTING and not self._find_incarnation().stopping:
             return self._await_tasks()
         return self._request(state)
@@ -61,11 +69,10 @@ class Stopping:
             return is_overdue or job is None or job.state is not RunState.STARTING
 
         def finish() -> Outcome:
-            engine = self.context.connections.engine(self.operation.site)
-            return self._request(engine.status(self.operation.engine_job_id))
+            return self._request(self._engine.status(self.operation.engine_job_id))
 
         return Waiting(
-            self.operation.site,
+            self._where,
             ready,
             finish,
             float("inf"),  # `ready` decides when to give up
@@ -78,15 +85,14 @@ class Stopping:
         if state is None or state.terminal:
             return self._finish(state)
         job_id = self.operation.engine_job_id
-        engine = self.context.connections.engine(self.operation.site)
         self.began = self.since = self.polled_at = self.context.clock.monotonic()
         incarnation = self._find_incarnation()
         if incarnation.stopping:
             try:
-                engine.save_progress(job_id, self._trigger)
+                self._engine.save_progress(job_id, self._trigger)
                 return self._wait(None)
             except EngineRefusedError:  # the request never arrived, or has expired
-                if engine.exceptions(job_id):
+                if self._engine.exceptions(job_id):
                     return self._give_up("it failed after its savepoint was requested")
         else:
             asked_ms = int(self.context.clock.now().timestamp() * 1000)
@@ -95,9 +101,9 @@ class Stopping:
         self.context.refills.end(incarnation)
         self.context.resends.ask(job_id)
         try:
-            engine.stop(job_id, self._target(), self._trigger)
+            self._engine.stop(job_id, self._target(), self._trigger)
         except EngineRefusedError as error:
-            state = engine.status(job_id)
+            state = self._engine.status(job_id)
             if state is None or state.terminal:
                 return self._finish(state)
             return self._give_up(str(error))
@@ -116,7 +122,8 @@ class Stopping:
         """A folder of the incarnation's own, so that its savepoint is found by listing it."""
         operation = self.operation
         folder = self.context.keeper.folder(operation.site)
-        layout = state_layout(self.context.connections.site(operation.site).spe.kind)
+        taker = find_taker(self.context.connections.site(operation.site).spe, self._where.artifact)
+        layout = state_layout(taker.kind)
         own = layout and layout.find_requested(operation.job_name, operation.engine_job_id)
         return f"{folder.rstrip('/')}/{own}" if folder and own else None
 
@@ -132,7 +139,7 @@ class Stopping:
             )
 
         return Waiting(
-            self.operation.site,
+            self._where,
             ready,
             self._poll,
             float("inf"),  # `_poll` decides when to give up
@@ -141,14 +148,13 @@ class Stopping:
         )
 
     def _poll(self) -> Outcome:
-        engine = self.context.connections.engine(self.operation.site)
         job_id = self.operation.engine_job_id
         self._discount_silence()
-        state = self.over or engine.status(job_id)
+        state = self.over or self._engine.status(job_id)
         if state is None or state.terminal:
             return self._finish(state)
         try:
-            progress = engine.save_progress(job_id, self._trigger)
+            progress = self._engine.save_progress(job_id, self._trigger)
         except EngineRefusedError as error:
             return self._give_up(str(error))
         if progress.done and progress.failure is not None:
@@ -191,11 +197,10 @@ class Stopping:
 
     def _give_up(self, why: str) -> Waiting:
         """Cancel it, and wait until it is gone."""
-        engine = self.context.connections.engine(self.operation.site)
         return cancel_and_wait(
             self.context,
             self.operation,
-            lambda: self._finish(engine.status(self.operation.engine_job_id), why),
+            lambda: self._finish(self._engine.status(self.operation.engine_job_id), why),
             f"its savepoint cannot finish: {why}",
         )
 
@@ -222,9 +227,8 @@ class Stopping:
 
     def _has_finished(self) -> bool:
         """Whether its sources ended just before it was stopped."""
-        engine = self.context.connections.engine(self.operation.site)
         try:
-            return engine.has_finished(self.operation.engine_job_id)
+            return self._engine.has_finished(self.operation.engine_job_id)
         except EngineRefusedError:
             return False
 
@@ -234,9 +238,8 @@ class Stopping:
         failed: an engine lists a limited number of ended jobs."""
         if state not in (RunState.FINISHED, None):
             return None
-        engine = self.context.connections.engine(self.operation.site)
         try:
-            stop = engine.save_progress(self.operation.engine_job_id, self._trigger)
+            stop = self._engine.save_progress(self.operation.engine_job_id, self._trigger)
         except EngineRefusedError:
             return None
         return None if state is None and stop.failure is not None else stop.location

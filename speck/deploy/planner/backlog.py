@@ -172,7 +172,7 @@ def _reads_again(situation: Situation, session: Session) -> bool:
 def _is_out_of_reach(situation: Situation, reader: Job) -> bool:
     """Whether a reader is not waited for, since the user has allowed to drop its queue and its
     engine or its broker does not answer."""
-    silent = situation.is_engine_silent(reader.site) or situation.is_broker_silent(
+    silent = situation.is_engine_silent(reader.engine) or situation.is_broker_silent(
         reader.source_site
     )
     return situation.conditions.drops and silent

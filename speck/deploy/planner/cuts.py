@@ -195,9 +195,7 @@ def _find_together(
         and has_place(situation, decision.old, cut.link)
         and (is_live(situation, decision.old) or _waits(decision.old))
     ]
-    if not all(
-        reports_numbers(job) and job.site not in situation.conditions.cannot_save for job in readers
-    ):
+    if not all(reports_numbers(job) and situation.can_save(job) for job in readers):
         return frozenset()
     return frozenset(job.job_name for job in readers)
 

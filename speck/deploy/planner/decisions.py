@@ -110,7 +110,7 @@ def has_silent_start(situation: Situation, old: Incarnation) -> bool:
     """Whether a start was sent to a site that does not answer now, and was never observed to
     run."""
     begun = not (old.confirmed or old.ended or old.void)
-    return begun and old.job.site not in situation.observation.engines
+    return begun and situation.is_engine_silent(old.job.engine)
 
 
 def is_live(situation: Situation, old: Incarnation) -> bool:
@@ -118,7 +118,7 @@ def is_live(situation: Situation, old: Incarnation) -> bool:
     stopped."""
     if old.ended:
         return False
-    if old.job.site not in situation.observation.engines:
+    if situation.is_engine_silent(old.job.engine):
         return not old.void
     engine_job = situation.observation.job(old.job.site, old.engine_job_id)
     return engine_job is not None and not engine_job.state.terminal
@@ -126,7 +126,7 @@ def is_live(situation: Situation, old: Incarnation) -> bool:
 
 def is_lost(situation: Situation, old: Incarnation) -> bool:
     """Whether it should run and its engine does not know it any more."""
-    begun = not (old.ended or old.void) and old.job.site in situation.observation.engines
+    begun = not (old.ended or old.void or situation.is_engine_silent(old.job.engine))
     return begun and situation.observation.job(old.job.site, old.engine_job_id) is None
 
 
@@ -135,7 +135,7 @@ def explain_not_live(situation: Situation, old: Incarnation) -> str:
         return "had finished: runs once more, from its beginning"
     if old.ended:
         return "its last start was fenced" if old.void else "state stopped -> running"
-    if old.job.site not in situation.observation.engines:
+    if situation.is_engine_silent(old.job.engine):
         return f"not known to run: {old.job.site} does not answer"
     engine_job = situation.observation.job(old.job.site, old.engine_job_id)
     if engine_job is None:

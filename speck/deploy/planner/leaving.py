@@ -127,7 +127,7 @@ def explain_undrained(situation: Situation, old: Incarnation) -> str | None:
         return STUCK
     if not conditions.drains:
         return NOT_DRAINED
-    if conditions.drops and situation.is_engine_silent(site):
+    if conditions.drops and situation.is_engine_silent(old.job.engine):
         return f"the engine of {site} does not answer"
     if conditions.drops and situation.is_broker_silent(broker):
         return f"the broker of {broker} does not answer"

@@ -110,7 +110,7 @@ def find_awaited_stops(
     awaited = (
         each.job_name
         for each in producers
-        if not (drops and each.old and situation.is_engine_silent(each.old.job.site))
+        if not (drops and each.old and situation.is_engine_silent(each.old.job.engine))
     )
     return ids(stops.get(name) for name in awaited)
 

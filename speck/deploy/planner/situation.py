@@ -12,6 +12,7 @@ from functools import cached_property
 
 from speck.deploy.planner.ways import Ways, group
 from speck.model.composition import Composition
+from speck.model.engines import EngineAt
 from speck.model.ids import engine_job_id, source_client_id
 from speck.model.incarnation import Incarnation, Inventory, Session
 from speck.model.job import Job
@@ -38,10 +39,10 @@ class Conditions:
     stopped_jobs: frozenset[str] = frozenset()
     """Jobs that this change has already stopped, for starts that have not succeeded: the former
     incarnation comes back if the start fails."""
-    cannot_try: frozenset[str] = frozenset()
-    """Sites whose engine cannot run a `main` alone."""
-    cannot_save: frozenset[str] = frozenset()
-    """Sites whose engine cannot take savepoints."""
+    cannot_try: frozenset[EngineAt] = frozenset()
+    """Engines that cannot run a `main` alone."""
+    cannot_save: frozenset[EngineAt] = frozenset()
+    """Engines that cannot take savepoints."""
     apart: frozenset[tuple[str, str]] = frozenset()
     """Pairs (from, to) of sites between which state must be transferred."""
     leave: frozenset[str] = frozenset()
@@ -245,8 +246,12 @@ class Situation:
         conditions = self.conditions
         return 0.0 if conditions.drops and self.is_broker_silent(site) else conditions.limit_s
 
-    def is_engine_silent(self, site: str) -> bool:
-        return site not in self.observation.engines
+    def is_engine_silent(self, engine: EngineAt) -> bool:
+        return not self.observation.has_answer(engine)
+
+    def can_save(self, job: Job) -> bool:
+        """Whether the engine that takes a job can save its state."""
+        return job.engine not in self.conditions.cannot_save
 
     def is_broker_silent(self, site: str) -> bool:
         """Whether a broker that was asked has not answered."""

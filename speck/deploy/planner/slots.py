@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from speck.deploy.planner.decisions import Decision
 from speck.deploy.planner.steps import Stopped
 from speck.deploy.planner.wiring import Wiring
+from speck.model.engines import EngineAt
 
 
 def find_slot_waits(wiring: Wiring, stopped: Stopped) -> dict[str, list[int]]:
@@ -14,19 +15,24 @@ def find_slot_waits(wiring: Wiring, stopped: Stopped) -> dict[str, list[int]]:
     job.
 
     Starts take free slots in order of name; a start whose own stop frees slots at the same site
-    needs no others.
+    needs no others. Those on an engine beside the site's own take none.
     """
+    beside = _list_beside(wiring)
     freeing: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
     for decision in wiring.decisions:
         stop = stopped.of.get(decision.job_name)
         if stop is not None and decision.old and not _in_place(decision):
             old = decision.old.job
+            if old.engine in beside:
+                continue
             freeing[old.site].append((stop, old.parallelism))
     engines = wiring.situation.observation.engines
     budgets = {site: view.slots.free for site, view in engines.items() if view.slots}
     waits: dict[str, list[int]] = defaultdict(list)
     for decision in wiring.decisions:
         if not decision.starts or decision.new is None or decision.new.site not in budgets:
+            continue
+        if decision.new.engine in beside:
             continue
         site = decision.new.site
         budgets[site] -= decision.new.parallelism - _count_slots_freed_in_place(decision)
@@ -35,6 +41,11 @@ def find_slot_waits(wiring: Wiring, stopped: Stopped) -> dict[str, list[int]]:
             budgets[site] += slots
             waits[decision.job_name].append(stop)
     return dict(waits)
+
+
+def _list_beside(wiring: Wiring) -> set[EngineAt]:
+    engines = wiring.situation.observation.engines
+    return {EngineAt(site, kind) for site, view in engines.items() for kind in view.beside}
 
 
 def _in_place(decision: Decision) -> bool:

@@ -96,7 +96,7 @@ def _stop(wiring: Wiring, reserved: Reserved, stops: _Stops, decision: Decision)
     old, new = decision.old, decision.new
     assert old is not None
     after: list[int] = []
-    if new and decision.starts and new.site not in wiring.situation.conditions.cannot_try:
+    if new and decision.starts and new.engine not in wiring.situation.conditions.cannot_try:
         after.append(_try_main(wiring, stops, decision))
     # While the link is still fed, another session has to receive what comes from now on.
     is_fed = is_still_fed(wiring.situation, wiring.leaving, old.job.source)
@@ -168,8 +168,7 @@ def _make_stop(wiring: Wiring, decision: Decision) -> Fence | Cancel | Stop:
     identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
     if may_arrive(wiring.situation, old):
         return Fence(*identity)
-    cannot_save = old.job.site in wiring.situation.conditions.cannot_save
-    if cannot_save or _needs_no_savepoint(wiring, decision):
+    if not wiring.situation.can_save(old.job) or _needs_no_savepoint(wiring, decision):
         return Cancel(*identity, final, pauses)
     return Stop(*identity, final, pauses)
 

@@ -29,7 +29,7 @@ def find_way_back(wiring: Wiring, decision: Decision, start: Start) -> Return | 
         situation.engine_job_id(decision.job_name, attempt),
         not situation.wanted.links_read.isdisjoint(old.job.port),
         start.engine_job_id,
-        keeps_state=old.job.site not in situation.conditions.cannot_save,
+        keeps_state=situation.can_save(old.job),
         former_sinks=_list_former_sinks(situation, old, start),
         fed=situation.is_fed_later(old.job.source),
         commits=start.commits if new.ends == old.job.ends else (),

@@ -52,9 +52,9 @@ def test_a_jar_without_classes(tmp_path: Path) -> None:
 def test_what_is_no_jar(tmp_path: Path) -> None:
     file = tmp_path / "a.jar"
     file.write_bytes(b"text")
-    assert class_fault(Artifact(hashlib.sha256(b"text").hexdigest(), file), "A") == (
-        "the file is no jar: it is no zip archive"
-    )
+    assert class_fault(
+        Artifact(hashlib.sha256(b"text").hexdigest(), file, ArtifactKind.JAR), "A"
+    ) == ("the file is no jar: it is no zip archive")
 
 
 @pytest.mark.parametrize("entry", ["a b", "a..B", "1a", "a.B;", "../a"])

@@ -38,6 +38,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.model.engines import ArtifactKind
 from speck.model.observation import RunState
 
 JOB = "a" * 32
@@ -135,7 +136,7 @@ def test_a_main_that_does_not_return_is_no_fault_of_the_engine_s_address(
     fake.say("/jobs/overview", {"jobs": []})
     fake.silent = {f"/jars/x_{SHA}.jar/{verb}" for verb in ("plan", "run")}
     engine = FlinkEngine(Target(fake.url, main_timeout_s=0.2))
-    desired = Submission(JOB, "A", Artifact(SHA, jar), "a.B", ())
+    desired = Submission(JOB, "A", Artifact(SHA, jar, ArtifactKind.JAR), "a.B", ())
     for call in (engine.try_main, engine.submit):
         with pytest.raises(MainTimeoutError, match=r"^cannot run main of A: .* within 0\.2 s"):
             call(desired)
@@ -487,7 +488,9 @@ def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: P
 
 
 def submission(jar: Path, savepoint: str | None = None) -> Submission:
-    return Submission(JOB, "A", Artifact(SHA, jar), "a.B", ("--x", "y z"), 2, savepoint)
+    return Submission(
+        JOB, "A", Artifact(SHA, jar, ArtifactKind.JAR), "a.B", ("--x", "y z"), 2, savepoint
+    )
 
 
 def test_submit_sends_what_flink_reads_and_nothing_else(

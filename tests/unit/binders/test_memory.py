@@ -19,6 +19,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.model.engines import ArtifactKind
 from speck.model.observation import RunState, Slots, TakenEpoch
 
 EDGE = "http://172.16.39.7:8081"
@@ -58,7 +59,15 @@ def submission(
         *("--client-id", f"speck-1234abcd-{name}-00000000", "--epoch", str(attempt)),
         *("--delivery", "at_least_once", "--sink-readers", sink_readers, "--own", "arg"),
     )
-    return Submission(job_id, name, Artifact("f" * 64, jar), "x.Job", args, parallelism, savepoint)
+    return Submission(
+        job_id,
+        name,
+        Artifact("f" * 64, jar, ArtifactKind.JAR),
+        "x.Job",
+        args,
+        parallelism,
+        savepoint,
+    )
 
 
 def read(world: World, broker: str, client_id: str) -> list[bytes]:
@@ -424,7 +433,11 @@ def test_a_job_with_arguments_of_its_own_runs_without_passing_anything(
     world: World, jar: Path
 ) -> None:
     engine = MemoryEngine(Target(EDGE))
-    engine.submit(Submission("a" * 32, "own", Artifact("f" * 64, jar), "x.Job", ("--in", "raw")))
+    engine.submit(
+        Submission(
+            "a" * 32, "own", Artifact("f" * 64, jar, ArtifactKind.JAR), "x.Job", ("--in", "raw")
+        )
+    )
 
     assert engine.status("a" * 32) is RunState.RUNNING
     assert world.pump() == 0

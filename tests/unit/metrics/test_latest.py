@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from speck.metrics.latest import LatestSamples
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
 from speck.model.link import Link
@@ -12,7 +13,17 @@ from speck.model.measurement import BrokerMeasures, EngineMeasures, JobMeasure, 
 from speck.model.observation import BrokerView
 
 LINK = Link("b", "T-1")
-JOB = Job("A", "a", LINK, Link("a", "T-2"), "tcp://b:1883", "tcp://a:1883", "x.A", "f" * 64)
+JOB = Job(
+    "A",
+    "a",
+    LINK,
+    Link("a", "T-2"),
+    "tcp://b:1883",
+    "tcp://a:1883",
+    "x.A",
+    "f" * 64,
+    ArtifactKind.JAR,
+)
 RUN = Incarnation(JOB, 1, "1")
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 

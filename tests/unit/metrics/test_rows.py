@@ -22,6 +22,7 @@ from speck.metrics.rows import (
     update_samples,
 )
 from speck.model.composition import composition_of_one
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -49,6 +50,7 @@ A = Job(
     sink_broker="tcp://cloud:1883",
     entry_class="X",
     jar="0" * 64,
+    artifact_kind=ArtifactKind.JAR,
     pinned=True,
 )
 B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job import Job
 from speck.model.link import Link
@@ -19,6 +20,7 @@ JOB = Job(
     "tcp://a:1883",
     "x.A",
     "f" * 64,
+    ArtifactKind.JAR,
 )
 
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 from speck.monitor.health import Limits, Memory, RepairDecision, Watched, decide, wants_progress
 from speck.monitor.stalls import Progress
 
-A = Watched("c", "A", "edge-a", "a1")
-B = Watched("c", "B", "edge-a", "b1")
-Z = Watched("c", "Z", "cloud", "z1")
+A = Watched("c", "A", EngineAt("edge-a", ArtifactKind.JAR), "a1")
+B = Watched("c", "B", EngineAt("edge-a", ArtifactKind.JAR), "b1")
+Z = Watched("c", "Z", EngineAt("cloud", ArtifactKind.JAR), "z1")
 
 
 def engine(
@@ -162,7 +163,7 @@ def test_slots_that_are_not_known_hold_up_nothing() -> None:
 
 def test_slots_are_given_once_over_all_scopes() -> None:
     watcher = Watcher()
-    other = Watched("d", "D", "edge-a", "d1")
+    other = Watched("d", "D", EngineAt("edge-a", ArtifactKind.JAR), "d1")
     watcher.look(A, other, edge_a=runs(free=1))
 
     assert watcher.look(A, other).repair == {"c": {"A"}}
@@ -415,3 +416,27 @@ def test_progress_is_asked_for_about_once_an_interval() -> None:
     assert wants_progress(watcher.memory, A.key, watcher.now + 600)
     assert not wants_progress(watcher.memory, A.key, watcher.now + 600, intervals=2.0)
     assert wants_progress(watcher.memory, A.key, watcher.now + 1200, intervals=2.0)
+
+
+def test_of_two_engines_one_may_be_silent() -> None:
+    """What runs on the other is judged and repaired as ever; what runs beside takes no slots."""
+    watcher = Watcher()
+    text = ArtifactKind.TEXT
+    woven = Watched("c", "W", EngineAt("edge-a", text), "w1")
+    both = replace(runs("a1", "w1", free=1, total=2), beside=frozenset({text}))
+    watcher.look(A, woven, edge_a=both)
+
+    silent = replace(both, jobs={}, slots=Slots(2, 2), silent={text: "no answer"})
+    decision = watcher.look(A, woven, edge_a=silent)
+    assert watcher.state(A) is JobState.LOST
+    assert watcher.state(woven) is JobState.UNREACHABLE
+    assert decision.memory.partial == {"edge-a"}
+    assert not decision.memory.silent, "the site answers"
+    assert watcher.look(A, woven).repair == {"c": {"A"}}
+
+    other = replace(both, jobs={}, slots=None, silent={ArtifactKind.JAR: "no answer"})
+    decision = watcher.look(replace(A, engine_job_id="a2"), woven, edge_a=other)
+    assert watcher.state(woven) is JobState.LOST
+    assert watcher.look(replace(A, engine_job_id="a2"), woven).repair == {"c": {"W"}}
+    full = replace(both, jobs={}, slots=Slots(1, 0))
+    assert watcher.look(woven, edge_a=full).repair == {"c": {"W"}}, "it needs none of those slots"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_change import Action
@@ -58,9 +59,9 @@ def test_what_the_engine_reports_of_a_job_that_should_run(
 
 def test_what_a_poll_says_of_an_incarnation() -> None:
     view = EngineView("2.3", None, {"a1": EngineJob("a1", "A", RunState.RUNNING)})
-    assert observe(view, "a1") is RunState.RUNNING
-    assert observe(view, "a2") is Sight.ABSENT
-    assert observe(None, "a1") is Sight.SILENT
+    assert observe(view, "a1", ArtifactKind.JAR) is RunState.RUNNING
+    assert observe(view, "a2", ArtifactKind.JAR) is Sight.ABSENT
+    assert observe(None, "a1", ArtifactKind.JAR) is Sight.SILENT
 
 
 @pytest.mark.parametrize(
@@ -167,3 +168,9 @@ def test_the_reason_is_the_nearest_cause(
     error: str | None, finding: Finding, expected: str | None
 ) -> None:
     assert judge(Facts(error=error, finding=finding)).reason == expected
+
+
+def test_what_is_not_listed_may_run_on_the_engine_that_does_not_answer() -> None:
+    view = EngineView("2.3", None, {}, silent={ArtifactKind.TEXT: "no answer"})
+    assert observe(view, "a1", ArtifactKind.TEXT) is Sight.SILENT
+    assert observe(view, "a1", ArtifactKind.JAR) is Sight.ABSENT

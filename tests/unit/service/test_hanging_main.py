@@ -13,6 +13,7 @@ from speck.errors import (
     SpeckError,
     UnreachableError,
 )
+from speck.model.engines import ArtifactKind
 from speck.service import Service
 from tests.service_helpers import (
     DONE,
@@ -35,7 +36,7 @@ def submit_late(service: Service, attempt: int = 1) -> None:
     """What happens when `main` returns after all: Flink's `execute` submits under the first id."""
     job_id = next(subject for kind, subject in engine("edge-a").calls if kind == "submit")
     jar = service.config.jar_folders[0] / "test-1.jar"
-    late = Submission(job_id, "A", Artifact("", jar), "package.ExampleJob", ())
+    late = Submission(job_id, "A", Artifact("", jar, ArtifactKind.JAR), "package.ExampleJob", ())
     service.connections.engine("edge-a").submit(late)
 
 

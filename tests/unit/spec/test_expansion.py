@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from speck.errors import MOST_PROBLEMS, InvalidError
+from speck.model.engines import ArtifactKind
 from speck.model.job import Batching, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
@@ -196,7 +197,9 @@ SITE = Site("s", Tier.EDGE, Engine("flink", "http://a:1"), Broker("mqtt", "tcp:/
 def resolved(source: str, args: tuple[str, ...]) -> Job:
     link = Link("s", source)
     sink = Link("s", "u")
-    return Job("j", "s", link, sink, "tcp://a:2", "tcp://a:2", "a.B", "0" * 64, args=args)
+    return Job(
+        "j", "s", link, sink, "tcp://a:2", "tcp://a:2", "a.B", "0" * 64, ArtifactKind.JAR, args=args
+    )
 
 
 def test_placeholders_are_counted_with_their_values() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speck.model.engines import ArtifactKind
 from speck.model.job import Batching, Compression, Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.spec.fingerprint import differences, fingerprint
@@ -22,6 +23,7 @@ A = Job(
     sink_broker="tcp://c:1883",
     entry_class="x.A",
     jar="a" * 64,
+    artifact_kind=ArtifactKind.JAR,
 )
 COUNTS: list[tuple[dict[str, Any], str]] = [
     ({"site": "edge-b"}, "site edge-a -> edge-b"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Compression, Delivery, Job
 from speck.model.link import Link
@@ -24,6 +25,7 @@ JOB = Job(
     sink_broker="tcp://b:1883",
     entry_class="E",
     jar="0" * 64,
+    artifact_kind=ArtifactKind.JAR,
     args=("--window", "10s"),
     delivery=Delivery.EXACTLY_ONCE,
 )

@@ -14,6 +14,7 @@ import pytest
 from binders.flink.artifacts import CONNECTOR_CLASS
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Port, Reader, composition_of_one
+from speck.model.engines import ArtifactKind
 from speck.model.job import (
     Batching,
     Compression,
@@ -105,6 +106,7 @@ def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Pat
             sink_broker="tcp://a:1883",
             entry_class="package.ExampleJob",
             jar=sha256,
+            artifact_kind=ArtifactKind.JAR,
             args=("--window", "10s"),
             parallelism=2,
             state=DesiredState.RUNNING,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from binders.flink.artifacts import _CLASSES, class_fault
 from speck.binding import Artifact
+from speck.model.engines import ArtifactKind
 from speck.spec.artifacts import artifact_fault
 from speck.spec.zip_directory import MAX_ENTRIES, read_names
 
@@ -119,7 +120,9 @@ def test_an_archive_that_is_ambiguous_or_too_large_is_refused(tmp_path: Path, na
     tracemalloc.start()
     try:
         assert artifact_fault(file) is not None
-        fault = class_fault(Artifact(hashlib.sha256(content).hexdigest(), file), "a.B")
+        fault = class_fault(
+            Artifact(hashlib.sha256(content).hexdigest(), file, ArtifactKind.JAR), "a.B"
+        )
         assert fault is not None
         assert fault.startswith("the file is no jar: ")
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
@@ -148,7 +151,7 @@ def test_usual_archives_are_read(tmp_path: Path, name: str) -> None:
     file = tmp_path / "a.jar"
     file.write_bytes(content)
     assert artifact_fault(file) is None
-    jar = Artifact(hashlib.sha256(content).hexdigest(), file)
+    jar = Artifact(hashlib.sha256(content).hexdigest(), file, ArtifactKind.JAR)
     assert class_fault(jar, "a.B") is None
     assert "holds no class a.C" in str(class_fault(jar, "a.C"))
 
@@ -209,11 +212,11 @@ def test_classes_are_remembered_within_a_number_of_bytes(
         file = tmp_path / f"{number}.jar"
         file.write_bytes(names + end(20_000, len(names), 0))
         sha256 = hashlib.sha256(f"remembered {number}".encode()).hexdigest()
-        assert class_fault(Artifact(sha256, file), "p.C000007") is None
+        assert class_fault(Artifact(sha256, file, ArtifactKind.JAR), "p.C000007") is None
     assert _CLASSES.bytes <= 32 << 20
 
     def read(file: Path) -> None:
         raise AssertionError("read again")
 
     monkeypatch.setattr("binders.flink.artifacts.read_names", read)
-    assert class_fault(Artifact(sha256, file), "p.C000007") is None
+    assert class_fault(Artifact(sha256, file, ArtifactKind.JAR), "p.C000007") is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import (
     EndState,
     FormerSink,
@@ -25,7 +26,17 @@ from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
 
 LINK = Link("a", "T-1")
-PLAIN = Job("A", "a", LINK, Link("b", "T"), "tcp://a:1883", "tcp://b:1883", "x.A", "f" * 64)
+PLAIN = Job(
+    "A",
+    "a",
+    LINK,
+    Link("b", "T"),
+    "tcp://a:1883",
+    "tcp://b:1883",
+    "x.A",
+    "f" * 64,
+    ArtifactKind.JAR,
+)
 FULL = replace(
     PLAIN,
     args=("--x", "ü"),

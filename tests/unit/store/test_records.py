@@ -14,6 +14,7 @@ from speck.errors import StoreError
 from speck.model.accepted import Accepted
 from speck.model.change import Change, ChangeState, OperationRecord
 from speck.model.composition import composition_of_one
+from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndState, Incarnation, Session
 from speck.model.job import Job
@@ -30,7 +31,17 @@ from tests.waiting import wait_for
 
 LINK = Link("a", "T-1")
 ALONE = composition_of_one("A")
-JOB = Job("A", "a", LINK, Link("a", "T-2"), "tcp://a:1883", "tcp://a:1883", "x.A", "f" * 64)
+JOB = Job(
+    "A",
+    "a",
+    LINK,
+    Link("a", "T-2"),
+    "tcp://a:1883",
+    "tcp://a:1883",
+    "x.A",
+    "f" * 64,
+    ArtifactKind.JAR,
+)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from speck.deploy.execution import Bounds, Execution, executor
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState
+from speck.model.engines import ArtifactKind
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import FormerSink, Incarnation, Session, StartState
 from speck.model.job import Job
@@ -97,7 +98,7 @@ class Bench:
             self.connections,
             self.records,
             self.clock,
-            lambda sha256: Artifact(sha256, self.folder / "a.jar"),
+            lambda sha256: Artifact(sha256, self.folder / "a.jar", ArtifactKind.JAR),
             Agents(self.records, self.records.sites.all, self.clock),
         )
         return Resends(self.connections, self.records, self.clock, run)
@@ -118,7 +119,7 @@ class Bench:
             self.records,
             self.clock,
             "c",
-            lambda sha256: Artifact(sha256, self.folder / "a.jar"),
+            lambda sha256: Artifact(sha256, self.folder / "a.jar", ArtifactKind.JAR),
             patience,
             Agents(self.records, self.records.sites.all, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
@@ -182,6 +183,7 @@ def job(name: str, site: str = "edge-a") -> Job:
         sink_broker=f"tcp://{site}.test:1883",
         entry_class="package.ExampleJob",
         jar="a" * 64,
+        artifact_kind=ArtifactKind.JAR,
     )
 
 

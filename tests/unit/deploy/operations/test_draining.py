@@ -22,6 +22,7 @@ from speck.deploy.operations.outcome import Done, Waiting
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
 from speck.model.change import ChangeReport, ChangeState
+from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
@@ -445,7 +446,7 @@ class Reader:
             self.bench.records,
             self.bench.clock,
             "c",
-            lambda sha256: Artifact(sha256, self.bench.folder / "a.jar"),
+            lambda sha256: Artifact(sha256, self.bench.folder / "a.jar", ArtifactKind.JAR),
             self.patience,
             Agents(self.bench.records, self.bench.records.sites.all, self.bench.clock),
             Refills(self.bench.connections, self.bench.clock, 0.0),

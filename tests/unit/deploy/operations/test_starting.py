@@ -17,6 +17,7 @@ from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.shared_views import SharedViews
 from speck.deploy.operations.starting import _record_last_epoch
 from speck.errors import UnreachableError
+from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
 from speck.service.agents import Agents
@@ -55,7 +56,7 @@ def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_p
         records,
         bench.clock,
         "c",
-        lambda sha256: Artifact(sha256, tmp_path / "a.jar"),
+        lambda sha256: Artifact(sha256, tmp_path / "a.jar", ArtifactKind.JAR),
         HASTY,
         Agents(records, records.sites.all, bench.clock),
         Refills(bench.connections, bench.clock, 0.0),

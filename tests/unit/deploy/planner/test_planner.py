@@ -11,6 +11,7 @@ import pytest
 from speck.deploy.planner import plan as make_plan
 from speck.deploy.planner.situation import Conditions, Outside
 from speck.model.composition import Composition, Reader
+from speck.model.engines import ArtifactKind
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import (
     EndState,
@@ -51,6 +52,7 @@ def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object)
         sink_broker=f"tcp://{links[1].site}:1883",
         entry_class="package.ExampleJob",
         jar=JAR,
+        artifact_kind=ArtifactKind.JAR,
     )
     return replace(result, **more)  # type: ignore[arg-type]
 
@@ -797,3 +799,39 @@ def test_a_plan_reads_the_sessions_as_often_however_many_jobs_it_has(change: str
         plan_jobs(inventory, *wanted, observed=running(inventory, 1000))
         reads.append(Counted.reads)
     assert reads[0] == reads[1]
+
+
+def test_of_two_engines_at_a_site_one_may_be_silent() -> None:
+    """Nothing is concluded of its jobs; those of the other are planned as ever."""
+    woven = job("W", "edge-a/T-8", "edge-a/T-9", artifact_kind=ArtifactKind.TEXT)
+    inventory = deployed(A, woven)
+    views = dict(running(inventory).engines)
+    lost = replace(views["edge-a"], jobs={}, silent={ArtifactKind.TEXT: "no answer"})
+    observed = Observation({**views, "edge-a": lost})
+    plan = plan_jobs(inventory, A, woven, observed=observed)
+    assert (
+        text(plan)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start A on edge-a: not running: edge-a does not know it
+"""
+    )
+
+
+def test_what_runs_beside_an_engine_takes_none_of_its_slots() -> None:
+    woven = job("W", "edge-a/T-8", "edge-a/T-9", artifact_kind=ArtifactKind.TEXT)
+    inventory = deployed(A)
+    views = dict(running(inventory, free=0).engines)
+    views["edge-a"] = replace(views["edge-a"], beside=frozenset({ArtifactKind.TEXT}))
+    plan = plan_jobs(inventory, woven, observed=Observation(views))
+    assert (
+        text(plan)
+        == """
+[] -> #1 reserve edge-a/T-8 for W: new reader
+[] -> #2 cancel A on edge-a: no longer wanted
+[] -> #3 upload aaaaaaaa to edge-a: needed there
+[1,3] -> #4 start W on edge-a: new job
+[2] -> #5 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[2,5] -> #6 forget A: removed
+"""
+    )
