@@ -19,6 +19,7 @@ from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import UnreachableError
+from speck.model.engines import EngineAt
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -66,14 +67,16 @@ class MemoryKeeper:
     def shares_storage(self, one: str, other: str) -> bool:
         return self.folder(one) == self.folder(other)
 
-    def newest(self, site: str, engine_job_id: str, folder: str | None = None) -> SavedState | None:
-        self._ask("newest", site)
+    def newest(
+        self, engine: EngineAt, engine_job_id: str, folder: str | None = None
+    ) -> SavedState | None:
+        self._ask("newest", engine.site)
         world = World.current()
         with world.lock:
             states = [
                 SavedState(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
                 for path, saved in world.saved.items()
-                if saved.storage == _engine(site).storage
+                if saved.storage == _engine(engine.site).storage
                 and f"/{engine_job_id}/" in path
                 and path.startswith((f"{saved.storage}/", f"{folder or saved.storage}/"))
             ]

@@ -144,7 +144,9 @@ def open_land(tmp_path: Path, *sites: str, beside: bool = False) -> Iterator[Lan
         (tmp_path / "patterns").mkdir()
         for name in ("upper", "count"):
             (tmp_path / "patterns" / f"{name}.txt").write_text(f"weave {name}")
-        config = Config(home=tmp_path / "home", jar_folders=(tmp_path / "patterns",))
+        config = Config(
+            home=tmp_path / "home", jar_folders=(tmp_path / "patterns",), simulated=beside
+        )
         land = Land(config, tmp_path / "states", uuid4().hex[:6])
         land.serve()
         stack.callback(land.leave)

@@ -163,7 +163,7 @@ class EnginesBeside:
     def state_folder(self) -> str | None:
         """That of the site's own engine, if it keeps states."""
         keeps = EngineCapability.STATE in self._main.capabilities
-        return (self._main if keeps else self._other).state_folder()
+        return self._main.state_folder() if keeps else None
 
     def try_main(self, submission: Submission) -> Trial:
         engine = self.find_taker(submission.artifact.kind)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from speck.model.engines import EngineAt
+
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
@@ -87,10 +89,12 @@ class StateKeeper(Protocol):
     def shares_storage(self, one: str, other: str) -> bool:
         """Whether two sites read the same storage, so that no state needs to be copied."""
 
-    def newest(self, site: str, engine_job_id: str, folder: str | None = None) -> SavedState | None:
-        """Find the newest complete state of an incarnation by listing the site's folders, and the
-        `folder` of its checkpoints if it has one of its own, for an engine that no longer knows the
-        job. None: there is none."""
+    def newest(
+        self, engine: EngineAt, engine_job_id: str, folder: str | None = None
+    ) -> SavedState | None:
+        """Find the newest complete state of an incarnation by listing the folders of its
+        `engine`, which no longer knows the job, and the `folder` of its checkpoints if it has one
+        of its own. None: there is none."""
 
     def carry(self, transfer: Transfer) -> TransferProgress:
         """Begin the transfer, or continue it, and return its progress without waiting for it."""

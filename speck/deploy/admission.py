@@ -51,6 +51,7 @@ from speck.model.composition import (
     job_posted_alone,
     title,
 )
+from speck.model.engines import EngineAt
 from speck.model.ids import OUTSIDE_READER
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
@@ -311,7 +312,7 @@ class Admission:
     ) -> list[Problem]:
         """Find jobs that move with their state between sites where nothing can transfer it."""
         problems = []
-        reason_by_site: dict[str, str | None] = {}
+        reason_by_engine: dict[EngineAt, str | None] = {}
         for index, job in enumerate(composition.jobs):
             incarnation = inventory.jobs.get(job.job_name)
             if (
@@ -323,7 +324,7 @@ class Admission:
             for home in sorted(incarnation.homes):
                 if self._keeper.shares_storage(home, job.site):
                     continue
-                why = self._explain_no_transfer(incarnation, home, job.site, reason_by_site)
+                why = self._explain_no_transfer(incarnation, home, job.site, reason_by_engine)
                 if why is not None:
                     field = "site" if description.jobs[index].site is not None else "spe_address"
                     fault = (
@@ -339,24 +340,26 @@ class Admission:
         incarnation: Incarnation,
         home: str,
         target: str,
-        reason_by_site: dict[str, str | None],
+        reason_by_engine: dict[EngineAt, str | None],
     ) -> str | None:
-        """Explain why state cannot be transferred between two sites; each site is checked once,
-        with the answers kept in `reason_by_site`."""
+        """Explain why state cannot be transferred between two sites; each engine is checked once,
+        with the answers kept in `reason_by_engine`."""
         for site in (home, target):
-            if site not in reason_by_site:
-                reason_by_site[site] = self._explain_no_carrier(site, incarnation)
-            if reason_by_site[site] is not None:
-                return reason_by_site[site]
+            engine = EngineAt(site, incarnation.job.artifact_kind)
+            if engine not in reason_by_engine:
+                reason_by_engine[engine] = self._explain_no_carrier(engine, incarnation)
+            if reason_by_engine[engine] is not None:
+                return reason_by_engine[engine]
         return None
 
-    def _explain_no_carrier(self, site: str, incarnation: Incarnation) -> str | None:
-        """Explain why no agent at a site can transfer state; an agent that does not answer now may
-        do so later."""
+    def _explain_no_carrier(self, engine: EngineAt, incarnation: Incarnation) -> str | None:
+        """Explain why no agent beside an engine can transfer state; one that does not answer now
+        may do so later."""
+        site = engine.site
         if self._keeper.folder(site) is None:
             return f"{site} has no known folder for states"
         try:
-            self._keeper.newest(site, incarnation.engine_job_id)
+            self._keeper.newest(engine, incarnation.engine_job_id)
         except TransientError:
             pass
         except PermanentError:

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from speck.agent.layout import StateLayout
-from speck.binding import SavedState, Transfer, TransferProgress, state_layout
+from speck.binding import SavedState, Transfer, TransferProgress, find_taker, state_layout
 from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model.engines import EngineAt
 from speck.model.finding import PartFinding
 from speck.model.site import AgentReport, Site
 from speck.service import agent_check
@@ -41,10 +42,10 @@ class Agents:
         records: Records,
         sites: Callable[[], Mapping[str, Site]],
         clock: Clock,
-        engine_folder: Callable[[str], str | None] = lambda site: None,
+        engine_folder: Callable[[EngineAt], str | None] = lambda engine: None,
         channels: SiteChannels | None = None,
     ):
-        """`engine_folder` returns the URI of the checkpoints of a site's engine; None when the
+        """`engine_folder` returns the URI of the checkpoints of an engine; None when the
         engine does not report it. `channels` holds the commands that agents are given."""
         self._records = records
         self._sites = sites
@@ -57,7 +58,7 @@ class Agents:
         self._lock = threading.RLock()
         self._beats: dict[str, StoredReport] = {}
         self._stored: dict[str, float] = {}
-        self._agreed: dict[str, str] = {}
+        self._agreed: dict[EngineAt, str] = {}
         self.transfers = Transfers(
             records, clock, self.commands, self._listen, self._refuse_silent, self._layouts
         )
@@ -114,7 +115,7 @@ class Agents:
         with self._lock:
             self._beats.pop(site, None)
             self._stored.pop(site, None)
-            self._agreed.pop(site, None)
+        self.doubt(site)
         self._channels.forget(site)
 
     # --- StateKeeper -----------------------------------------------------------------------
@@ -137,17 +138,17 @@ class Agents:
         uris = [sites[name].state_uri if name in sites else None for name in (one, other)]
         return uris[0] is not None and uris[0] == uris[1]
 
-    def newest(self, site: str, engine_job_id: str, folder: str | None = None) -> SavedState | None:
+    def newest(
+        self, engine: EngineAt, engine_job_id: str, folder: str | None = None
+    ) -> SavedState | None:
         """The newest checkpoint, by listing the folder, and the job's own `folder`. Raises
         UnreachableError; PermanentError without an agent, or with one whose folder is not the
         engine's: it would find none."""
-        lister = self._lister(site)
+        lister = self._lister(engine.site)
         self._refuse_silent(lister)
-        self._refuse_elsewhere(site, lister)
-        body = {
-            "engine_job_id": engine_job_id,
-            "layouts": [each.to_json() for each in self._layouts(site)],
-        }
+        layout = self._layout(engine)
+        self._refuse_elsewhere(engine, layout, lister)
+        body = {"engine_job_id": engine_job_id, "layouts": [layout.to_json()]}
         body |= {"folder": folder} if folder else {}
         answer = self._ask(lister, "list", body)
         try:
@@ -212,34 +213,45 @@ class Agents:
         if silent is None or silent > self.silent_s:
             raise UnreachableError(f"cannot reach the agent of {site}: last heard at {report.at}")
 
-    def _refuse_elsewhere(self, site: str, lister: str) -> None:
+    def _refuse_elsewhere(self, engine: EngineAt, layout: StateLayout, lister: str) -> None:
         """Raises PermanentError when the agent lists another folder than the engine writes to; the
         engine is queried once for each folder that an agent reports."""
         reported = str(self.beat(lister).state_folder)
-        if self._agreed.get(site) == reported:
+        if self._agreed.get(engine) == reported:
             return
         try:
-            folder = self._engine_folder(site)
+            folder = self._engine_folder(engine)
         except TransientError as error:
             raise UnreachableError(
-                f"cannot tell whether the agent of {lister} searches where the engine of {site}"
-                f" keeps its checkpoints: {error}"
+                f"cannot tell whether the agent of {lister} searches where the engine of"
+                f" {engine.site} keeps its checkpoints: {error}"
             ) from error
-        if folder is not None and not is_root(folder, reported, self._automatic_root(site)):
+        if folder is not None and not is_root(folder, reported, layout.automatic_root):
             raise PermanentError(
-                f"cannot list states of {site}: its agent searches below {reported}, but the engine"
-                f" keeps its checkpoints in {folder}; start the agent with the right --state-folder"
+                f"cannot list states of {engine.site}: its agent searches below {reported}, but the"
+                f" engine keeps its checkpoints in {folder}; start the agent with the right --state-folder"
             )
-        self._agreed[site] = reported
+        self._agreed[engine] = reported
 
     def doubt(self, site: str) -> None:
         """Forget that a site's agent and engine use the same folder: the site has changed."""
-        self._agreed.pop(site, None)
+        self._agreed = {at: folder for at, folder in self._agreed.items() if at.site != site}
 
     def _automatic_root(self, site: str) -> str:
         """The folder of the states that a site's engine takes by itself, in the state folder."""
         layout = state_layout(self._site(site).spe.kind)
         return layout.automatic_root if layout is not None else ""
+
+    def _layout(self, engine: EngineAt) -> StateLayout:
+        """How an engine keeps states. Raises PermanentError if it keeps none."""
+        kind = find_taker(self._site(engine.site).spe, engine.artifact).kind
+        layout = state_layout(kind)
+        if layout is None:
+            raise PermanentError(
+                f"cannot find states at {engine.site}: its engine, of kind {kind}, keeps none in"
+                " files"
+            )
+        return layout
 
     def _layouts(self, site: str) -> list[StateLayout]:
         """Where the engines of a site keep states. Raises PermanentError if none keeps any."""

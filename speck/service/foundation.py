@@ -118,7 +118,7 @@ class Foundation:
             self.records,
             self.records.sites.all,
             self.clock,
-            lambda site: self.connections.engine(site).state_folder(),
+            lambda engine: self.connections.engine_of(engine).state_folder(),
             channels,
         )
         self.keeper: StateKeeper = keeper or self.agents

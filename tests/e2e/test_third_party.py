@@ -227,11 +227,14 @@ def test_an_engine_goes_on_beside_one_that_is_away(tmp_path: Path) -> None:
     """The looms run beside engines that do not answer: their jobs are started, updated, moved with
     their state and watched as if nothing was, and what only the others can do is not planned."""
     with open_land(tmp_path, beside=True) as land:
+        others = [World.current().engine(land.engine(site)["address"]) for site in SITES]
+        for other in others:
+            other.capabilities = frozenset()
+        land.service.connections.close()  # a binder tells its capabilities when it is opened
         applied = land.apply(UPPER, COUNT)
         assert any("that takes kind text has no capability `trial`" in w for w in applied.warnings)
         land.feed()
         land.await_all()
-        others = [World.current().engine(land.engine(site)["address"]) for site in SITES]
         for other in others:
             other.unreachable = True
         land.watch(
@@ -240,6 +243,7 @@ def test_an_engine_goes_on_beside_one_that_is_away(tmp_path: Path) -> None:
         land.apply({**UPPER, "args": ["--gently"]}, {**COUNT, "site": "edge-a"})
         land.feed()
         land.await_all()
+        assert land.service.jobs.savepoint("upper", 60.0).location is not None
         site = land.service.sites.get("edge-a")
         assert site.state == "degraded"
         assert "engine: cannot reach" in (site.error or "")

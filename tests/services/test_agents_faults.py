@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from speck.errors import PermanentError, TransientError, UnreachableError
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.service import Service
 from tests.agents import (
     AgentProcess,
@@ -258,12 +259,12 @@ def test_an_incomplete_state_is_none(sites: Field) -> None:
     (root / "checkpoints" / job / "chk-13").mkdir()
     write_state(root / "checkpoints" / job / "chk-14", 14)
     (root / "checkpoints" / job / "chk-14/_metadata").write_bytes(b"\x49\x60")
-    newest = sites.service.agents.newest("edge-a", job)
+    newest = sites.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), job)
     assert newest is not None
     assert (newest.number, newest.on_request) == (12, True)
-    assert sites.service.agents.newest("edge-a", "ef" * 16) is None
+    assert sites.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), "ef" * 16) is None
     sites.service.agents.drop("edge-a", newest.location)
-    newest = sites.service.agents.newest("edge-a", job)
+    newest = sites.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), job)
     assert newest is not None
     assert newest.number == 11
 
@@ -282,7 +283,7 @@ def test_nothing_outside_the_state_folder_is_touched(sites: Field, path: str) ->
 
 def test_a_silent_agent_is_unreachable(sites: Field) -> None:
     with pytest.raises(PermanentError, match="run `speck agent --site edge-a"):
-        sites.service.agents.newest("edge-a", "x")
+        sites.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), "x")
     sites.start_both()
     sites.agents["edge-a"].kill()
     sites.service.agents.silent_s = 0.5

@@ -19,7 +19,7 @@ from speck.fog import flink as fog_flink
 from speck.fog.flink import Flink
 from speck.fog.flink_conf import FlinkSettings
 from speck.fog.process import Command, Process, spawn
-from speck.model.engines import ArtifactKind
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.observation import RunState
 from speck.service import Service
 from tests.agents import AgentProcess, answering, await_transfer, heard
@@ -128,7 +128,7 @@ def test_a_retained_checkpoint_is_restored_at_another_site(two: Two) -> None:
     two.here.engine.cancel(job)
     wait_for(lambda: two.here.engine.status(job) is RunState.CANCELED, "its end")
     state = two.here.engine.newest_state(job)
-    state_file = two.service.agents.newest("edge-a", job)
+    state_file = two.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), job)
     assert state is not None
     assert state_file is not None
     assert not state_file.on_request
@@ -155,7 +155,7 @@ def test_a_stops_savepoint_is_newer_than_the_checkpoints_before(two: Two) -> Non
         "the savepoint",
     )
     assert progress.location is not None
-    state_file = two.service.agents.newest("edge-a", job)
+    state_file = two.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), job)
     assert state_file is not None
     assert state_file.on_request
     assert state_file.number > before
@@ -170,7 +170,7 @@ def test_after_kill_9_of_the_jobmanager_the_site_still_knows_the_newest_state(tw
     job = two.here.run()
     number = two.here.checkpointed(job, 2)
     two.here.server.processes["engine"].kill()
-    state_file = two.service.agents.newest("edge-a", job)
+    state_file = two.service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), job)
     assert state_file is not None
     assert state_file.number >= number
     again = two.there.run(two.carry(job, state_file.location))

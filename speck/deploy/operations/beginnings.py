@@ -33,9 +33,9 @@ def find_forgotten_run(context: Context, incarnation: Incarnation) -> SavedState
     again from an older state under the same id. Where nobody can look for checkpoints, it counts as
     not arrived.
     """
-    site, own = incarnation.job.site, incarnation.checkpoints
+    own = incarnation.checkpoints
     with suppress(PermanentError):
-        return context.keeper.newest(site, incarnation.engine_job_id, own)
+        return context.keeper.newest(incarnation.job.engine, incarnation.engine_job_id, own)
     return None
 
 

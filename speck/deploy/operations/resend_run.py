@@ -53,11 +53,11 @@ class ResendRun:
         return self.find_state(incarnation.base) if incarnation.base is not None else None
 
     def _find_own_state(self, incarnation: Incarnation) -> str | None:
-        site, job_id = incarnation.job.site, incarnation.engine_job_id
+        engine, job_id = incarnation.job.engine, incarnation.engine_job_id
         try:
-            newest = self._connections.engine_of(incarnation.job.engine).newest_state(job_id)
+            newest = self._connections.engine_of(engine).newest_state(job_id)
         except EngineRefusedError:
-            newest = self._keeper.newest(site, job_id, incarnation.checkpoints)
+            newest = self._keeper.newest(engine, job_id, incarnation.checkpoints)
         return newest.location if newest is not None else None
 
     def begin(self, sink: EndedSink, state: str) -> None:

@@ -71,9 +71,8 @@ def _fence(context: Context, newest: Incarnation) -> None:
     It may have run before its engine forgot it. Its state is looked for before its id is fenced:
     afterwards the engine knows the id, and reports no checkpoints for it.
     """
-    site = newest.job.site
     if newest.accepted:
-        state = context.keeper.newest(site, newest.engine_job_id, newest.checkpoints)
+        state = context.keeper.newest(newest.job.engine, newest.engine_job_id, newest.checkpoints)
     else:
         state = find_forgotten_run(context, newest)
     incarnation = replace(newest, savepoint=state.location) if state else newest

@@ -50,7 +50,7 @@ def _find_in_folders(
     name, site, own = incarnation.job.job_name, incarnation.job.site, incarnation.checkpoints
     cannot = f"cannot start {name} from its newest state:"
     try:
-        state = context.keeper.newest(site, incarnation.engine_job_id, own)
+        state = context.keeper.newest(incarnation.job.engine, incarnation.engine_job_id, own)
         if state is None and own is not None:
             raise PermanentError(
                 f"its main has set {own} for its checkpoints, and none is found there now"

@@ -12,6 +12,7 @@ import pytest
 
 from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.site import AgentReport
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -238,7 +239,7 @@ def _ask_for_newest(service: Service, site: str, job: str) -> tuple[threading.Th
 
     def ask() -> None:
         try:
-            results.append(service.agents.newest(site, job))
+            results.append(service.agents.newest(EngineAt(site, ArtifactKind.JAR), job))
         except Exception as error:
             results.append(error)
 
@@ -316,7 +317,7 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     monkeypatch.setattr(engine, "state_folder", lambda: "file:///elsewhere/checkpoints")
     beat(service)
     with pytest.raises(PermanentError, match="start the agent with the right --state-folder"):
-        service.agents.newest("edge-a", "x")
+        service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), "x")
     look_anew(service)
     (finding,) = findings_but_of_tls(service, "edge-a")
     assert (finding.part, finding.severity, finding.setting) == (
@@ -353,7 +354,7 @@ def test_without_the_engines_word_the_agent_is_not_believed_either(
     monkeypatch.setattr(service.connections.engine("edge-a"), "state_folder", away)
     beat(service)
     with pytest.raises(UnreachableError, match="cannot tell whether the agent of edge-a searches"):
-        service.agents.newest("edge-a", "x")
+        service.agents.newest(EngineAt("edge-a", ArtifactKind.JAR), "x")
 
 
 @pytest.mark.parametrize(
