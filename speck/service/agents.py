@@ -229,7 +229,8 @@ class Agents:
         if folder is not None and not is_root(folder, reported, layout.automatic_root):
             raise PermanentError(
                 f"cannot list states of {engine.site}: its agent searches below {reported}, but the"
-                f" engine keeps its checkpoints in {folder}; start the agent with the right --state-folder"
+                f" engine keeps its checkpoints in {folder}; start the agent with the right"
+                " --state-folder"
             )
         self._agreed[engine] = reported
 

@@ -9,7 +9,7 @@ from speck.binding import BrokerCapability, StreamEngine
 from speck.deploy.operations.connecting import is_connected
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.errors import PermanentError, SpeckError, UnreachableError
+from speck.errors import EngineRefusedError, PermanentError, SpeckError, UnreachableError
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView, RunState, Sent, merge_taken
 from speck.model.plan import Drain
@@ -60,11 +60,18 @@ class Draining:
     quiet: int = 0
     quietest: int = 0
     quiet_since: float = 0.0
+    asked: str | None = None
+    asked_at: int | None = None
+    completed: int = 0
+    """Checkpoints that were asked for and have completed without a new number: an engine may keep
+    the state as it is when nothing was taken."""
 
     @property
     def _engine(self) -> StreamEngine:
         """That of the reader."""
         operation, context = self.operation, self.context
+        if context.find_incarnation(operation.job_name) is None:  # whoever knows it there
+            return context.connections.engine(operation.reader_site)
         where = context.find_engine(operation.job_name, operation.engine_job_id)
         return context.connections.engine_of(where)
 
@@ -163,8 +170,11 @@ class Draining:
         operation = self.operation
         if self.polled_at - self.checkpoint_at >= _CHECKPOINT_S:
             self.checkpoint_at = self.polled_at
+            trigger_id = self.context.clock.new_id()
             with suppress(SpeckError):  # the engine takes its own checkpoints, too
-                self._engine.checkpoint(operation.engine_job_id, self.context.clock.new_id())
+                self._engine.checkpoint(operation.engine_job_id, trigger_id)
+                if self.asked is None:
+                    self.asked, self.asked_at = trigger_id, self.checkpoint
 
     def _see_it_run(self) -> None:
         """Raise PermanentError if the reader makes no progress since it does not run any more, and
@@ -331,26 +341,43 @@ class Draining:
         return self.polled_at - self.quiet_since >= self.context.patience.drain_quiet_s
 
     def _checkpoint(self) -> int | None:
-        """The id of the reader's newest checkpoint; None unless the reader runs and is
-        connected."""
+        """A number that rises with each checkpoint of the reader; None unless the reader runs and
+        is connected."""
         job_id = self.operation.engine_job_id
         try:
             engine = self._engine
             if engine.status(job_id) is not RunState.RUNNING:
                 return None
+            has_completed = self._has_completed(engine)  # asked first: its state is there then
             state = engine.newest_state(job_id)
             if state is None:
                 return None
-            is_new = state.number != self.checkpoint
-            if is_new and not is_connected(engine, job_id):
+            number = state.number + self.completed
+            if has_completed and number == self.asked_at:
+                self.completed += 1
+                number += 1
+            if number != self.checkpoint and not is_connected(engine, job_id):
                 return None
-            return state.number
+            return number
         except UnreachableError:
             if self.operation.followed:  # it cannot be stopped either: wait for its site
                 raise
             return None
         except SpeckError:
             return None
+
+    def _has_completed(self, engine: StreamEngine) -> bool:
+        """Whether the checkpoint that was asked for first has completed since the last poll."""
+        if self.asked is None:
+            return False
+        try:
+            progress = engine.checkpoint_progress(self.operation.engine_job_id, self.asked)
+        except EngineRefusedError:  # it is not known any more
+            self.asked = None
+            return False
+        if progress.done:
+            self.asked = None
+        return progress.done and progress.failure is None
 
 
 _CHECKPOINT_S = 0.15

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from binders.memory import MemoryBroker, World
-from speck.binding import Artifact
+from speck.binding import Artifact, EngineCapability, SavedState, SaveProgress
 from speck.clock import SystemClock
 from speck.deploy.operations import Patience, Refills
 from speck.deploy.operations.context import Context
@@ -26,7 +26,7 @@ from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
-from speck.model.observation import BrokerView, Position, Sent, Taken, TakenEpoch
+from speck.model.observation import BrokerView, Position, RunState, Sent, Taken, TakenEpoch
 from speck.model.plan import Clear, Drain, HandOver, Reserve
 from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
@@ -425,6 +425,25 @@ SINK = "speck-i-P-1-out"
 PATIENT = replace(HASTY, drain_idle_s=1000.0, drain_ask_s=100.0, drain_mark_s=10.0)
 
 
+class StillEngine:
+    """An engine whose state does not change while nothing is taken."""
+
+    capabilities = frozenset({EngineCapability.STATE})
+    completes = False
+
+    def status(self, engine_job_id: str) -> RunState:
+        return RunState.RUNNING
+
+    def newest_state(self, engine_job_id: str) -> SavedState:
+        return SavedState(4, "state", 0, 0, False)
+
+    def checkpoint(self, engine_job_id: str, trigger_id: str) -> None:
+        """It is taken at once."""
+
+    def checkpoint_progress(self, engine_job_id: str, trigger_id: str) -> SaveProgress:
+        return SaveProgress(self.completes)
+
+
 @dataclass
 class Reader:
     """A drain of A's link by a reader that a test speaks for."""
@@ -727,6 +746,28 @@ def test_silence_counts_once_it_has_lasted_for_a_while(
         assert not ends(drain)
     reader.bench.clock.ahead_s += 10.0
     assert ends(drain)
+
+
+def test_checkpoints_count_whose_engine_keeps_the_state_as_it_is(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was taken, so that nothing is saved under a new number; what was asked for is done
+    all the same."""
+    engine = StillEngine()
+    monkeypatch.setattr(Draining, "_engine", engine)
+    sent(7)
+    reader.has_taken(5)
+    drain = reader.drain(sinks=(SINK,))
+    for _ in range(3):
+        assert not ends(drain)
+        reader.bench.clock.ahead_s += 1.0
+    engine.completes = True
+    ended = []
+    for _ in range(12):
+        ended.append(ends(drain))
+        reader.bench.clock.ahead_s += 1.0
+    assert any(ended)
+    assert ended.index(True) >= 3, "each is asked for, and then seen"
 
 
 def test_silence_need_not_last_once_the_last_number_was_taken(
