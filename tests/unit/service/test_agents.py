@@ -335,14 +335,16 @@ def test_an_agent_is_doubted_when_its_site_gets_another_engine(
     keeps = ["file:///s/checkpoints"]
     monkeypatch.setattr(service.agents, "_engine_folder", lambda _site: keeps[0])
     beat(service, "edge-a")
-    service.agents._refuse_elsewhere("edge-a", "edge-a")
+    engine = EngineAt("edge-a", ArtifactKind.JAR)
+    layout = service.agents._layout(engine)
+    service.agents._refuse_elsewhere(engine, layout, "edge-a")
     keeps[0] = "file:///elsewhere/checkpoints"
     body = {**site_body("edge-a", "other.test"), "labels": {}}
 
     service.sites.put(site_from_data(body))
 
     with pytest.raises(PermanentError, match="its agent searches below /s, but the engine keeps"):
-        service.agents._refuse_elsewhere("edge-a", "edge-a")
+        service.agents._refuse_elsewhere(engine, layout, "edge-a")
 
 
 def test_without_the_engines_word_the_agent_is_not_believed_either(

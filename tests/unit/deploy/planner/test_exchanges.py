@@ -182,7 +182,7 @@ def test_a_reader_that_was_to_stop_at_a_record_runs_on_first() -> None:
 def test_the_plan_says_so_if_the_readers_cannot_catch_up(unable: str) -> None:
     args = ("--in={source_topic}",) if unable == "numbers nothing" else ()
     before, after = (replace(AX, args=args), BY), (replace(AY, args=args), BX)
-    cannot_save = frozenset({"edge-a"} if unable == "no savepoints" else ())
+    cannot_save = frozenset({AX.engine} if unable == "no savepoints" else ())
     plan = plan_jobs(deployed(*before), *after, cannot_save=cannot_save)
     assert "switch" not in str(plan)
     assert "records around the cut may be lost or come twice" in str(plan)
