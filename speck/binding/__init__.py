@@ -3,7 +3,8 @@
 A binder is a class that is registered as an entry point of group `speck.engines` or
 `speck.brokers`. The name of the entry point is the `kind` of a site's `spe` or `broker`. speck
 never imports `binders`. docs/binders.md shows how to add a binder. Begin with `engine` and
-`broker`; imports `speck.model` only.
+`broker`. Imports `speck.model` and errors, layouts of states, which agents are sent
+(`speck.agent.layout`), and contexts of TLS for the clients of links.
 """
 
 from speck.agent.layout import StateLayout, StatePlace

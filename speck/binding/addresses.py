@@ -15,14 +15,27 @@ from speck.model.values import show
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """What an address of an engine or a broker looks like (`addresses` of its binder's class)."""
+    """What an address of an engine or a broker looks like (`addresses` of its binder's class).
+
+    `several_hosts`: it may name several, between commas (`log://a:9092,b:9092`), any of which leads
+    to the whole; their order means nothing.
+    """
 
     schemes: Mapping[str, Scheme]
     example: str
     has_path: bool = False
+    several_hosts: bool = False
 
     def normalise(self, address: str) -> str:
         """The address in the form in which addresses are compared. Raises AddressError."""
+        scheme, _, hosts = address.strip().partition("://")
+        if not self.several_hosts or "," not in hosts:
+            return self._normalise_one(address)
+        each = [self._normalise_one(f"{scheme}://{host}") for host in hosts.split(",")]
+        ends = sorted({one.partition("://")[2] for one in each})
+        return f"{each[0].partition('://')[0]}://{','.join(ends)}"
+
+    def _normalise_one(self, address: str) -> str:
         normalised = normalise(address, self.schemes, self.example)
         if not self.has_path and normalised.count("/") > 2:
             reason = "such an address has no path"

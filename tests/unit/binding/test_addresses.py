@@ -74,3 +74,15 @@ def test_whether_a_connection_is_encrypted_is_said_by_its_kind() -> None:
     address = "ssl://pi:9093"
     assert is_encrypted(Broker("mqtt", address))
     assert not is_encrypted(Broker("post", address))
+
+
+def test_an_address_may_name_several_hosts_if_its_kind_says_so() -> None:
+    rules = AddressRules({"log": Scheme(9092)}, "log://a,b", several_hosts=True)
+    assert rules.normalise("log://B:1,a") == rules.normalise("log://a:9092,b:1,A")
+    assert rules.normalise("log://b:1,a") == "log://a:9092,b:1"
+    assert rules.normalise("log://a") == "log://a:9092"
+    for wrong in ("log://a,", "log://a,b/c", "log://a,log://b", "log://a,b:0"):
+        with pytest.raises(AddressError, match="is not an address like"):
+            rules.normalise(wrong)
+    with pytest.raises(AddressError):
+        normalise_address("post://a,b")
