@@ -33,6 +33,12 @@ AGAIN = [
         Killed("edge-a", 5, 17),
         1104,
     ),
+    (
+        "D@edge-b:in>cloud/x B@cloud:cloud/x>x E@cloud:x>y C@cloud:y>o1 S:cloud/x>o2",
+        "E@cloud:in>o1 S@edge-b:o1>o2",
+        Killed("edge-a", 12, 21),
+        0,
+    ),
 ]
 """Changes with a trouble that once lost or repeated records when they were made again, with the
 seed of the scheduler."""

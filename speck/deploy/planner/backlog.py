@@ -20,7 +20,7 @@ from speck.deploy.planner.sessions import count_abandoned
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.waiting import has_to_be_read, is_read
 from speck.deploy.planner.wiring import Followers, Wiring
-from speck.model.ids import sink_client_id
+from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -188,9 +188,22 @@ def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]
         old = situation.inventory.jobs.get(job.job_name)
         if old is None or old.job.source in sources or not is_live(situation, old):
             continue
+        if _is_read_at_another_link(situation, old.job, jobs):
+            continue
         if any(old.job.source in other.port for other in jobs if other != job):
             return True
     return False
+
+
+def _is_read_at_another_link(situation: Situation, left: Job, jobs: Iterable[Job]) -> bool:
+    """Whether the records on the link that a job leaves are taken at another link, by one of these
+    jobs."""
+    present = situation.present.by_id
+    own = present.get(source_client_id(situation.installation, left.job_name, left.source))
+    there = present.get(own.instead_of or "") if own is not None else None
+    return there is not None and any(
+        job.job_name == there.job_name and job.source == there.link for job in jobs
+    )
 
 
 def _find_stopped_between(wiring: Wiring) -> Backlog:
