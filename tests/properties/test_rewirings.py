@@ -39,6 +39,12 @@ AGAIN = [
         Killed("edge-a", 12, 21),
         0,
     ),
+    (
+        "A@cloud:in>edge-b/y E@cloud:edge-b/y>y C@edge-b:y>cloud/y D:cloud/y>o1 S@cloud:o1>o2",
+        "D@edge-b:in>y C@cloud:y>o1 T@edge-b:y>o2",
+        Killed("edge-a", 17, 21),
+        0,
+    ),
 ]
 """Changes with a trouble that once lost or repeated records when they were made again, with the
 seed of the scheduler."""

@@ -8,7 +8,7 @@ lost with its engine take messages that no other session has, before another rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -111,7 +111,9 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
             reader = backlog.jobs.get(name)
             if sink not in session.left_by or (reader and reader.source == session.link):
                 continue
-            if _continues_alike(situation, session):
+            if _continues_alike(situation, session) or _continues_alone(
+                situation, session, backlog.reads
+            ):
                 continue
             set_aside.add(session.client_id)
             old = situation.inventory.jobs.get(name)
@@ -127,6 +129,15 @@ def _continues_alike(situation: Situation, session: Session) -> bool:
     if former is None or former.job is None or session.job is None or session.beside:
         return False
     return former.job.port == session.job.port and is_running(situation, session)
+
+
+def _continues_alone(situation: Situation, session: Session, reads: Set[str]) -> bool:
+    """Whether the session's reader runs, and nobody takes its records at the other link from which
+    they were taken: the jobs between run as they are to, and send nothing there."""
+    former = situation.present.by_id.get(session.instead_of or "")
+    if former is None or former.client_id in reads or is_running(situation, former):
+        return False
+    return is_running(situation, session)
 
 
 def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:
