@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from speck.binding import BrokerCapability, EngineCapability, StateKeeper
+from speck.binding import BrokerCapability, EngineCapability, StateKeeper, find_taker
 from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
 from speck.deploy.capabilities import find_lacking, keeps_no_sessions, name_engine, warn_of_missing
 from speck.deploy.changes import Changes
@@ -386,6 +386,8 @@ class Admission:
                 problems.append(
                     Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
                 )
+            elif (foreign := _explain_foreign_state(sites, job, incarnation)) is not None:
+                problems.append(Problem(f"jobs[{index}].upgrade", foreign))
             at = next((s for s in job.link_sites if s in forgetting), None)
             if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
                 fault = (
@@ -438,6 +440,26 @@ class _LinksOutside:
 
     def is_written(self, link: Link) -> bool:
         return self.index.is_written(link, self.scopes)
+
+
+def _explain_foreign_state(
+    sites: Mapping[str, Site], job: Job, incarnation: Incarnation | None
+) -> str | None:
+    """Why the engine that is to take a job cannot go on with its state: another kind wrote it."""
+    if incarnation is None or not incarnation.has_state or job.upgrade is not Upgrade.SAVEPOINT:
+        return None
+    kinds = {
+        find_taker(sites[engine.site].spe, engine.artifact).kind: None
+        for engine in (incarnation.job.engine, job.engine)
+        if engine.site in sites
+    }
+    if len(kinds) < 2:
+        return None
+    before, now = kinds
+    return (
+        f"an engine of kind {now} cannot read its state, which one of kind {before} has written;"
+        " set upgrade: stateless"
+    )
 
 
 def make_owned_error(job_name: str, owner: str) -> ConflictError:

@@ -8,7 +8,10 @@ from binders.memory import World
 from speck.binding import BrokerCapability, EngineCapability
 from speck.errors import ConflictError, InvalidError
 from speck.service import Service
+from speck.spec.site_schema import site_from_data
+from tests.memory_fog import site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job, job_body
+from tests.third_party_kinds import third_party
 
 
 def without(service: Service, *missing: EngineCapability) -> None:
@@ -70,3 +73,21 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
     allowed = job("A", source_site="cloud", delivery="at_most_once")
     assert service.jobs.post(allowed, LIMIT_S).created
     assert broker("cloud").count("reserve") == 1
+
+
+def test_a_state_is_read_only_by_engines_of_the_kind_that_has_written_it(service: Service) -> None:
+    """Another program of the job may be one for the engine beside the first."""
+    with third_party():
+        body = site_body("edge-a")
+        beside = {**body, "spe": {**body["spe"], "beside": {"kind": "loom"}}}
+        service.sites.put(site_from_data(beside))
+        service.jobs.post(job("A"), LIMIT_S)
+        (service.config.jar_folders[0] / "upper.txt").write_text("weave upper")
+        with pytest.raises(InvalidError) as error:
+            service.jobs.put("A", job("A", job_path="upper.txt", entry_class=""), LIMIT_S)
+        (problem,) = error.value.problems
+        assert problem.path == "upgrade"
+        assert problem.message == (
+            "an engine of kind loom cannot read its state, which one of kind memory has written;"
+            " set upgrade: stateless"
+        )
