@@ -277,7 +277,7 @@ def draw_steps(seed: int) -> list[Step]:
     steps = [Step(wirings[0])]
     for before, wiring in pairwise(wirings):
         if kind:
-            steps.append(Step(wiring, _draw_trouble(dice, wiring, kind)))
+            steps.append(Step(wiring, draw_trouble(dice, wiring, kind)))
             steps += [Step(before)] if is_rolled_back else []
         steps.append(Step(wiring))
     return steps
@@ -296,7 +296,7 @@ def _draw_wiring(dice: random.Random) -> str:
     return " ".join(jobs)
 
 
-def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
+def draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
     if kind == "cancel":
         return Cancelled(dice.randint(1, 40))
     if kind == "refuse":

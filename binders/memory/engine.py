@@ -138,7 +138,8 @@ class MemoryEngine:
             if saved is None:
                 raise EngineRefusedError(f"cannot resend: no state at {submission.state}")
             job = MemoryJob(self._engine, submission, parse_wiring(submission.args))
-            job.state, job.epoch, job.number = RunState.FINISHED, saved.epoch, saved.number
+            job.state, job.epoch = RunState.FINISHED, saved.epoch
+            job.numbers.update(saved.numbers)
             self._engine.jobs[job_id] = job
             self._world.resend(job)
 
@@ -265,7 +266,7 @@ class MemoryEngine:
             job = self._find_job("read the metrics of", engine_job_id)
             return {
                 "source.numRecordsIn": float(job.ledger.messages),
-                "sink.numRecordsSend": float(job.number),
+                "sink.numRecordsSend": float(job.sent),
             }
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
@@ -329,7 +330,7 @@ class MemoryEngine:
 
 def _measure(job: MemoryJob) -> JobMeasure:
     """One task that is source and sink, without the times of its thread."""
-    counts = {"records_in": job.ledger.messages, "records_out": job.number}
+    counts = {"records_in": job.ledger.messages, "records_out": job.sent}
     task = TaskMeasure(job.id, job.submission.entry, 0, 1, True, True, **counts)
     newest = job.newest.number if job.newest else None
     return JobMeasure(job.id, (task,), restarts=0, checkpoint_id=newest)

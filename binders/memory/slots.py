@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import RLock
 from typing import Protocol
+from zlib import crc32
 
 from binders.memory.faults import Faults
 from binders.memory.messages import Ledger, Message
@@ -23,7 +25,7 @@ from speck.binding import (
 from speck.model.finding import Finding
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState, Sent, Taken, TakenEpoch, includes
-from speck.spec.job_contract import parse_taken
+from speck.spec.job_contract import parse_port, parse_taken
 
 
 class Surroundings(Protocol):
@@ -47,9 +49,9 @@ class Wiring:
     source_broker: str
     source_topic: str
     sink_broker: str
-    sink_topic: str
+    port: tuple[tuple[str, str], ...]
+    """The topic of each link that its sink writes, and the client id of the sink there."""
     client_id: str
-    sink_client_id: str
     attempt: int
     sink_readers: str
     taken: tuple[TakenEpoch, ...] = ()
@@ -59,14 +61,15 @@ class Wiring:
 def parse_wiring(args: Sequence[str]) -> Wiring | None:
     """Parse a job's arguments; None if they do not follow the job contract."""
     values = dict(pairwise(args))
+    sink_client_id = values.get("--sink-client-id", values.get("--client-id", "") + "-out")
     try:
         return Wiring(
             source_broker=values["--source-broker"],
             source_topic=values["--source-topic"],
             sink_broker=values["--sink-broker"],
-            sink_topic=values["--sink-topic"],
+            port=parse_port(values.get("--port", ""))
+            or ((values["--sink-topic"], sink_client_id),),
             client_id=values["--client-id"],
-            sink_client_id=values.get("--sink-client-id", values["--client-id"] + "-out"),
             attempt=int(values.get("--epoch", "1")),
             sink_readers=values.get("--sink-readers", "some"),
             taken=parse_taken(values.get("--taken", "")),
@@ -84,12 +87,13 @@ class Saved:
     epoch: int
     storage: str | None
     checkpoint_id: int = 0
-    number: int = 0
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class MemoryJob:
-    """One incarnation: takes messages from its session, publishes them unchanged, counts both."""
+    """One incarnation: takes messages from its session, publishes each unchanged to the link of its
+    port that the payload chooses, and counts both."""
 
     engine: SlotPool
     submission: Submission
@@ -97,7 +101,8 @@ class MemoryJob:
     ledger: Ledger = field(default_factory=Ledger)
     state: RunState = RunState.STARTING
     epoch: int = 0
-    number: int = 0
+    numbers: Counter[str] = field(default_factory=Counter)
+    """How many it has sent, by topic."""
     checkpoint_id: int = 0
     unacked: list[Message] = field(default_factory=list)
     left: list[Message] = field(default_factory=list)
@@ -111,7 +116,7 @@ class MemoryJob:
     stopped: bool = False  # with a savepoint
     exceptions: list[JobException] = field(default_factory=list)
     _connected: StoredSession | None = None
-    _saved: tuple[int, int] | None = None  # (messages, number) at the newest checkpoint
+    _saved: tuple[int, int] | None = None  # messages taken and sent at the newest checkpoint
 
     @property
     def id(self) -> str:
@@ -148,10 +153,15 @@ class MemoryJob:
                 continue
             count += 1
             if self.ledger.add(message):
-                self.number += 1
-                numbered = Message(message.payload, self._producer, self.epoch, self.number)
-                sink.publish(self.wiring.sink_topic, numbered)
+                topic = self._choose_link(self.wiring, message.payload)
+                self.numbers[topic] += 1
+                series = self.series(topic)
+                sink.publish(topic, Message(message.payload, *series, self.numbers[topic]))
         return count
+
+    @staticmethod
+    def _choose_link(wiring: Wiring, payload: bytes) -> str:
+        return wiring.port[crc32(payload) % len(wiring.port)][0]
 
     def _misses_broker(self, wiring: Wiring) -> bool:
         """Whether one of its brokers has moved to another address."""
@@ -160,7 +170,7 @@ class MemoryJob:
     def checkpoint(self, path: str | None = None) -> str:
         """Complete a checkpoint (a savepoint if `path` is given): acknowledge, publish the
         numbers, save the state. Returns its path."""
-        idle = not self.unacked and self._saved == (self.ledger.messages, self.number)
+        idle = not self.unacked and self._saved == (self.ledger.messages, self.sent)
         if path is None and idle and self.newest is not None:
             if not self._is_blocked():  # else the sink's flush would keep it from completing
                 self.checkpoint_id += 1
@@ -174,10 +184,10 @@ class MemoryJob:
         is_here = path is None or where.startswith(self.engine.storage + "/")
         storage = self.engine.storage if is_here else None
         self.engine.world.saved[where] = Saved(
-            self.ledger.copy(), self.epoch, storage, self.checkpoint_id, self.number
+            self.ledger.copy(), self.epoch, storage, self.checkpoint_id, dict(self.numbers)
         )
         self.newest = SavedState(self.checkpoint_id, where, now, 0, path is not None)
-        self._saved = (self.ledger.messages, self.number)
+        self._saved = (self.ledger.messages, self.sent)
         if self.wiring is not None:
             self._publish_numbers(self.wiring, now)
         return where
@@ -201,14 +211,19 @@ class MemoryJob:
         return includes(self.wiring.until, message.producer, message.epoch, message.number)
 
     @property
-    def series(self) -> tuple[str, int]:
-        """The producer and epoch of the messages that it publishes."""
-        return self._producer, self.epoch
+    def sent(self) -> int:
+        """How many messages it has sent, to all links."""
+        return self.numbers.total()
 
-    @property
-    def _producer(self) -> str:
+    def series(self, topic: str) -> tuple[str, int]:
+        """The producer and epoch of the messages that it publishes to a link. Each link of a port
+        has its own numbers, so that each has its own producer: a reader may change from one to
+        another."""
         assert self.wiring is not None
-        return self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]
+        producer = self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]
+        if len(self.wiring.port) > 1:
+            producer += f"-{crc32(topic.encode()):08x}"
+        return producer, self.epoch
 
     def _session(self, wiring: Wiring) -> StoredSession:
         broker = self.engine.world.broker(wiring.source_broker)
@@ -226,9 +241,11 @@ class MemoryJob:
         return bool(self._session(self.wiring).waiting) and not self._may_publish(sink, self.wiring)
 
     def _may_publish(self, sink: Queues, wiring: Wiring) -> bool:
-        """Whether the link has no readers, or the session of at least one of them exists."""
-        readers = sink.readers.get(wiring.sink_topic, wiring.sink_readers)
-        return readers == "none" or sink.has_session(wiring.sink_topic)
+        """Whether each link has no readers, or the session of at least one of them exists."""
+        return all(
+            sink.readers.get(topic, wiring.sink_readers) == "none" or sink.has_session(topic)
+            for topic, _ in wiring.port
+        )
 
     def _publish_numbers(self, wiring: Wiring, now: int) -> None:
         source = self.engine.world.broker(wiring.source_broker)
@@ -241,10 +258,10 @@ class MemoryJob:
             above=self.ledger.above(),
             mark=self.mark,
         )
-        if self.number:
-            sink = self.engine.world.broker(wiring.sink_broker)
-            sent = Sent(self._producer, self.epoch, self.number, now, topic=wiring.sink_topic)
-            sink.sent[wiring.sink_client_id] = sent
+        sink = self.engine.world.broker(wiring.sink_broker)
+        for topic, client_id in wiring.port:
+            if number := self.numbers[topic]:
+                sink.sent[client_id] = Sent(*self.series(topic), number, now, topic=topic)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

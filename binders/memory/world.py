@@ -130,10 +130,10 @@ class World:
         """Deliver again what the jobs that write to a topic have published in their epoch."""
         with self.lock:
             series = {
-                job.series
+                job.series(topic)
                 for job in self._running()
                 if job.wiring is not None
-                and job.wiring.sink_topic == topic
+                and topic in dict(job.wiring.port)
                 and self.broker(job.wiring.sink_broker) is broker
             }
             for message in list(broker.published[topic]):
@@ -144,19 +144,22 @@ class World:
         """Deliver again what the broker of a job's sink does not have of all that it had published
         by its end."""
         wiring = job.wiring
-        if wiring is None or not job.number:
+        if wiring is None:
             return
         with self.lock:
             broker = self.broker(wiring.sink_broker)
-            sent = broker.sent.get(wiring.sink_client_id)
-            has = sent.number if sent is not None and sent.epoch == job.epoch else 0
-            for message in list(broker.published[wiring.sink_topic]):
-                if (message.producer, message.epoch) == job.series and message.number > has:
-                    broker.deliver(wiring.sink_topic, message)
-            number = max(has, job.number)
-            broker.sent[wiring.sink_client_id] = Sent(
-                job.series[0], job.epoch, number, self.now_ms(), topic=wiring.sink_topic
-            )
+            for topic, client_id in wiring.port:
+                if job.numbers[topic]:
+                    self._resend(broker, job, topic, client_id)
+
+    def _resend(self, broker: Queues, job: MemoryJob, topic: str, client_id: str) -> None:
+        sent, series = broker.sent.get(client_id), job.series(topic)
+        has = sent.number if sent is not None and sent.epoch == job.epoch else 0
+        for message in list(broker.published[topic]):
+            if (message.producer, message.epoch) == series and message.number > has:
+                broker.deliver(topic, message)
+        number = max(has, job.numbers[topic])
+        broker.sent[client_id] = Sent(*series, number, self.now_ms(), topic=topic)
 
     def now_ms(self) -> int:
         """Unix milliseconds of the clock, or the next tick of the counter."""

@@ -142,7 +142,7 @@ class Job(JobOptions):
     jar: str
     artifact_kind: ArtifactKind
     more_sinks: tuple[Link, ...] = ()
-    """The further links of its port. Users describe ports of one link."""
+    """The further links of its port, at the same broker. Users describe ports of one link."""
 
     @property
     def engine(self) -> EngineAt:

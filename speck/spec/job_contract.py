@@ -37,12 +37,16 @@ the other has taken."""
 UNTIL_FLAG = "until"
 """A further argument, for a job that is to stop at a record of its link: the numbers to take."""
 
+PORT_FLAG = "port"
+"""A further argument, for a job whose sink writes to several links of its broker: the topic of each
+and the client id with which it reports what it has sent there, those of the other flags first."""
+
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
 MAX_RENDERED = 1 << 18
 """The most characters of a job's arguments with the values of their placeholders."""
 
-_SET_FLAGS = (*FLAGS, TAKEN_FLAG, UNTIL_FLAG)
+_SET_FLAGS = (*FLAGS, PORT_FLAG, TAKEN_FLAG, UNTIL_FLAG)
 
 # {{name}} stands for the text {name}; braces around anything else (JSON, say) are kept as they are.
 _PLACEHOLDER = re.compile(
@@ -143,7 +147,8 @@ def render_args(
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
     to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
     to_end = (f"--{UNTIL_FLAG}", render_taken(until)) if until else ()
-    return (*standard, *to_skip, *to_end, *own)
+    port = (f"--{PORT_FLAG}", render_port(job, installation)) if job.more_sinks else ()
+    return (*standard, *port, *to_skip, *to_end, *own)
 
 
 def rendered_fault(job: Job) -> str | None:
@@ -190,6 +195,22 @@ def _placeholder_values(
             strict=True,
         )
     )
+
+
+def render_port(job: Job, installation: str) -> str:
+    """Render as `<topic>/<client id>`, joined by `;`; topics are percent-encoded."""
+    return ";".join(
+        f"{quote(link.topic, safe='')}/"
+        f"{sink_client_id(installation, job.job_name, job.source, link)}"
+        for link in job.port
+    )
+
+
+def parse_port(text: str) -> tuple[tuple[str, str], ...]:
+    """The inverse of `render_port`: (topic, client id) of each link. Raises ValueError if `text`
+    cannot be parsed."""
+    pairs = (entry.split("/") for entry in filter(None, text.split(";")))
+    return tuple((unquote(topic), client_id) for topic, client_id in pairs)
 
 
 def render_taken(taken: Sequence[TakenEpoch]) -> str:

@@ -1,0 +1,80 @@
+"""Records flow through jobs that send each one to one of the one to four links of their port, as
+the links and their readers change: every record comes out once. Also where a change is cancelled,
+a start is refused or a broker is killed, and the change is made again or rolled back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.spec import resolve
+from tests.rewirings import KINDS, SITES, Step, draw_trouble, rewire
+
+TOPICS = "uvwxyz"
+CHUNK = 25
+
+
+def make_job(**values: Any) -> Job:
+    """The job whose port has a link for each of the topics of its description. Users describe one
+    link, whose topic may hold a comma."""
+    job = Job(**values)
+    return job.with_port(tuple(Link(job.sink.site, topic) for topic in job.sink.topic.split(",")))
+
+
+def draw_wiring(dice: random.Random) -> str:
+    """Up to two jobs, the last of which has a port of one to four links with a reader each, from
+    which all records come to the first output; and a branch to the second one."""
+    names = dice.sample("ABCDEFG", 7)
+    site, ends = (
+        dice.choice(SITES),
+        ["in", *dice.sample(["cloud/m", "edge-b/n"], dice.randint(0, 1))],
+    )
+    port = dice.sample(TOPICS, dice.randint(1, 4))
+    jobs = [(names.pop(), *way) for way in pairwise(ends)]
+    jobs.append((names.pop(), ends[-1], f"{site}/{','.join(port)}"))
+    jobs += [(names.pop(), f"{site}/{topic}", "o1") for topic in port]
+    jobs.append((dice.choice("ST"), dice.choice([*ends, "o1"]), "o2"))
+    return " ".join(f"{name}@{dice.choice(SITES)}:{source}>{sink}" for name, source, sink in jobs)
+
+
+def draw_steps(seed: int) -> list[Step]:
+    """Two changes of a wiring. In three of four sequences each is made with trouble first; then it
+    is rolled back, in half of these; and made again."""
+    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
+    wirings = [draw_wiring(dice) for _ in range(3)]
+    steps = [Step(wirings[0])]
+    for before, wiring in pairwise(wirings):
+        if kind:
+            steps.append(Step(wiring, draw_trouble(dice, wiring, kind)))
+            steps += [Step(before)] if is_rolled_back else []
+        steps.append(Step(wiring))
+    return steps
+
+
+def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
+    """What is lost or comes twice, by the seed of the sequence."""
+    with patch.object(resolve, "Job", make_job):
+        faults = {seed: rewire(folder / str(seed), draw_steps(seed), seed) for seed in seeds}
+    return {seed: each for seed, each in faults.items() if each}
+
+
+@pytest.mark.parametrize("first", range(0, 100, CHUNK))
+def test_every_record_comes_out_once_whatever_ports_are_rewired(tmp_path: Path, first: int) -> None:
+    assert find_faults(tmp_path, range(first, first + CHUNK)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(100, 2000, 4 * CHUNK))
+def test_every_record_comes_out_once_whatever_ports_are_rewired_long(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 4 * CHUNK)) == {}
