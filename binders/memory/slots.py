@@ -61,14 +61,14 @@ class Wiring:
 def parse_wiring(args: Sequence[str]) -> Wiring | None:
     """Parse a job's arguments; None if they do not follow the job contract."""
     values = dict(pairwise(args))
-    sink_client_id = values.get("--sink-client-id", values.get("--client-id", "") + "-out")
     try:
+        sink_client_id = values.get("--sink-client-id", values["--client-id"] + "-out")
+        one_link = ((values["--sink-topic"], sink_client_id),)
         return Wiring(
             source_broker=values["--source-broker"],
             source_topic=values["--source-topic"],
             sink_broker=values["--sink-broker"],
-            port=parse_port(values.get("--port", ""))
-            or ((values["--sink-topic"], sink_client_id),),
+            port=parse_port(values.get("--port", "")) or one_link,
             client_id=values["--client-id"],
             attempt=int(values.get("--epoch", "1")),
             sink_readers=values.get("--sink-readers", "some"),

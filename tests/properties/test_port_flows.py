@@ -33,11 +33,8 @@ def make_job(**values: Any) -> Job:
 def draw_wiring(dice: random.Random) -> str:
     """Up to two jobs, the last of which has a port of one to four links with a reader each, from
     which all records come to the first output; and a branch to the second one."""
-    names = dice.sample("ABCDEFG", 7)
-    site, ends = (
-        dice.choice(SITES),
-        ["in", *dice.sample(["cloud/m", "edge-b/n"], dice.randint(0, 1))],
-    )
+    names, site = dice.sample("ABCDEFG", 7), dice.choice(SITES)
+    ends = ["in", *dice.sample(["cloud/m", "edge-b/n"], dice.randint(0, 1))]
     port = dice.sample(TOPICS, dice.randint(1, 4))
     jobs = [(names.pop(), *way) for way in pairwise(ends)]
     jobs.append((names.pop(), ends[-1], f"{site}/{','.join(port)}"))
@@ -67,13 +64,13 @@ def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
     return {seed: each for seed, each in faults.items() if each}
 
 
-@pytest.mark.parametrize("first", range(0, 100, CHUNK))
+@pytest.mark.parametrize("first", range(0, 50, CHUNK))
 def test_every_record_comes_out_once_whatever_ports_are_rewired(tmp_path: Path, first: int) -> None:
     assert find_faults(tmp_path, range(first, first + CHUNK)) == {}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(100, 2000, 4 * CHUNK))
+@pytest.mark.parametrize("first", range(50, 2050, 4 * CHUNK))
 def test_every_record_comes_out_once_whatever_ports_are_rewired_long(
     tmp_path: Path, first: int
 ) -> None:

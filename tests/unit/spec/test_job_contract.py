@@ -13,7 +13,14 @@ from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Compression, Delivery, Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
-from speck.spec.job_contract import args_faults, link_fault, parse_taken, render_args, render_taken
+from speck.spec.job_contract import (
+    args_faults,
+    link_fault,
+    parse_port,
+    parse_taken,
+    render_args,
+    render_taken,
+)
 
 INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 JOB = Job(
@@ -199,3 +206,14 @@ def test_whatever_was_taken_is_read_back(taken: list[TakenEpoch]) -> None:
 def test_what_is_not_of_the_format_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         parse_taken(text)
+
+
+def test_a_job_with_a_port_of_several_links_is_told_each_with_its_client_id() -> None:
+    port = (JOB.sink, JOB.sink._replace(topic="a;b/c"))
+    args = render_args(JOB.with_port(port), INSTALLATION, 7, True)
+    value = args[args.index("--port") + 1]
+    assert parse_port(value) == tuple(
+        (link.topic, sink_client_id(INSTALLATION, "A", JOB.source, link)) for link in port
+    )
+    assert "--port" not in render_args(JOB, INSTALLATION, 7, True)
+    assert args_faults(["--port=x"]) == {0: "--port is set by speck itself; leave it out"}
