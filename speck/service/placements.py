@@ -244,8 +244,7 @@ class Placements:
         for (scope, _), incarnation in self._records.incarnations.all().items():
             if scope != composition and not incarnation.ended:
                 job = incarnation.job
-                links.add(At(job.source_site, job.source.topic))
-                links.add(At(job.sink_site, job.sink.topic))
+                links |= {At(link.site, link.topic) for link in (job.source, *job.port)}
         for scope, session in self._records.sessions.all():
             if scope != composition:
                 links.add(At(session.site, session.link.topic))

@@ -343,7 +343,7 @@ class Restored:
                 return None
             here = replace(here, source=reader.link)
             if job.sink_site == job.source_site:  # unless it has reported another one
-                here = replace(here, sink=Link(reader.site, job.sink.topic))
+                here = here.with_port(tuple(Link(reader.site, link.topic) for link in job.port))
         reports = list(self._find_reports(here, survey))
         if reports:
             here = replace(here, sink=max(reports)[1])
