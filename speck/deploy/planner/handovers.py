@@ -70,9 +70,10 @@ def _find_followed_too(
     session: Session, owner: Session, there: Mapping[str, Session]
 ) -> Session | None:
     """The reader that a session still follows, if a change ended after its link was handed over to
-    another one beside it: the session holds all that the reader had not taken."""
+    another one beside it, which has not begun: the session holds all that the reader had not
+    taken."""
     former = there.get(session.follows or "")
-    if former is None or not (session.whole and former.reserved):
+    if former is None or owner.begun or not (session.whole and former.reserved):
         return None
     return former if former.followed_by == owner.client_id else None
 
