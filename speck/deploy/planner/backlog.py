@@ -132,12 +132,15 @@ def _continues_alike(situation: Situation, session: Session) -> bool:
 
 
 def _continues_alone(situation: Situation, session: Session, reads: Set[str]) -> bool:
-    """Whether the session's reader runs, and nobody takes its records at the other link from which
-    they were taken: the jobs between run as they are to, and send nothing there."""
-    former = situation.present.by_id.get(session.instead_of or "")
-    if former is None or former.client_id in reads or is_running(situation, former):
+    """Whether the session's reader runs, and nobody takes its records where they were taken before
+    it: from the session whose reader it followed, or from one at another link. The jobs between run
+    as they are to, and send nothing there."""
+    present = situation.present.by_id
+    names = (session.former or "", session.instead_of or "")
+    before = [present[name] for name in names if name in present]
+    if not before or not is_running(situation, session):
         return False
-    return is_running(situation, session)
+    return not any(each.client_id in reads or is_running(situation, each) for each in before)
 
 
 def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str, Job]) -> Backlog:
