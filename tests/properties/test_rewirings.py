@@ -46,7 +46,8 @@ AGAIN = [
         0,
     ),
     (
-        "B@cloud:in>cloud/x A@edge-b:cloud/x>y D@cloud:y>edge-b/y E:edge-b/y>o1 T@edge-b:cloud/x>o2",
+        "B@cloud:in>cloud/x A@edge-b:cloud/x>y D@cloud:y>edge-b/y E:edge-b/y>o1"
+        " T@edge-b:cloud/x>o2",
         "A@cloud:in>cloud/x C@edge-b:cloud/x>o1 S:cloud/x>o2",
         Killed("edge-a", 20, 23),
         0,
