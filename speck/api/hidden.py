@@ -50,8 +50,7 @@ def show_composition(composition: CompositionView) -> JsonObject:
 
 def show_description(description: CompositionDescription) -> JsonObject:
     """A composition as it was applied."""
-    jobs = list(map(show_description_of, description.jobs))
-    return {**dump_composition(description), "jobs": jobs}
+    return dump_composition(description, show_description_of)
 
 
 def show_site(site: SiteView) -> JsonObject:

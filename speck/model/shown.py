@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +43,54 @@ def _renderer(kind: type) -> Callable[[Any], Any]:
     if issubclass(kind, Set):
         return lambda value: sorted(map(render, value))
     if issubclass(kind, list | tuple):
-        return lambda value: list(map(render, value))
+        return _render_list
     return _render_plain
 
 
+def _render_list(values: Sequence[Any]) -> list[Any]:
+    if _SCALARS.issuperset(map(type, values)):
+        return list(values)
+    return list(map(render, values))
+
+
 def _record_renderer(record_type: type) -> Callable[[Any], dict[str, Any]]:
-    shown = [(name, it.name or name, it.left_out) for name, it in shown_fields(record_type).items()]
+    shown = shown_fields(record_type)
+    keys = [each.name or name for name, each in shown.items()]
+    left_out = [each.name or name for name, each in shown.items() if each.left_out]
+    hints = hints_of(record_type)
+    deep = [each.name or name for name, each in shown.items() if not _is_plain(hints[name])]
+    read = _reader(tuple(shown))
 
     def render_record(record: Any) -> dict[str, Any]:
-        rendered = {}
-        for name, key, left_out in shown:
-            content = getattr(record, name)
-            kind: type = type(content)
-            if kind not in _SCALARS:
-                content = _renderer(kind)(content)
-            elif content is None and left_out:
-                continue
-            rendered[key] = content
+        rendered = dict(zip(keys, read(record), strict=True))
+        for key in deep:
+            rendered[key] = render(rendered[key])
+        for key in left_out:
+            if rendered[key] is None:
+                del rendered[key]
         return rendered
 
     return render_record
 
 
+def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads the attributes of these names."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple(getattr(record, name) for name in names)
+
+
 def _render_plain(value: Any) -> Any:
     return value
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether values of this type are rendered as they are, whichever they are."""
+    if get_origin(hint) is Annotated:
+        return _is_plain(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return all(map(_is_plain, get_args(hint)))
+    return hint in _SCALARS or (isinstance(hint, type) and issubclass(hint, StrEnum))
 
 
 @cache

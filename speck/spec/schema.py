@@ -6,7 +6,7 @@ The schemas here check shape and spelling only; `speck.spec.topology` checks the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
@@ -302,7 +302,11 @@ _DUMPED: BoundedCache[JobDescription, JsonObject] = BoundedCache(
 )
 
 
-def dump_composition(composition: CompositionDescription) -> JsonObject:
-    """Dump `composition` for `composition_from_data`, without empty fields."""
+def dump_composition(
+    composition: CompositionDescription,
+    dump_job: Callable[[JobDescription], JsonObject] = dump_job,
+) -> JsonObject:
+    """Dump `composition` for `composition_from_data`, without empty fields; each of its jobs by
+    `dump_job`."""
     data = dump(_COMPOSITION, replace(composition, jobs=()))
-    return {**data, "jobs": [dump_job(job) for job in composition.jobs]}
+    return {**data, "jobs": list(map(dump_job, composition.jobs))}

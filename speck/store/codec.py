@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from cattrs import Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
@@ -37,6 +38,7 @@ def _make_converter(*, explains: bool) -> Converter:
         converter.register_structure_hook(scalar, _checked(scalar))
     converter.register_structure_hook(float, _read_float)
     converter.register_structure_hook_factory(_is_list, _make_list_hook)
+    converter.register_structure_hook_factory(_is_optional, _make_optional_hook)
     converter.register_unstructure_hook(Link, list)
     converter.register_structure_hook(Link, _read_link)
     for each in (StateCopy, UsedState, StaleSink, TakenEpoch, JobLinks):
@@ -65,6 +67,17 @@ def _read_link(value: object, _: object) -> Link:
     if isinstance(value, list) and [type(each) for each in value] == [str, str]:
         return Link(*value)
     raise ValueError(f"must be a list of site and topic, is {value!r:.80}")
+
+
+def _is_optional(of: object) -> bool:
+    return get_origin(of) in (Union, UnionType) and get_args(of)[1:] == (NoneType,)
+
+
+def _make_optional_hook(of: object, converter: Converter) -> Callable[[object, object], object]:
+    """Looks up once how the value is read, if there is one: cattrs does for each."""
+    content = get_args(of)[0]
+    read = converter.get_structure_hook(content)
+    return lambda value, _: None if value is None else read(value, content)
 
 
 def _is_list(of: object) -> bool:

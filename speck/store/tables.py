@@ -87,8 +87,9 @@ class Table(Generic[R]):
     ) -> Iterator[tuple[str, R]]:
         """(rest of the id, record) of the records whose id begins with the parts `first`, in order
         of the id; only those whose rest starts with `starting`, or sorts after `after`."""
+        prefix = self.key(*first, "")
         for identity, data in self.scan(*first, starting=starting, after=after):
-            yield identity, read_record(self.key(*first, identity), data, self._record)
+            yield identity, read_record(f"{prefix}{identity}", data, self._record)
 
     def scan(
         self, *first: str | int, starting: str = "", after: str | int | None = None
