@@ -28,9 +28,9 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from binders.mqtt.batches import STAMP
 from speck.errors import TransientError
 from speck.fog.process import find_program
-from speck.model.batches import STAMP
 
 _NEED = Path(__file__).parents[1] / "tools" / "need.sh"
 _MARK = "$SYS/broker/version"

@@ -16,7 +16,7 @@ from speck.config import Config
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.model.accepted import Accepted
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest

@@ -13,21 +13,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
-from urllib.parse import urlsplit
 
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.subscribeoptions import SubscribeOptions
+from speck.binding import open_links
+from speck.errors import TransientError
+from speck.fog.publisher import find_broker
+from speck.model.record import Record
 
-from binders.mqtt.records import read_records
-from speck.errors import PermanentError, TransientError, UnreachableError
-from speck.model.batches import Record
-
-_EXPIRY_S = 30 * 24 * 3600
-_AT_ONCE = 10_000
 _SILENCE_S = 0.02
 """Shorter pauses between two messages are not written down."""
 
@@ -152,27 +143,9 @@ class Checker:
         self._tally = tally or Tally()
         self._lock = threading.Lock()
         self._topic = topic
-        parts = urlsplit(broker)
-        self._client = Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5
+        self._reader = open_links(*find_broker(broker)).reader(
+            topic, client_id, self._hear, lambda _: self._hear(Record(None, b""))
         )
-        self._client.reconnect_delay_set(1, 1)
-        self._client.on_connect = self._subscribe
-        self._client.on_message = self._hear
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = _EXPIRY_S
-        properties.ReceiveMaximum = _AT_ONCE
-        try:
-            self._client.connect(
-                parts.hostname or "",
-                parts.port or 1883,
-                keepalive=10,
-                clean_start=False,
-                properties=properties,
-            )
-        except OSError as error:
-            raise UnreachableError(f"cannot read {topic} on {broker}: {error}") from error
-        self._client.loop_start()
 
     @property
     def distinct(self) -> int:
@@ -263,19 +236,10 @@ class Checker:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        self._reader.__exit__(kind, error, at)
 
-    def _subscribe(self, client: Client, *_: Any) -> None:
-        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        client.subscribe(self._topic, options=options)
-
-    def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
+    def _hear(self, record: Record) -> None:
+        """Take in a record; a message that cannot be split counts as a stray one."""
         now = time.monotonic()
-        try:
-            records = read_records(message)
-        except PermanentError:
-            records = [Record(None, b"")]  # counted as stray
         with self._lock:
-            for each in records:
-                self._tally.hear(each.stamp, each.payload, now)
+            self._tally.hear(record.stamp, record.payload, now)

@@ -12,10 +12,10 @@ from binders.memory.queues import Queues
 from binders.memory.world import World
 from binders.mqtt.topics import ADDRESSES, topic_fault
 from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
-from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Position
+from speck.model.record import Record
 
 
 class MemoryBroker:

@@ -20,10 +20,10 @@ from binders.mqtt.records import read_records
 from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault
 from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
-from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Position
+from speck.model.record import Record
 from speck.model.values import show
 from speck.sites.credentials import Credentials, read_credentials
 from speck.tls.contexts import ClientTls

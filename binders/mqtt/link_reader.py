@@ -15,12 +15,15 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from binders.mqtt.link_writer import split_address
 from binders.mqtt.records import read_records
 from speck.errors import PermanentError, UnreachableError
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.sites.credentials import Credentials
 from speck.tls.certificates import explain_refusal
 
 _EXPIRY_S = 30 * 24 * 3600
-_AT_ONCE = 1000
+_AT_ONCE = 10_000
+"""Unacknowledged messages; paho acknowledges each once it was handed over."""
+_KEEPALIVE_S = 10
+_RECONNECT_S = 1
 
 
 class MqttReader:
@@ -45,13 +48,14 @@ class MqttReader:
             self._client.username_pw_set(login.user, login.password)
         if encrypted or login.tls.ca is not None:
             self._client.tls_set_context(login.context("mqtt"))
+        self._client.reconnect_delay_set(_RECONNECT_S, _RECONNECT_S)
         self._client.on_connect = self._subscribe
         self._client.on_message = self._keep
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _EXPIRY_S
         properties.ReceiveMaximum = _AT_ONCE
         try:
-            self._client.connect(host, port, clean_start=False, properties=properties)
+            self._client.connect(host, port, _KEEPALIVE_S, clean_start=False, properties=properties)
         except OSError as error:
             reason = explain_refusal(error, host, port) or error
             raise UnreachableError(f"cannot read {topic} on {address}: {reason}") from error

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from binders.mqtt.link_reader import MqttReader
 from binders.mqtt.link_writer import MqttWriter
 from speck.binding import LinkReader, LinkWriter, Login, Outgoing, WriterOptions
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.sites.credentials import Credentials
 
 

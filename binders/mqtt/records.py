@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from speck.model.batches import STAMP, Record, unpack
+from binders.mqtt.batches import STAMP, unpack
+from speck.model.record import Record
 
 
 def read_records(message: Any) -> list[Record]:

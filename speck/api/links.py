@@ -13,7 +13,7 @@ from speck.api.context import is_over, occupying, service, watching
 from speck.api.requests import Query, document, mapping, seconds, text, whole
 from speck.api.routes import JSON, Routes, answer
 from speck.errors import ForbiddenError, InvalidError, Problem
-from speck.model.batches import render_record
+from speck.model.record import render_record
 from speck.model.shown import render
 from speck.model.values import show
 from speck.service.links import MOST_RECORDS, MOST_S

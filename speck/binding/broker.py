@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Position
+from speck.model.record import Record
 
 
 class BrokerCapability(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.tls.contexts import ClientTls
 
 

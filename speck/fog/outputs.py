@@ -8,7 +8,7 @@ from types import TracebackType
 
 from speck.binding import open_links
 from speck.fog.publisher import find_broker
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.model.values import JsonObject
 from speck.sites.credentials import Credentials
 

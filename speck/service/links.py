@@ -11,7 +11,7 @@ from typing import Annotated
 from speck.binding import MessageBroker, topic_fault
 from speck.clock import never
 from speck.errors import InvalidError, Problem
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.model.shown import Shown
 from speck.sites.connections import Connections
 

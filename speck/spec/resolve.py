@@ -375,7 +375,7 @@ class _Resolver:
         for job in jobs:
             if not reports_numbers(job):
                 foreign.setdefault(job.source, []).append(job)
-        must_split = "must split them (speck.model.batches does, see docs/guarantees.md)"
+        must_split = "must split them (docs/guarantees.md says how)"
         for job in jobs:
             if not job.link.in_batches:
                 continue

@@ -26,9 +26,9 @@ from speck.binding import BrokerCapability, MessageBroker, Reservation, Target, 
 from speck.binding.capabilities import BROKER_CALLS
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
-from speck.model.batches import Record
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.model.record import Record
 from speck.monitor.links import FOR_GOOD_S, LinkMemory, ReaderOf, judge
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto

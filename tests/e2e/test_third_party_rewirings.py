@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from speck.binding import open_links
-from speck.model.batches import Record
+from speck.model.record import Record
 from speck.model.values import JsonObject
 from tests.rewirings import ENDS, OUTPUTS, SITES, draw_steps, parse_wiring
 from tests.third_party_kinds import canals

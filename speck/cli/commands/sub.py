@@ -20,7 +20,7 @@ from speck.cli.options import (
 from speck.model.values import JsonObject, cut
 
 if TYPE_CHECKING:
-    from speck.model.batches import Record
+    from speck.model.record import Record
 
 _MOST, _SECONDS, _LONGEST_S = 1000, 10.0, 60.0
 """Records and seconds of one request by default, and the longest."""
@@ -83,7 +83,7 @@ def _follow(
 ) -> None:
     """Print records as they come; with `-o json`, each is one line of JSON."""
     from speck.cli.messages import say, to_json
-    from speck.model.batches import render_record
+    from speck.model.record import render_record
 
     shown = 0
     until = None if seconds is None else time.monotonic() + seconds

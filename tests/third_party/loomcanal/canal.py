@@ -23,9 +23,9 @@ from speck.binding import (
     WriterOptions,
 )
 from speck.errors import BrokerRefusedError, UnreachableError
-from speck.model.batches import Record
 from speck.model.finding import Finding
 from speck.model.observation import BrokerView, Position, Taken
+from speck.model.record import Record
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 

@@ -367,7 +367,7 @@ def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
     sends = "job A sends batches to A-out at edge-a"
-    must_split = "must split them (speck.model.batches does, see docs/guarantees.md)"
+    must_split = "must split them (docs/guarantees.md says how)"
     output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
     assert output.warnings == [f"{sends}, an output: its readers {must_split}"]
     assert output.composition.jobs[0].link == BATCHED
@@ -385,7 +385,7 @@ def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: Fi
     warnings = resolve(composed(first, second), SITES, find_jar).warnings
     assert (
         "job A sends batches to A-out at edge-a, which job B reads: since it has placeholders in"
-        " its args, it must split them (speck.model.batches does, see docs/guarantees.md) by itself"
+        " its args, it must split them (docs/guarantees.md says how) by itself"
     ) in warnings
 
 
@@ -397,8 +397,7 @@ def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: Fi
     there = [resolve(composed(one), SITES, find_jar).composition.jobs[0] for one in readers]
     expected = [
         f"job A sends batches to A-out at edge-a, which job {name} reads: since it has placeholders"
-        " in its args, it must split them (speck.model.batches does, see docs/guarantees.md) by"
-        " itself"
+        " in its args, it must split them (docs/guarantees.md says how) by itself"
         for name in ("B", "C")
     ]
     warnings = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings

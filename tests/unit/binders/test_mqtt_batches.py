@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from binders.mqtt.batches import FRAMED, MAX_BYTES, ZSTD, unpack
 from binders.mqtt.records import read_records
 from speck.errors import PermanentError
-from speck.model.batches import FRAMED, MAX_BYTES, ZSTD, Record, unpack
+from speck.model.record import Record
 
 
 def number(value: int) -> bytes:

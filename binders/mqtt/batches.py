@@ -10,12 +10,10 @@ Any other message is one record. See edge_jobs/README.md, "Links".
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from speck.errors import PermanentError
-from speck.model.values import JsonObject
+from speck.model.record import Record
 
 STAMP = "speck"
 """The name of the property of a message that holds the stamp."""
@@ -30,25 +28,6 @@ _STAMP = re.compile(
     r"(?P<series>.{1,500})/(?P<first>[0-9]{1,18})\+(?P<count>[0-9]{1,18})", re.DOTALL
 )
 """Each record repeats the series, and int() refuses thousands of digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record of a message. `stamp` is `<producer>/<epoch>/<number>`, or None if the message
-    was not sent by speck's sink."""
-
-    stamp: str | None
-    payload: bytes
-
-
-def render_record(record: Record) -> JsonObject:
-    """`{text}`, or `{base64}` when the payload is no UTF-8; with the `stamp` that speck's sinks
-    give their records (`<producer>/<epoch>/<number>`), or null."""
-    try:
-        payload = {"text": record.payload.decode()}
-    except UnicodeDecodeError:
-        payload = {"base64": b64encode(record.payload).decode()}
-    return {**payload, "stamp": record.stamp}
 
 
 def unpack(stamp: str | None, content_type: str | None, payload: bytes) -> Iterator[Record]:
