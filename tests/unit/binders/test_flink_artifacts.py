@@ -20,7 +20,7 @@ def jar_of(path: Path, *classes: str) -> Artifact:
             archive.writestr(name.replace(".", "/") + ".class", b"\xca\xfe\xba\xbe")
         archive.writestr("META-INF/versions/11/io/Hidden.class", b"")
         archive.writestr("readme.txt", b"")
-    return Artifact(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    return Artifact(hashlib.sha256(path.read_bytes()).hexdigest(), path, ArtifactKind.JAR)
 
 
 def test_the_entry_class_must_be_in_the_jar(tmp_path: Path) -> None:
