@@ -94,6 +94,12 @@ class StoreHeldError(StoreError):
     """Another process has the store open."""
 
 
+class StoreClosedError(StoreError):
+    """The store was closed while it was in use (HTTP 503): the service is stopping."""
+
+    public = "the service is stopping"
+
+
 class StoreWriteError(StoreError):
     """The disk refused a write (HTTP 503); the last write may or may not have been stored.
 

@@ -27,7 +27,13 @@ from typing import Any
 import orjson
 import plyvel
 
-from speck.errors import StoreError, StoreFullError, StoreHeldError, StoreWriteError
+from speck.errors import (
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreHeldError,
+    StoreWriteError,
+)
 from speck.model.values import JsonObject
 from speck.store import wal
 
@@ -235,7 +241,7 @@ class Store:
     def _using(self, what: str) -> Iterator[None]:
         with self._idle:
             if self._closed:
-                raise StoreError(f"cannot {what} the store at {self._path}: it is closed")
+                raise StoreClosedError(f"cannot {what} the store at {self._path}: it is closed")
             self._users += 1
         try:
             yield

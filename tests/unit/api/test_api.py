@@ -736,3 +736,13 @@ def test_a_service_that_closes_ends_the_waits_of_its_requests(
     waiting.join(LIMIT_S)
     assert answers and answers[0] in (200, 202, 503)
     assert "cannot read the store" not in caplog.text
+
+
+def test_a_request_that_outlives_the_store_may_be_sent_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service closes between two of its readings."""
+    bench.service.close()
+    answer = bench.client.get("/changes/01a21d23bf7bd5ad2c18")
+    assert answer.status_code == 503 and "Retry-After" in answer.headers
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
