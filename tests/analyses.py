@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
+from speck.model.analysis_result import AnalysisResult
 from speck.model.composition import CompositionDescription
-from speck.model.shown import render
+from speck.model.shown import hints_of, read_shown, render, shown_fields
 from speck.model.values import JsonObject
 from speck.placement.move_costs import Silences
 from speck.placement.record import Comparison, Gain, Manner, PlacementRecord, ProposedSide, Side
@@ -130,13 +132,38 @@ def as_analysis(body: JsonObject) -> Analysis:
     """An analysis as the service gives it, of one as users see it."""
     head = {name: body.get(name) for name in _HEAD}
     state = AnalysisState(body.get("state", "done"))
-    tables = {name: table for name, table in body.items() if name not in _HEAD}
-    return Analysis(**{**head, "state": state}, tables=tables)
+    return Analysis(**{**head, "state": state}, result=as_result(body))
+
+
+def as_result(body: JsonObject) -> AnalysisResult:
+    """The result of an analysis as users see it. What is not said of a row is not known."""
+    tables = {name: table for name, table in body.items() if name in shown_fields(AnalysisResult)}
+    result: AnalysisResult = read_shown(_complete(tables, AnalysisResult), AnalysisResult)
+    return result
+
+
+def _complete(data: Any, of: Any) -> Any:
+    """Rows with all their columns."""
+    if get_origin(of) is Annotated or get_origin(of) is UnionType:
+        return _complete(data, get_args(of)[0])
+    if isinstance(data, list) and get_origin(of) is tuple:
+        return [_complete(each, get_args(of)[0]) for each in data]
+    if not isinstance(data, dict) or not is_dataclass(of):
+        return data
+    hints = hints_of(of)
+    names = {each.name or name: name for name, each in shown_fields(of).items()}
+    empty: dict[str, Any] = {"damaged_files": [], "why": [], "rate_why": [], "against": []}
+    empty |= {"source": {}, "sink": {}, "bottlenecks": [], "producers": [], "readers": []}
+    all_columns = {key: empty.get(key) for key in names} | data
+    return {
+        key: _complete(value, hints[names[key]]) if key in names else value
+        for key, value in all_columns.items()
+    }
 
 
 def show_analysis(analysis: Analysis) -> JsonObject:
     """An analysis as users see it."""
-    return {**render(analysis), **analysis.tables}
+    return {**render(analysis), **render(analysis.result)}
 
 
 def show_placement(placement: PlacementRecord) -> JsonObject:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from speck.analyzer.links import Link, sink_of, source_of
 from speck.model.values import JsonObject
-from speck.placement.evidence import NOISE, SUFFICIENT, doubt_rates
+from speck.placement.evidence import NOISE, SUFFICIENT, judge_rates
 from speck.placement.origins import Mix, Origin, Tracer
 
 PLAN_AGE = timedelta(minutes=65)
@@ -99,7 +99,7 @@ class DataOrigins:
 
 def _sent_bytes_of(job: JsonObject) -> float | None:
     """Bytes per second that a job writes; None without evidence."""
-    if doubt_rates(job) is not None:
+    if judge_rates((job["rate_evidence"], job["evidence"]), ()) is not None:
         return None
     sent: float | None = job["bytes_out_rate"]
     return 0.0 if sent is None and job["out_rate"] == 0 else sent

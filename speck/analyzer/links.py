@@ -19,7 +19,7 @@ from speck.placement.evidence import (
     SUFFICIENT,
     LinkRate,
     Measured,
-    doubt_rates,
+    judge_rates,
     reconcile,
 )
 
@@ -124,7 +124,8 @@ def _identify(end: JsonObject) -> tuple[Any, ...]:
 
 def _make_end(job: JsonObject, role: str, link: Link) -> JsonObject:
     way = "in" if role == "reader" else "out"
-    doubt = doubt_rates(job)
+    evidence = (job["rate_evidence"], job["evidence"])
+    doubt = judge_rates(evidence, job["rate_why"] or job["why"])
     rate, size = job[f"{way}_rate"], job[f"bytes_{way}_rate"]
     if doubt is None and (rate is None or (size is None and rate > 0)):
         doubt = f"{'records' if rate is None else 'bytes'} {way} are not reported"

@@ -11,6 +11,7 @@ from speck.api.hidden import show_analysis, show_placement
 from speck.api.requests import Query, load_body, wait
 from speck.api.routes import Routes, answer
 from speck.model.analysis import Analysis
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.placement.record import PlacementRecord
 from speck.placement.sentences import LEGEND, explain, summarise
@@ -59,11 +60,11 @@ def _head(analysis: Analysis) -> JsonObject:
 
 def _show(analysis: Analysis, placement: PlacementRecord) -> JsonObject:
     shown = show_placement(placement)
-    ranking = analysis.tables["ranking"]
+    ranking = analysis.result.ranking if analysis.result is not None else ()
     return {
         "composition": placement.composition,
         "analysis": _head(analysis),
-        "ranking": [row for row in ranking if row["composition"] == placement.composition],
+        "ranking": render([row for row in ranking if row.composition == placement.composition]),
         "why": explain(shown),
         "summary": summarise(shown),
         "legend": LEGEND,

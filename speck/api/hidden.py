@@ -74,7 +74,7 @@ def show_placement(placement: PlacementRecord) -> JsonObject:
 def show_analysis(analysis: Analysis) -> JsonObject:
     """An analysis as the caller may see it, with its result."""
     shown = reach().show_analysis(analysis)
-    return {**render(shown), **shown.tables}
+    return {**render(shown), **(render(shown.result) if shown.result is not None else {})}
 
 
 def _hides() -> bool:

@@ -89,10 +89,9 @@ def _explain_low_confidence(analysis: JsonObject) -> dict[str, str]:
     core_speeds = {site["name"]: site["core_speed"] for site in analysis["sites"]}
     return {
         row["job_name"]: explain_low_confidence(
-            {
-                **reports.get(row["job_name"], {}),
-                "ranking": {"uncalibrated": core_speeds.get(row["edge"]) is None},
-            }
+            reports.get(row["job_name"], {}).get("contended"),
+            reports.get(row["job_name"], {}).get("spread"),
+            is_calibrated=core_speeds.get(row["edge"]) is not None,
         )
         for row in analysis["ranking"]
         if row["score"] is not None and row["confidence"] == LOW

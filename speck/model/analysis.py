@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any
 
+from speck.model.analysis_result import AnalysisResult
 from speck.model.shown import Shown
 
 
@@ -48,20 +48,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis(AnalysisHead):
-    """An analysis with its result once there is one: rows by the name of their table, as
-    `docs/analysis.md` describes them; and how far it has got while it runs."""
+    """An analysis with its result once there is one, and how far it has got while it runs."""
 
-    tables: Annotated[Mapping[str, Any], Shown(hidden=True)]
+    result: Annotated[AnalysisResult | None, Shown(hidden=True)] = None
     progress: Annotated[Progress | None, Shown(left_out=True)] = None
     waits_for: Annotated[str | None, Shown("the analysis that runs before it", left_out=True)] = (
         None
     )
 
-    @property
-    def has_result(self) -> bool:
-        return "jobs" in self.tables
-
     @classmethod
-    def of(cls, head: AnalysisHead, tables: Mapping[str, Any], **more: Any) -> Analysis:
+    def of(cls, head: AnalysisHead, result: AnalysisResult | None, **more: Any) -> Analysis:
         known = {each.name: getattr(head, each.name) for each in fields(AnalysisHead)}
-        return cls(**known, tables=tables, **more)
+        return cls(**known, result=result, **more)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from speck.model.analysis_result import AnalysisResult
 from speck.model.values import JsonObject
 from speck.placement.consistency import sites_of_links
 from speck.placement.evaluate import Prediction, evaluate
@@ -20,18 +20,19 @@ from speck.placement.rendering import Layout
 def compare(
     today: Question,
     proposal: Proposal,
-    reports: Mapping[str, Mapping[str, Any]],
+    composition: str,
+    analysis: AnalysisResult,
     first_notes: Sequence[str] = (),
 ) -> Comparison:
     """Today's placement and the proposed one side by side, both predicted in the same way.
 
-    `today` differs from the question that was answered if jobs are scaled. `reports`: see
-    `speck.placement.reasons.describe_jobs`. `first_notes` come before the others.
+    `today` differs from the question that was answered if jobs are scaled. The jobs are of
+    the composition; `first_notes` come before the others.
     """
     question, answer, layout = proposal.question, proposal.answer, proposal.layout
     before = evaluate(today.whole, today.today())
     after = evaluate(question.whole, {**question.today(), **layout.loads()})
-    rows = tuple(describe_jobs(proposal, reports))
+    rows = tuple(describe_jobs(proposal, composition, analysis))
     jobs = {job.name: job.site for job in question.wiring.jobs}
     notes = (*first_notes, *question.notes, *after.notes, *answer.notes, *layout.notes)
     return Comparison(

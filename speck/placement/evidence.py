@@ -15,9 +15,10 @@ module:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from speck.model.analysis_result import AnalysedJob
 from speck.placement.instance import TOLERANCE, Instance
 
 SUFFICIENT, INSUFFICIENT = "sufficient", "insufficient"
@@ -78,42 +79,45 @@ def reconcile(
     return LinkRate(*chosen, difference, doubt)
 
 
-def doubt_cost(report: Mapping[str, Any] | None) -> str | None:
+def doubt_cost(report: AnalysedJob | None) -> str | None:
     """Why a job must not move: its cost is not known; None: it may.
 
     `report`: the job in the analysis; None if it is not there.
     """
     if report is None:
         return "it is not in the analysis"
-    if report.get("evidence") != SUFFICIENT:
-        return "; ".join(report.get("why") or ()) or "the evidence is insufficient"
-    if report.get("in_rate") is None or report.get("reference_core_s_per_record") is None:
+    if report.evidence != SUFFICIENT:
+        return "; ".join(report.why) or "the evidence is insufficient"
+    if report.in_rate is None or report.reference_core_s_per_record is None:
         return "its cost was not measured"
     return None
 
 
-def doubt_rates(report: Mapping[str, Any] | None) -> str | None:
+def doubt_rates(report: AnalysedJob | None) -> str | None:
     """Why the records and bytes that a job reads and writes are no evidence of a flow; None: they
-    are. What suffices for a cost suffices for rates."""
+    are."""
     if report is None:
         return "it is not in the analysis"
-    if SUFFICIENT in (report.get("rate_evidence"), report.get("evidence")):
-        return None
-    return "; ".join(report.get("rate_why") or report.get("why") or ()) or "too few samples"
+    return judge_rates((report.rate_evidence, report.evidence), report.rate_why or report.why)
 
 
-def measure_use(report: Mapping[str, Any] | None) -> float | None:
+def judge_rates(evidence: Collection[str], why: Iterable[str]) -> str | None:
+    """Why rates with this evidence, their own and that of the cost, are doubted; None: they are
+    not. What suffices for a cost suffices for rates."""
+    return None if SUFFICIENT in evidence else "; ".join(why) or "too few samples"
+
+
+def measure_use(report: AnalysedJob | None) -> float | None:
     """Reference core-seconds per second that a running job uses; None: not known.
 
     The use of a job whose cost for a record is not known may still have been measured.
     """
     if report is None:
         return None
-    rate, cost = report.get("in_rate"), report.get("reference_core_s_per_record")
+    rate, cost = report.in_rate, report.reference_core_s_per_record
     if doubt_cost(report) is None and rate is not None and cost is not None:
-        return float(rate) * float(cost)
-    used = report.get("reference_cores")
-    return None if used is None or doubt_rates(report) is not None else float(used)
+        return rate * cost
+    return None if doubt_rates(report) is not None else report.reference_cores
 
 
 def undo_moves_without_evidence(instance: Instance, sites: Mapping[str, str]) -> dict[str, str]:

@@ -6,10 +6,9 @@ analysis's window: growth that was seen for ten minutes is believed for ten more
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from speck.model.values import JsonObject
+from speck.model.analysis_result import AnalysedJob, AnalysisResult
 from speck.placement.instance import MEMORY_BYTES
 from speck.placement.model import Load
 
@@ -21,47 +20,48 @@ time, and a burst ends the engine."""
 class Heaps:
     """What an analysis says about heaps."""
 
-    def __init__(self, analysis: Mapping[str, Any]):
-        self._jobs: Mapping[tuple[str | None, str], JsonObject] = {
-            (job["composition"], job["job_name"]): job
-            for job in analysis["jobs"]
-            if not job.get("ended")
+    def __init__(self, analysis: AnalysisResult):
+        self._jobs = {
+            (job.composition, job.job_name): job for job in analysis.jobs if not job.ended
         }
-        self._sites: Mapping[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-        self._ahead_s = float(analysis["window"]["seconds"])
+        self._sites = {site.name: site for site in analysis.sites}
+        self._ahead_s = analysis.window.seconds
         self._shrink = self._compare_estimates()
 
     def _compare_estimates(self) -> dict[str, float]:
         """By site: a factor by which the jobs' estimates add up to no more than its heap in use."""
         sums: dict[str, float] = {}
         for job in self._jobs.values():
-            sums[job["site"]] = sums.get(job["site"], 0.0) + (job.get("heap_bytes") or 0.0)
+            sums[job.site] = sums.get(job.site, 0.0) + (job.heap_bytes or 0.0)
         factors = {}
         for site, estimated in sums.items():
-            used = self._sites.get(site, {}).get("heap_bytes")
+            report = self._sites.get(site)
+            used = report.heap_bytes if report else None
             factors[site] = min(1.0, used / estimated) if used and estimated > 0 else 1.0
         return factors
 
-    def _estimate(self, job: JsonObject) -> float | None:
+    def _estimate(self, job: AnalysedJob | None) -> float | None:
         """Heap bytes that a job uses now."""
-        heap = job.get("heap_bytes")
-        return None if heap is None else float(heap) * self._shrink.get(job["site"], 1.0)
+        if job is None or job.heap_bytes is None:
+            return None
+        return job.heap_bytes * self._shrink.get(job.site, 1.0)
 
-    def _expect_growth(self, job: JsonObject) -> float:
-        return max(0.0, job.get("heap_bytes_per_s") or 0.0) * self._ahead_s
+    def _expect_growth(self, job: AnalysedJob) -> float:
+        return max(0.0, job.heap_bytes_per_s or 0.0) * self._ahead_s
 
     def subtask_bytes_at(self, site: str) -> float:
         """Heap bytes of one more subtask at a site, without state."""
-        measured = self._sites.get(site, {}).get("heap_bytes_per_subtask")
-        return MEMORY_BYTES if measured is None else float(measured)
+        report = self._sites.get(site)
+        measured = report.heap_bytes_per_subtask if report else None
+        return MEMORY_BYTES if measured is None else measured
 
     def foresee(self, composition: str, job_name: str, subtasks: int) -> float | None:
         """Heap bytes that a job will need with so many subtasks; None: unknown."""
-        job = self._jobs.get((composition, job_name), {})
-        heap = self._estimate(job) if job else None
-        if heap is None:
+        job = self._jobs.get((composition, job_name))
+        heap = self._estimate(job)
+        if job is None or heap is None:
             return None
-        more = (subtasks - (job["subtasks"] or subtasks)) * self.subtask_bytes_at(job["site"])
+        more = (subtasks - (job.subtasks or subtasks)) * self.subtask_bytes_at(job.site)
         return max(0.0, heap + more) + self._expect_growth(job)
 
     def count_available(
@@ -72,20 +72,19 @@ class Heaps:
         `own_jobs`: the running jobs of the composition, where they are now. What the jobs of others
         will grow by is taken off.
         """
-        report = self._sites.get(site, {})
-        limit, used = report.get("heap_max_bytes"), report.get("heap_bytes")
-        if limit is None or used is None:
+        report = self._sites.get(site)
+        if report is None or report.heap_max_bytes is None or report.heap_bytes is None:
             return None
-        available = HEAP_SHARE * limit - used
+        available = HEAP_SHARE * report.heap_max_bytes - report.heap_bytes
         own_names = set()
         for load in own_jobs:
             own_names.add(load.name)
             job = self._jobs.get((composition, load.name))
             # the heap in use holds only what ran at this site when it was measured
-            if load.site == site and (job is None or job["site"] == site):
-                estimate = None if job is None else self._estimate(job)
+            if load.site == site and (job is None or job.site == site):
+                estimate = self._estimate(job)
                 available += load.slots * MEMORY_BYTES if estimate is None else estimate
         for (owner, name), job in self._jobs.items():
-            if job["site"] == site and (owner != composition or name not in own_names):
+            if job.site == site and (owner != composition or name not in own_names):
                 available -= self._expect_growth(job)
-        return float(available)
+        return available

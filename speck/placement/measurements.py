@@ -7,10 +7,9 @@ real load. Figures without evidence (`speck.placement.evidence`) are not used, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from speck.model.values import JsonObject
+from speck.model.analysis_result import AnalysisResult
 from speck.placement.evidence import (
     INSUFFICIENT,
     NOISE,
@@ -34,22 +33,25 @@ def load_name_of(link: At) -> str:
     return f"topic:{link.site}/{link.topic}"
 
 
+def locate(site: str | None, topic: str) -> At:
+    """A link of an analysis; one whose site is not known is no link of a composition."""
+    return At(site or "", topic)
+
+
 class Measurements:
     """The analysis of the composition's jobs, and the link rates that follow from it."""
 
-    def __init__(self, wiring: Wiring, composition: str, analysis: Mapping[str, Any], heaps: Heaps):
+    def __init__(self, wiring: Wiring, composition: str, analysis: AnalysisResult, heaps: Heaps):
         self._wiring = wiring
         self._composition = composition
         self._heaps = heaps
-        self._jobs: dict[str, JsonObject] = {
-            job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
-        }
+        self._jobs = {job.job_name: job for job in analysis.jobs if job.composition == composition}
         self._outside_rates = _sum_outside_rates(composition, analysis)
         self._queues = _list_growing_queues(analysis)
         self._doubtful_links = {
-            At(link["broker_site"], link["topic"])
-            for link in analysis["links"]
-            if link.get("evidence") == INSUFFICIENT
+            locate(link.broker_site, link.topic)
+            for link in analysis.links
+            if link.evidence == INSUFFICIENT
         }
         self._forecasts = _list_forecasts(analysis)
         self.rates: dict[At, float] = {}
@@ -84,8 +86,8 @@ class Measurements:
         rate = self.rates.get(job.source)
         is_sufficient = not job.stopped and doubt_cost(self._jobs.get(job.name)) is None
         is_known = is_sufficient and cost is not None and rate is not None
-        report = self._jobs.get(job.name, {})
-        state = report.get("state_bytes")
+        report = self._jobs.get(job.name)
+        state = report.state_bytes if report else None
         return Load(
             name=job.name,
             core_s_per_record=cost if is_known else None,
@@ -93,9 +95,9 @@ class Measurements:
             slots=job.slots,
             site=job.site,
             pinned=job.site if job.pinned else None,
-            stateful=report.get("stateful"),
+            stateful=report.stateful if report else None,
             state_bytes=None if state is None else int(state),
-            true_output_rate=report.get("trueOutputProcessingRate"),
+            true_output_rate=report.trueOutputProcessingRate if report else None,
             memory_bytes=self._heaps.foresee(self._composition, job.name, job.slots),
         )
 
@@ -232,46 +234,42 @@ class Measurements:
     def _figure_of(self, job: WiredJob, name: str) -> float | None:
         """A figure of the job's rates or sizes; None without evidence."""
         report = self._jobs.get(job.name)
-        if report is None or report.get(name) is None or doubt_rates(report) is not None:
-            return None
-        return float(report[name])
+        figure: float | None = getattr(report, name, None)
+        return None if doubt_rates(report) is not None else figure
 
 
-def _sum_outside_rates(composition: str, analysis: Mapping[str, Any]) -> dict[At, float]:
+def _sum_outside_rates(composition: str, analysis: AnalysisResult) -> dict[At, float]:
     """Records per second from producers outside speck, by link, where all of them report a rate."""
     rates: dict[At, float] = {}
-    for link in analysis["links"]:
-        outside = [p for p in link["producers"] if p["job_name"] is None]
-        if outside and all(p["records_per_s"] is not None for p in outside):
-            at = At(link["broker_site"], link["topic"])
-            rate = sum(float(p["records_per_s"]) for p in outside)
+    for link in analysis.links:
+        sent = [each.records_per_s for each in link.producers if each.job_name is None]
+        known = [rate for rate in sent if rate is not None]
+        if sent and len(known) == len(sent):
+            at, rate = locate(link.broker_site, link.topic), sum(known)
             rates[at] = max(rate, rates.get(at, 0.0))
     return rates
 
 
-def _list_growing_queues(analysis: Mapping[str, Any]) -> dict[tuple[At, str], float]:
+def _list_growing_queues(analysis: AnalysisResult) -> dict[tuple[At, str], float]:
     """Growth of growing queues in records per second, by link and reading job.
 
     The input rate of such a job is its consumption plus this growth.
     """
     growths: dict[tuple[At, str], float] = {}
-    for link in analysis["links"]:
-        at = At(link["broker_site"], link["topic"])
-        for reader in link["readers"]:
-            growth, fit = reader.get("lag_per_s") or 0.0, reader.get("lag_fit") or 0.0
-            if reader["job_name"] is not None and growth > 0 and fit >= QUEUE_FIT:
-                growths[at, reader["job_name"]] = float(growth)
+    for link in analysis.links:
+        at = locate(link.broker_site, link.topic)
+        for reader in link.readers:
+            growth, fit = reader.lag_per_s or 0.0, reader.lag_fit or 0.0
+            if reader.job_name is not None and growth > 0 and fit >= QUEUE_FIT:
+                growths[at, reader.job_name] = growth
     return growths
 
 
-def _list_forecasts(analysis: Mapping[str, Any]) -> dict[At, float]:
+def _list_forecasts(analysis: AnalysisResult) -> dict[At, float]:
     """The upper bound of each link's forecast, in records per second; none without a forecast."""
-    return {
-        At(each["site"], each["topic"]): float(each["high"])
-        for each in analysis.get("forecast") or ()
-    }
+    return {locate(each.site, each.topic): each.high for each in analysis.forecast or ()}
 
 
-def pick_known(*values: Any) -> float | None:
+def pick_known(*values: float | None) -> float | None:
     """The first value that is not None."""
-    return next((float(value) for value in values if value is not None), None)
+    return next((value for value in values if value is not None), None)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from speck.model.analysis_result import AnalysedJob, AnalysisResult
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.placement.evidence import doubt_rates, measure_use
 from speck.placement.measurements import pick_known
 from speck.placement.model import Place
@@ -42,20 +41,21 @@ SILENT = Condition(answers=False)
 
 def make_places(
     composition: str,
-    analysis: Mapping[str, Any],
+    analysis: AnalysisResult,
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     others: Mapping[str, str],
 ) -> tuple[tuple[Place, ...], list[str]]:
     """Build the places, and notes about missing information."""
-    reports: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
+    reports = {site.name: site for site in analysis.sites}
     use = _sum_other_jobs(composition, analysis, others)
     places = []
     silent, without_cores, uncalibrated = [], [], []
     for name, site in sorted(sites.items()):
         condition = conditions.get(name, SILENT)
-        cores = pick_known(condition.cores, reports.get(name, {}).get("cores"))
-        core_speed = pick_known(condition.core_speed, reports.get(name, {}).get("core_speed"))
+        report = reports.get(name)
+        cores = pick_known(condition.cores, report.cores if report else None)
+        core_speed = pick_known(condition.core_speed, report.core_speed if report else None)
         silent += [] if condition.answers else [name]
         without_cores += [name] if cores is None else []
         uncalibrated += [name] if core_speed is None else []
@@ -123,13 +123,11 @@ class _OtherJobs:
 
 
 def _sum_other_jobs(
-    composition: str, analysis: Mapping[str, Any], others: Mapping[str, str]
+    composition: str, analysis: AnalysisResult, others: Mapping[str, str]
 ) -> _OtherJobs:
     use = _OtherJobs()
-    reports = {
-        job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition
-    }
-    sites_of_jobs = {name: job["site"] for name, job in reports.items() if not job.get("ended")}
+    reports = {job.job_name: job for job in analysis.jobs if job.composition != composition}
+    sites_of_jobs = {name: job.site for name, job in reports.items() if not job.ended}
     for name, site in sorted({**sites_of_jobs, **others}.items()):
         report = reports.get(name)
         used = measure_use(report)
@@ -142,23 +140,16 @@ def _sum_other_jobs(
     return use
 
 
-def _add_sent(use: _OtherJobs, name: str, site: str, report: Mapping[str, Any]) -> None:
+def _add_sent(use: _OtherJobs, name: str, site: str, report: AnalysedJob) -> None:
     """Add what the job's two ends send from site to site."""
     is_known = doubt_rates(report) is None
-    for start, end, side in (
-        (_site_of_end(report, "source"), site, "in"),
-        (site, _site_of_end(report, "sink"), "out"),
+    for start, end, rate, size in (
+        (report.source.site, site, report.in_rate, report.bytes_in_per_record),
+        (site, report.sink.site, report.out_rate, report.bytes_out_per_record),
     ):
         if start is None or end in (None, start):
             continue
-        rate, size = report.get(f"{side}_rate"), report.get(f"bytes_{side}_per_record")
         if is_known and rate is not None and (size is not None or rate == 0):
             use.sent[start] = use.sent.get(start, 0.0) + rate * (size or 0.0)
         else:
             use.unmeasured_uplinks.setdefault(start, f"the flow of {name} was not measured")
-
-
-def _site_of_end(job: Mapping[str, Any], side: str) -> str | None:
-    """The site of the broker of a job's source or sink link."""
-    site: str | None = (job.get(side) or {}).get("site")
-    return site

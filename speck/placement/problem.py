@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from speck.model.analysis_result import AnalysisResult
 from speck.model.site import Site
 from speck.placement.heaps import Heaps
 from speck.placement.instance import close_places
-from speck.placement.measurements import Measurements, load_name_of
+from speck.placement.measurements import Measurements, load_name_of, locate
 from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
 from speck.placement.move_costs import DEFAULT_SILENCES, Silences, expect_silence
 from speck.placement.places import NO_CORES, SILENT, Condition, make_places
@@ -51,7 +51,7 @@ class Question:
 def pose_question(
     wiring: Wiring,
     composition: str,
-    analysis: Mapping[str, Any],
+    analysis: AnalysisResult,
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     limits: Limits,
@@ -173,31 +173,31 @@ def _contract_links(whole: Problem, names: set[str]) -> Problem:
     return replace(whole, loads=loads, flows=flows)
 
 
-def _find_links_used_outside(analysis: Mapping[str, Any]) -> set[At]:
+def _find_links_used_outside(analysis: AnalysisResult) -> set[At]:
     """Links that a client outside speck feeds or reads, declared or not."""
     return {
-        At(link["broker_site"], link["topic"])
-        for link in analysis["links"]
-        if any(end["job_name"] is None for end in (*link["producers"], *link["readers"]))
+        locate(link.broker_site, link.topic)
+        for link in analysis.links
+        if any(end.job_name is None for end in (*link.producers, *link.readers))
     }
 
 
-def _list_candidates(composition: str, analysis: Mapping[str, Any]) -> list[Candidate]:
+def _list_candidates(composition: str, analysis: AnalysisResult) -> list[Candidate]:
     """The composition's jobs in the order of the analyzer's ranking."""
     return [
-        Candidate(row["job_name"], row["edge"], row["score"], tuple(row["against"]))
-        for row in analysis["ranking"]
-        if row["composition"] == composition
+        Candidate(row.job_name, row.edge, row.score, row.against)
+        for row in analysis.ranking
+        if row.composition == composition
     ]
 
 
-def _describe_forecasts(analysis: Mapping[str, Any], rates: Mapping[At, float]) -> list[str]:
+def _describe_forecasts(analysis: AnalysisResult, rates: Mapping[At, float]) -> list[str]:
     """A note on each link whose forecast is what the placement plans for."""
     return [
-        f"planned for the forecast of {At(each['site'], each['topic'])}: up to {each['high']:.4g}"
-        f" records/s until {each['at']} ({each['method']}"
-        + ("" if each["mape"] is None else f", mean error {each['mape']:.0%}")
+        f"planned for the forecast of {locate(each.site, each.topic)}: up to {each.high:.4g}"
+        f" records/s until {each.at} ({each.method}"
+        + ("" if each.mape is None else f", mean error {each.mape:.0%}")
         + ")"
-        for each in analysis.get("forecast") or ()
-        if rates.get(At(each["site"], each["topic"])) == each["high"] > 0
+        for each in analysis.forecast or ()
+        if rates.get(locate(each.site, each.topic)) == each.high > 0
     ]

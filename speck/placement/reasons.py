@@ -7,10 +7,11 @@ be shown once (`speck.placement.sentences.fold`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
+from speck.model.analysis_result import AnalysedJob, AnalysisResult, RankedJob
 from speck.model.shown import Shown
 from speck.placement.differences import explain_difference
 from speck.placement.figures import describe_duration
@@ -51,10 +52,14 @@ class PlacedJob:
     why: Annotated[tuple[str, ...], Shown("the reasons, without the figures above")]
 
 
-def describe_jobs(proposal: Proposal, reports: Mapping[str, Mapping[str, Any]]) -> list[PlacedJob]:
-    """A row for each job of the question. `reports`: what the analysis says of them, by name; each
-    may have a `ranking`, its row there."""
+def describe_jobs(
+    proposal: Proposal, composition: str, analysis: AnalysisResult
+) -> list[PlacedJob]:
+    """A row for each job of the question, which are of the composition."""
     question, answer = proposal.question, proposal.answer
+    reports = {each.job_name: each for each in analysis.jobs if each.composition == composition}
+    ranking = {each.job_name: each for each in analysis.ranking if each.composition == composition}
+    calibrated = frozenset(each.name for each in analysis.sites if each.core_speed is not None)
     filling = Filling(Instance(question.problem), {**answer.sites, **proposal.layout.jobs})
     candidates = {each.name: each for each in question.problem.ranking}
     return [
@@ -63,7 +68,9 @@ def describe_jobs(proposal: Proposal, reports: Mapping[str, Mapping[str, Any]]) 
             filling.instance.loads[job.name],
             job.site,
             candidates.get(job.name),
-            reports.get(job.name, {}),
+            reports.get(job.name),
+            ranking.get(job.name),
+            calibrated,
             proposal,
         ).describe()
         for job in question.wiring.jobs
@@ -76,7 +83,9 @@ class _Job:
     load: Load
     today: str
     candidate: Candidate | None
-    report: Mapping[str, Any]
+    report: AnalysedJob | None
+    ranked: RankedJob | None
+    calibrated: frozenset[str]
     proposal: Proposal
 
     def describe(self) -> PlacedJob:
@@ -102,10 +111,10 @@ class _Job:
 
     def _confidence(self) -> str | None:
         """That of the ranking; one without an edge of its own has none there."""
-        ranking = self.report.get("ranking") or {}
-        ranked = ranking if ranking.get("score") is not None else self.report
-        confidence: str | None = ranked.get("confidence")
-        return None if self.load.name in self.proposal.question.doubts else confidence
+        if self.report is None or self.load.name in self.proposal.question.doubts:
+            return None
+        is_ranked = self.ranked is not None and self.ranked.score is not None
+        return self.ranked.confidence if self.ranked and is_ranked else self.report.confidence
 
     def _choose_comparison(self) -> str | None:
         instance, here = self.filling.instance, self.site
@@ -129,8 +138,12 @@ class _Job:
             yield self._explain_move(saved)
         else:
             yield from self._explain_stay(saved)
-        if self._confidence() == LOW:
-            yield f"low confidence: {explain_low_confidence(self.report)}"
+        if self.report is not None and self._confidence() == LOW:
+            is_calibrated = self.ranked is None or self.ranked.edge in self.calibrated
+            why = explain_low_confidence(
+                self.report.contended, self.report.spread, is_calibrated=is_calibrated
+            )
+            yield f"low confidence: {why}"
 
     def _explain_move(self, saved: float | None) -> str:
         if saved is not None and saved > 0:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from speck.model.analysis_result import AnalysedJob, AnalysisResult
 from speck.model.composition import CompositionDescription
 from speck.placement.ds2 import Operator, compute_needs
+from speck.placement.evidence import SUFFICIENT
 from speck.placement.heaps import Heaps
 from speck.placement.instance import Instance
 from speck.placement.problem import Question
@@ -57,13 +58,9 @@ def count_subtasks(number: int) -> str:
     return f"{number} subtask" if number == 1 else f"{number} subtasks"
 
 
-def propose_scales(
-    question: Question, composition: str, analysis: Mapping[str, Any]
-) -> list[Scale]:
+def propose_scales(question: Question, composition: str, analysis: AnalysisResult) -> list[Scale]:
     """The jobs of the question that are measured sufficiently and run, in topological order."""
-    reports = {
-        job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
-    }
+    reports = {job.job_name: job for job in analysis.jobs if job.composition == composition}
     jobs = [job for job in question.wiring.order if not job.stopped]
     subtask_rates = {job.name: _rate_subtask(reports.get(job.name)) for job in jobs}
     operators = [_make_operator(job, subtask_rates[job.name]) for job in jobs]
@@ -106,14 +103,14 @@ def apply_scales(
     return replace(description, jobs=jobs)
 
 
-def _rate_subtask(report: Mapping[str, Any] | None) -> float | None:
+def _rate_subtask(report: AnalysedJob | None) -> float | None:
     """Records per second that one subtask of a job can process; None without evidence.
 
     The analysis has seen as many subtasks as it reports, which may be other than there are now.
     """
-    if report is None or report["evidence"] != "sufficient":
+    if report is None or report.evidence != SUFFICIENT:
         return None
-    rate, subtasks = report["true_processing_rate"], report["subtasks"]
+    rate, subtasks = report.true_processing_rate, report.subtasks
     return rate / subtasks if rate and subtasks else None  # a rate of 0 is no evidence of a limit
 
 

@@ -6,8 +6,7 @@ the rows of the jobs are made by `speck.placement.reasons`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from speck.model.values import JsonObject, cut
 from speck.placement.figures import describe_duration, describe_rate, describe_size
@@ -28,14 +27,17 @@ LEGEND = {
 """What the columns of a placement mean."""
 
 
-def explain_low_confidence(report: Mapping[str, Any]) -> str:
-    """Why the analyzer's confidence in a job's figures is low."""
-    overloaded, spread = report.get("contended") or 0.0, report.get("spread")
+def explain_low_confidence(
+    contended: float | None, spread: float | None, *, is_calibrated: bool
+) -> str:
+    """Why the analyzer's confidence in a job's figures is low. `is_calibrated`: its edge is, or
+    nobody has ranked it."""
+    overloaded = contended or 0.0
     if overloaded > MEDIUM_OVERLOAD:
         return describe_overload(overloaded)
     if spread is not None and spread > MEDIUM_SPREAD:
         return f"its cost varies by {spread:.0%} over the window"
-    if (report.get("ranking") or {}).get("uncalibrated"):
+    if not is_calibrated:
         return "its edge is not calibrated (`speck site calibrate`)"
     return "it was measured for a short time only"
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from speck.binding import normalise_address
 from speck.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, Problem
 from speck.model.analysis import Analysis, AnalysisHead
+from speck.model.analysis_result import AnalysisResult
 from speck.model.artifact import ArtifactUse, UsedArtifact
 from speck.model.change import ChangeHead
 from speck.model.composition import (
@@ -184,7 +184,8 @@ class Reach:
         that the composition does not join."""
         if not self.limited:
             return analysis
-        return replace(analysis, tables=_show_tables(self, analysis.tables))
+        result = analysis.result
+        return replace(analysis, result=result and _show_result(self, result))
 
     def has_placement(self, placement_id: str) -> bool:
         """Whether a placement is there and lies inside."""
@@ -379,19 +380,21 @@ class Reach:
         return all(map(self.scopes.has_topic, topics)) and all(map(self.has_site, sites))
 
 
-def _show_tables(reach: Reach, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tables of an analysis without the rows of sites and links outside."""
-    links = {(link["broker_site"], link["topic"]) for link in tables.get("links", ())}
-    keeps: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-        "sites": lambda row: reach.has_site(row["name"]),
-        "bottlenecks": lambda row: row["kind"] != "site" or reach.has_site(row["name"]),
-        "forecast": lambda row: (row["site"], row["topic"]) in links,
-        "ranking": lambda row: row["edge"] is None or reach.has_site(row["edge"]),
-    }
-    shown = {
-        name: list(filter(keep, tables[name])) for name, keep in keeps.items() if name in tables
-    }
-    return {**tables, **shown}
+def _show_result(reach: Reach, result: AnalysisResult) -> AnalysisResult:
+    """The result of an analysis without the rows of sites and links outside."""
+    links = {(each.broker_site, each.topic) for each in result.links}
+    forecast = result.forecast
+    return replace(
+        result,
+        sites=tuple(each for each in result.sites if reach.has_site(each.name)),
+        bottlenecks=tuple(
+            each for each in result.bottlenecks if each.kind != "site" or reach.has_site(each.name)
+        ),
+        forecast=forecast and tuple(each for each in forecast if (each.site, each.topic) in links),
+        ranking=tuple(
+            each for each in result.ranking if each.edge is None or reach.has_site(each.edge)
+        ),
+    )
 
 
 def _collect_names(description: CompositionDescription) -> dict[str, tuple[_Name, ...]]:

@@ -66,9 +66,7 @@ def _improves(today: Side, proposed: Side, requirement: str) -> bool:
 
 def wan_of(analysis: Analysis, composition: str) -> float | None:
     """Bytes per second measured between sites; None when a link was not measured."""
-    measured = [
-        link["wan_bytes_per_s"]
-        for link in analysis.tables["links"]
-        if link["composition"] == composition
-    ]
-    return None if None in measured or not measured else float(sum(measured))
+    links = analysis.result.links if analysis.result is not None else ()
+    measured = [each.wan_bytes_per_s for each in links if each.composition == composition]
+    known = [each for each in measured if each is not None]
+    return sum(known) if known and len(known) == len(measured) else None

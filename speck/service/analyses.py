@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,11 +25,13 @@ from speck.analyzer.request import AnalyzerRequest
 from speck.analyzer.warm_application import WarmApplication
 from speck.clock import Clock, never, rfc3339, wait_unless
 from speck.config import Config
-from speck.errors import InvalidError, NotFoundError, Problem
+from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
 from speck.metrics.dataset.reading import has_composition
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.storage import Storage
 from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
+from speck.model.analysis_result import AnalysisResult
+from speck.model.shown import read_shown
 from speck.service.analysis_runs import AnalysisRequest, AnalysisRun, AnalysisRuns
 from speck.store.records import Records
 
@@ -80,15 +81,12 @@ class Analyses:
 
     def get(self, analysis_id: str) -> Analysis:
         """An analysis with its result once it is done; while it runs, with its progress. Raises
-        NotFoundError.
+        NotFoundError; ConflictError if the file of its result cannot be read.
         """
         head = self._records.analyses.get(analysis_id)
         if head is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-        tables: dict[str, Any] = {}
-        with suppress(FileNotFoundError):
-            tables = json.loads(self._result(analysis_id).read_text())
-        analysis = Analysis.of(head, tables)
+        analysis = Analysis.of(head, _read_result(analysis_id, self._result(analysis_id)))
         return analysis if head.state.over else self.runs.add_progress(analysis)
 
     def newest(self, composition: str) -> Analysis | None:
@@ -97,7 +95,7 @@ class Analyses:
             covers = head.composition in (None, composition)
             if covers and head.state is AnalysisState.DONE:
                 analysis = self.get(head.id)
-                if analysis.has_result:
+                if analysis.result is not None:
                     return analysis
         return None
 
@@ -193,6 +191,21 @@ class Analyses:
 
     def _result(self, analysis_id: str) -> Path:
         return self._folder / f"{analysis_id}.json"
+
+
+def _read_result(analysis_id: str, file: Path) -> AnalysisResult | None:
+    """The result in a file; None if there is none. Raises ConflictError, which names the file."""
+    try:
+        result: AnalysisResult = read_shown(json.loads(file.read_text()), AnalysisResult)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConflictError(
+            f"cannot read the result of analysis {analysis_id} in {file}: {error!s:.200}; it was"
+            " damaged or written by another version of speck: delete the file, and run `speck"
+            " analyze` again"
+        ) from error
+    return result
 
 
 def _check_installed() -> None:

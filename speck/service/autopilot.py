@@ -272,8 +272,8 @@ class Autopilots:
         check = pilot.check
         if check is None:
             return pilot
-        begun = datetime.fromisoformat(analysis.tables["window"]["from"]).timestamp()
-        if begun < check.at:
+        begun = analysis.result.window.since if analysis.result is not None else None
+        if begun is None or datetime.fromisoformat(begun).timestamp() < check.at:
             return pilot
         pilot = replace(pilot, check=None)
         busy, _ = self._surroundings.last_change(composition)

@@ -14,6 +14,7 @@ from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.accepted import Accepted
 from speck.model.analysis import Analysis, AnalysisState
+from speck.model.analysis_result import NOTHING_MEASURED, AnalysisResult
 from speck.model.composition import CompositionDescription
 from speck.model.site import Site
 from speck.placement.comparison import compare
@@ -54,10 +55,6 @@ class Analyses(Protocol):
 
 WITHOUT_EVIDENCE = ("all-cloud",)
 """Policies that may place jobs that were not measured."""
-_NOTHING_MEASURED: Mapping[str, Any] = {
-    "window": {"to": None, "seconds": 0.0},
-    **{name: [] for name in ("jobs", "links", "sites", "ranking")},
-}
 
 
 class Placements:
@@ -131,7 +128,7 @@ class Placements:
         question_today, scales = None, []
         if scale:
             question_today = self.question(description, analysis, limits)
-            scales = propose_scales(question_today, composition, _tables(analysis))
+            scales = propose_scales(question_today, composition, _result(analysis))
             description = apply_scales(description, {s.job_name: s.proposed for s in scales})
         manner = Manner(composition, policy, scale, all_moves or move_unmeasured, move_unmeasured)
         proposal = propose(
@@ -154,7 +151,8 @@ class Placements:
             comparison=compare(
                 question_today or proposal.question,
                 proposal,
-                _index_reports(composition, _tables(analysis)),
+                composition,
+                _result(analysis),
                 _describe_age(analysis, now),
             ),
             scales=tuple(map(ScaleOutline.of, scales)),
@@ -182,7 +180,7 @@ class Placements:
         return pose_question(
             wiring,
             description.name,
-            _tables(analysis),
+            _result(analysis),
             sites,
             conditions,
             bounds,
@@ -226,7 +224,7 @@ class Placements:
                 f"cannot place by analysis {analysis_id!r}: it is {analysis.state};"
                 f" run `speck analyze {composition}` (POST /analyses)"
             )
-        if not analysis.has_result:
+        if analysis.result is None:
             raise ConflictError(
                 f"cannot place by analysis {analysis_id!r}: its result is gone; run"
                 f" `speck analyze {composition}` (POST /analyses)"
@@ -289,31 +287,16 @@ def load_policy(name: str) -> Policy:
     return find_policy(name)
 
 
-def _tables(analysis: Analysis | None) -> Mapping[str, Any]:
-    """The tables of an analysis; empty ones where nothing was measured."""
-    return analysis.tables if analysis is not None else _NOTHING_MEASURED
-
-
-def _index_reports(composition: str, tables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What the analysis says of each job of the composition, with its row in the ranking."""
-    core_speeds = {site["name"]: site["core_speed"] for site in tables["sites"]}
-    ranking = {
-        row["job_name"]: {**row, "uncalibrated": core_speeds.get(row["edge"]) is None}
-        for row in tables["ranking"]
-        if row["composition"] == composition
-    }
-    return {
-        job["job_name"]: {**job, "ranking": ranking.get(job["job_name"])}
-        for job in tables["jobs"]
-        if job["composition"] == composition
-    }
+def _result(analysis: Analysis | None) -> AnalysisResult:
+    """The result of an analysis, where something was measured."""
+    return (analysis.result if analysis is not None else None) or NOTHING_MEASURED
 
 
 def _describe_age(analysis: Analysis | None, now: datetime) -> tuple[str, ...]:
     """A note on the age of an analysis that is not fresh."""
     if analysis is None:
         return ()
-    until = analysis.tables["window"]["to"] or analysis.ended
+    until = _result(analysis).window.until or analysis.ended
     if until is None:
         return ()
     hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600

@@ -18,8 +18,8 @@ CHANGES = 100
 def measure_silences(records: Records, analysis: Analysis | None) -> Silences:
     """The expected silence of jobs that move, from the newest changes of all compositions. The
     analysis tells which jobs keep state."""
-    jobs = analysis.tables["jobs"] if analysis is not None else ()
-    stateful = {(job["composition"], job["job_name"]): job["stateful"] for job in jobs}
+    jobs = analysis.result.jobs if analysis is not None and analysis.result is not None else ()
+    stateful = {(job.composition, job.job_name): job.stateful for job in jobs}
     newest = islice(reversed(list(records.changes.heads())), CHANGES)
     return summarise_silences(
         (stateful.get((head.composition, name)), seconds)

@@ -22,6 +22,7 @@ from speck.placement.problem import pose_question
 from speck.placement.wiring import wire
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
+from tests.analyses import as_result
 from tests.e2e.harness import Speck, change_job, composition, flowing, job
 from tests.waiting import wait_for
 
@@ -126,7 +127,7 @@ def place_without_memory(speck: Speck, analysis: JsonObject) -> Placement:
     }
     conditions = {"edge-a": Condition(free=2), "cloud": Condition(free=38, held=2)}
     wiring = wire(composition_from_data(JOBS), sites)
-    question = pose_question(wiring, "memory", blind, sites, conditions, LONG_RUN)
+    question = pose_question(wiring, "memory", as_result(blind), sites, conditions, LONG_RUN)
     return find_policy("milp").place(question.problem)
 
 

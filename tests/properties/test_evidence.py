@@ -22,7 +22,7 @@ from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
 from tests import rows_of_jobs
-from tests.analyses import analysis, describe_measured, describe_unmeasured
+from tests.analyses import analysis, as_result, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 from tests.placement_problems import limit_memory, random_problem
 from tests.service_helpers import job_body
@@ -109,7 +109,7 @@ def make_case(chance: random.Random) -> tuple[Question, JsonObject]:
     conditions = {name: Condition(free=9) for name in SITES}
     others = {"other": reports[-1]["site"]}
     wiring = wire(description, sites)
-    return pose_question(wiring, "c", body, sites, conditions, Limits(), others), body
+    return pose_question(wiring, "c", as_result(body), sites, conditions, Limits(), others), body
 
 
 def dispute(chance: random.Random, bodies: list[JsonObject]) -> list[JsonObject]:
@@ -231,7 +231,7 @@ def make_measured_case(chance: random.Random) -> tuple[Question, set[str]]:
     sites = {name: site_from_data(site_body(name)) for name in SITES}
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(composition_from_data(composition), sites)
-    return pose_question(wiring, "c", body, sites, conditions, Limits()), known
+    return pose_question(wiring, "c", as_result(body), sites, conditions, Limits()), known
 
 
 @settings(deadline=None, max_examples=300)

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speck.model.analysis_result import NOTHING_MEASURED
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.comparison import compare
@@ -28,7 +29,7 @@ from speck.placement.wiring import wire
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
 from speck.store.codec import from_json, to_json
-from tests.analyses import analysis, describe_measured, predict
+from tests.analyses import analysis, as_result, describe_measured, predict
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -122,14 +123,16 @@ def ask(
 
     def pose(staying: Any) -> Question:
         wiring = wire(description, SITES, set(staying))
-        return pose_question(wiring, "c", analysis_body, SITES, conditions, QUICK)
+        return pose_question(wiring, "c", as_result(analysis_body), SITES, conditions, QUICK)
 
     return propose(pose, Wish(find_policy(policy)), (), earlier)
 
 
 def keep(proposal: Proposal) -> Earlier:
     """The proposal as the next one goes by it, once it has been stored."""
-    record = replace(predict(), comparison=compare(proposal.question, proposal, {}))
+    record = replace(
+        predict(), comparison=compare(proposal.question, proposal, "c", NOTHING_MEASURED)
+    )
     return from_json(json.loads(json.dumps(to_json(record))), PlacementRecord).as_earlier
 
 

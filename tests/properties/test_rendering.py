@@ -19,7 +19,7 @@ from speck.placement.rendering import lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.spec.schema import composition_from_data, load_composition
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured, describe_unmeasured
+from tests.analyses import analysis, as_result, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 
 NAMES = ("cloud", "edge-a", "edge-b")
@@ -111,7 +111,7 @@ def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], d
     ]
     analysis_body = analysis(draw(st.permutations(jobs)))
     conditions = {name: Condition(free=9) for name in NAMES}
-    question = pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
+    question = pose_question(wiring, "c", as_result(analysis_body), SITES, conditions, Limits())
     instance = Instance(question.problem)  # any policy's answer keeps to its sites
     placed = {
         load.name: instance.fixed_sites.get(load.name)
@@ -191,7 +191,7 @@ def test_applied_once_there_is_nothing_left_to_do(
         for link, site in layout.links.items()
         if load_name_of(link) in placed
     }
-    anew = pose_question(wiring, "c", analysis_body, SITES, {}, Limits())
+    anew = pose_question(wiring, "c", as_result(analysis_body), SITES, {}, Limits())
     again = lay_out(anew, {**layout.jobs, **links}, foreign)
     assert render(once, wiring, again, SITES) == once
 

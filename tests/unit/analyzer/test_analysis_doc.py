@@ -9,11 +9,20 @@ import pytest
 
 from speck.analyzer.features import JOB_FIELDS
 from speck.analyzer.forecast import FORECASTS
-from speck.analyzer.links import LINK_FIELDS
+from speck.analyzer.links import END_FIELDS, LAG_FIELDS, LINK_FIELDS
 from speck.analyzer.ranking import RANK_FIELDS
 from speck.analyzer.result import INTERNAL
 from speck.analyzer.sites import SITE_FIELDS
 from speck.api.shapes.analyses import AnalysisShape
+from speck.model.analysis_result import (
+    AnalysedJob,
+    AnalysedLink,
+    AnalysedReader,
+    AnalysedSite,
+    LinkForecast,
+    RankedJob,
+)
+from speck.model.shown import shown_fields
 
 DOC = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text()
 FIELDS = {
@@ -22,6 +31,14 @@ FIELDS = {
     "sites": {*SITE_FIELDS, "name", "load"} - {"site", "last_at"},
     "ranking": {*RANK_FIELDS},
     "forecast": {*FORECASTS.columns},
+}
+
+RECORDS = {
+    "jobs": AnalysedJob,
+    "links": AnalysedLink,
+    "sites": AnalysedSite,
+    "ranking": RankedJob,
+    "forecast": LinkForecast,
 }
 
 
@@ -41,3 +58,12 @@ def test_the_parts_of_the_document_are_those_of_the_api() -> None:
     parts = {*fields_in(DOC.split("## jobs")[0])}
     heads = {"id", "composition", "started", "ended", "error", "master"}
     assert parts == {*AnalysisShape().fields} - heads
+
+
+@pytest.mark.parametrize("part", FIELDS)
+def test_the_record_of_a_row_has_its_columns(part: str) -> None:
+    assert {*shown_fields(RECORDS[part])} == FIELDS[part]
+
+
+def test_the_record_of_a_reader_has_its_columns() -> None:
+    assert {*shown_fields(AnalysedReader)} == {*END_FIELDS, *LAG_FIELDS}

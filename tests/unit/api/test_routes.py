@@ -21,8 +21,9 @@ from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
 from speck.model.analysis import AnalysisHead, AnalysisState
+from speck.model.shown import render
 from speck.model.site import AgentReport
-from tests.analyses import Given, analysis, describe_measured
+from tests.analyses import Given, analysis, as_result, describe_measured
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
@@ -161,7 +162,8 @@ def _analysed(bench: Bench) -> None:
     bench.service.records.write(bench.service.records.analyses.put(head))
     file = bench.service.config.home / "analyses" / "a1.json"
     file.parent.mkdir()
-    file.write_text(json.dumps(analysis([describe_measured("A", "edge-a")])))
+    result = as_result(analysis([describe_measured("A", "edge-a")]))
+    file.write_text(json.dumps(render(result)))
 
 
 def _analysing(bench: Bench) -> None:

@@ -11,9 +11,10 @@ import pytest
 from speck.api.access import ACCESS, About
 from speck.model.analysis import AnalysisHead, AnalysisState
 from speck.model.scopes import Scopes
+from speck.model.shown import render
 from speck.service.tokens import Role
 from speck.spec.schema import composition_from_data
-from tests.analyses import predict
+from tests.analyses import as_result, predict
 from tests.calibrating import put_calibration
 from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job
@@ -296,6 +297,7 @@ def test_of_an_artifact_only_own_uses_are_named(kind: str, field: Field) -> None
 def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Field) -> None:
     own, other = ("edge-a", "beta/in"), ("edge-b", "alpha/in")
     result = {
+        "window": {"seconds": 600.0},
         "jobs": [],
         "links": [{"broker_site": own[0], "topic": own[1]}],
         "sites": [{"name": name} for name in ("edge-a", "edge-b", "cloud")],
@@ -308,7 +310,7 @@ def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Fie
     }
     file = field.bench.service.analyses._result("an-beta")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(result))
+    file.write_text(json.dumps(render(as_result(result))))
     whole = field.send("GET", "/analyses/an-beta", field.admin)
     assert len(whole.json["sites"]) == 3 and "alpha/in" in whole.text
     shown = field.ask("GET", "/analyses/an-beta", kind)

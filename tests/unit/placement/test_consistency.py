@@ -15,7 +15,7 @@ from speck.placement.problem import pose_question
 from speck.placement.wiring import wire
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured
+from tests.analyses import analysis, as_result, describe_measured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -49,7 +49,7 @@ def describe(cost: float = 0.001, **factors: tuple[float, float, float, float]) 
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(COMPOSITION, SITES)
     return describe_evidence(
-        pose_question(wiring, "c", analysis(reports), SITES, conditions, Limits())
+        pose_question(wiring, "c", as_result(analysis(reports)), SITES, conditions, Limits())
     )
 
 

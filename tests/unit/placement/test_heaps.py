@@ -7,7 +7,7 @@ import pytest
 from speck.model.values import JsonObject
 from speck.placement.heaps import Heaps
 from speck.placement.model import Load
-from tests.analyses import analysis, describe_measured, site_told
+from tests.analyses import analysis, as_result, describe_measured, site_told
 
 MB = 1e6
 OWN = Load("A", site="edge-a")
@@ -16,7 +16,9 @@ OWN = Load("A", site="edge-a")
 def heaps(*jobs: JsonObject, used: float | None = 100 * MB, limit: float = 500 * MB) -> Heaps:
     """An analysis of 600 s with one site of so much heap."""
     body = analysis(jobs)
-    return Heaps({**body, "sites": [site_told("edge-a", heap_bytes=used, heap_max_bytes=limit)]})
+    return Heaps(
+        as_result({**body, "sites": [site_told("edge-a", heap_bytes=used, heap_max_bytes=limit)]})
+    )
 
 
 def job(
@@ -37,7 +39,7 @@ def test_more_subtasks_than_were_measured_need_more() -> None:
     assert heaps(job()).foresee("c", "A", 3) == (40 + 2 * 10) * MB
     assert heaps(job(subtasks=3)).foresee("c", "A", 1) == (40 - 2 * 10) * MB
     site = site_told("edge-a", heap_bytes_per_subtask=25 * MB)
-    measured = Heaps({**analysis([job()]), "sites": [site]})
+    measured = Heaps(as_result({**analysis([job()]), "sites": [site]}))
     assert measured.foresee("c", "A", 3) == (40 + 2 * 25) * MB
 
 

@@ -14,7 +14,7 @@ from speck.placement.problem import Question, pose_question
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured, describe_unmeasured, site_told
+from tests.analyses import analysis, as_result, describe_measured, describe_unmeasured, site_told
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -31,7 +31,7 @@ def pose(
 ) -> Question:
     description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
     wiring = wire(description, SITES, more.pop("foreign", ()))
-    return pose_question(wiring, "c", analysis_body, SITES, conditions, Limits())
+    return pose_question(wiring, "c", as_result(analysis_body), SITES, conditions, Limits())
 
 
 def flows(question: Question) -> dict[tuple[str, str], Flow]:
@@ -102,7 +102,7 @@ def test_what_something_outside_uses_cannot_move() -> None:
         description = {"name": "c", "jobs": [CLEAN, MERGE]}
         outside = more.pop("foreign", ())
         wiring = wire(composition_from_data({**description, **more}), SITES, outside)
-        question = pose_question(wiring, "c", analysis_body, SITES, IDLE, Limits())
+        question = pose_question(wiring, "c", as_result(analysis_body), SITES, IDLE, Limits())
         pins = {load.name: load.pinned for load in question.problem.loads}
         assert pins["topic:cloud/tidy"] == "cloud"
         assert pins["topic:cloud/all"] == "cloud"  # nobody reads it, so somebody outside does
@@ -224,7 +224,9 @@ def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
     )
     sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.2})}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
-    places = pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
+    places = pose_question(
+        wiring, "c", as_result(analysis_body), sites, IDLE, Limits()
+    ).problem.places
     assert {p.name: p.uplink for p in places} == {"cloud": None, "edge-a": 10_500.0, "edge-b": None}
 
 
@@ -269,7 +271,9 @@ def test_a_label_tells_the_latency_and_nine_tenths_of_an_uplink_are_for_packets(
     analysis_body = analysis([describe_measured("clean", "cloud")])
     (place,) = [
         place
-        for place in pose_question(wiring, "c", analysis_body, sites, IDLE, Limits()).problem.places
+        for place in pose_question(
+            wiring, "c", as_result(analysis_body), sites, IDLE, Limits()
+        ).problem.places
         if place.name == "edge-a"
     ]
     assert (place.latency_ms, place.uplink) == (18.6, 1_125_000.0)

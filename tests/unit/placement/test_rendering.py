@@ -15,7 +15,7 @@ from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, load_composition
 from speck.spec.site_schema import site_from_data
-from tests.analyses import analysis, describe_measured, describe_unmeasured
+from tests.analyses import analysis, as_result, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body
 
@@ -44,7 +44,7 @@ def pose(
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
     question = pose_question(
-        wiring, "c", analysis_body, SITES, conditions, Limits(), silences=silences
+        wiring, "c", as_result(analysis_body), SITES, conditions, Limits(), silences=silences
     )
     return description, question
 
@@ -149,7 +149,7 @@ def test_a_link_that_may_not_go_to_its_reader_counts_where_it_is() -> None:
     reports.append(describe_unmeasured("count", "edge-a"))
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
-    question = pose_question(wiring, "c", analysis(reports), SITES, conditions, Limits())
+    question = pose_question(wiring, "c", as_result(analysis(reports)), SITES, conditions, Limits())
     here = {load.name: load.site or "" for load in question.problem.loads}
     assert lay_out(question, here).links[At("cloud", "tidy")] == "cloud"
     counted = evaluate(question.problem, here).wan_bytes_per_s
@@ -165,7 +165,7 @@ def test_a_link_carries_as_many_bytes_to_its_reader_as_its_writers_send() -> Non
     ]
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(composition_from_data({"name": "c", "jobs": list(jobs)}), SITES)
-    question = pose_question(wiring, "c", analysis(reports), SITES, conditions, Limits())
+    question = pose_question(wiring, "c", as_result(analysis(reports)), SITES, conditions, Limits())
     here = {load.name: load.site or "" for load in question.problem.loads}
     counted = evaluate(question.problem, here).wan_bytes_per_s
     assert counted == evaluate(question.whole, question.today()).wan_bytes_per_s == 10_000
@@ -211,6 +211,12 @@ def test_a_link_between_jobs_that_may_keep_state_is_not_moved_for_a_few_bytes() 
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
     question = pose_question(
-        wiring, "c", analysis(jobs), SITES, conditions, Limits(), silences=DEFAULT_SILENCES
+        wiring,
+        "c",
+        as_result(analysis(jobs)),
+        SITES,
+        conditions,
+        Limits(),
+        silences=DEFAULT_SILENCES,
     )
     assert lay_out(question, {}).links[At("cloud", "tidy")] == "cloud"

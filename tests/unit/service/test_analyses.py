@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -15,9 +16,11 @@ import pytest
 from speck.analyzer.process import SparkApplication
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.analysis import AnalysisHead, AnalysisState, Progress
+from speck.model.shown import render
 from speck.service import Service
 from speck.service.analyses import Analyses
 from speck.service.analysis_runs import WAITING, AnalysisRequest
+from tests.analyses import analysis, as_result, describe_measured
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -63,7 +66,8 @@ def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
     service.analyses.wait(started.id, RUN_S)
     analysis = service.analyses.get(started.id)
     assert (analysis.state, analysis.error) == ("done", None)
-    assert analysis.tables["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    assert analysis.result is not None
+    assert analysis.result.jobs[0].core_s_per_record == pytest.approx(0.002)
     assert service.analyses.newest("c") == analysis
     assert service.analyses.newest("other") is None
     again = reopened(service)
@@ -82,7 +86,8 @@ def test_spark_stays_up_for_the_next_one_until_it_is_idle_for_long(service: Serv
     warm = analyse(service, composition="c")
 
     assert (cold.warm, warm.warm) == (False, True)
-    assert warm.tables["jobs"] == cold.tables["jobs"] != []
+    assert warm.result is not None and cold.result is not None
+    assert warm.result.jobs == cold.result.jobs != ()
     assert warm_pid(service) == pid
     service.analyses.runs.idle_s = 0.0
     analyse(service)
@@ -297,3 +302,37 @@ def test_a_cluster_needs_a_secret_and_a_way_to_the_driver(
     analyses = Analyses(config, service.storage, service.records, service.clock, lambda: None)
     with pytest.raises(InvalidError, match=says):
         analyses.start(AnalysisRequest(master="big"))
+
+
+def test_a_result_with_columns_of_another_version_is_named_with_what_to_do(
+    service: Service,
+) -> None:
+    head = AnalysisHead("a1", AnalysisState.DONE, "c", "", None, None, "local[1]")
+    service.records.write(service.records.analyses.put(head))
+    body = analysis([describe_measured("clean", "edge-a")])
+    (site, *_) = render(as_result(body))["sites"]
+    del site["core_speed"]
+    tables = {**render(as_result(body)), "sites": [{**site, "pace": 1.0}]}
+    file = service.config.home / "analyses" / "a1.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(tables))
+
+    for read in (lambda: service.analyses.get("a1"), lambda: service.analyses.newest("c")):
+        with pytest.raises(ConflictError) as refused:
+            read()
+        assert str(file) in str(refused.value)
+        assert "sites[0].core_speed is missing; sites[0].pace is no field" in str(refused.value)
+        assert "delete the file, and run `speck analyze` again" in str(refused.value)
+    file.unlink()
+    assert service.analyses.get("a1").result is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"jobs": {}}', '"text"'])
+def test_a_damaged_result_is_named(service: Service, text: str) -> None:
+    head = AnalysisHead("a1", AnalysisState.DONE, "c", "", None, None, "local[1]")
+    service.records.write(service.records.analyses.put(head))
+    file = service.config.home / "analyses" / "a1.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    with pytest.raises(ConflictError, match=r"cannot read the result of analysis a1 in .*a1\.json"):
+        service.analyses.get("a1")

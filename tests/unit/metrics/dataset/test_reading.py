@@ -14,7 +14,7 @@ import pytest
 from speck.metrics.dataset import reading
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
-from speck.metrics.dataset.reading import read, read_pieces, scan
+from speck.metrics.dataset.reading import list_files, may_hold, read, read_pieces, scan
 from speck.metrics.dataset.schema import SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, list_paths, site, task
@@ -144,3 +144,22 @@ def test_while_somebody_reads_no_file_disappears(writer: Writer) -> None:
     assert outcomes[0].busy
     half.close()
     assert maintain(writer.storage, later, 30).written == 1
+
+
+def test_a_file_of_another_version_is_named_and_the_others_are_read(writer: Writer) -> None:
+    """A column under its former name would otherwise silently be unknown."""
+    put(writer, task(0, busy_ms=1.0))
+    (path,) = list_paths(writer.storage.local, TASKS)
+    rows = pq.ParquetFile(path).read()
+    names = ["busy" if name == "busy_ms" else name for name in rows.schema.names]
+    pq.write_table(rows.rename_columns(names), path)
+    put(writer, task(2000))
+    result = scan(writer.storage, TASKS)
+    assert seconds(result.rows) == [2000]
+    (fault,) = result.damaged
+    assert str(fault) == (
+        f"cannot read {path}: another version of speck wrote it: no table has a column busy;"
+        " it is skipped: move it away"
+    )
+    (stored,) = [each for each in list_files(writer.storage, TASKS) if path.name == each.name]
+    assert may_hold(writer.storage, stored, NOON, NOON) is None
