@@ -74,7 +74,7 @@ class MemoryBroker:
                 self._world.send_again(self._broker, topic)
             self._broker.readers[topic] = "some"
             self._broker.announced.add((reader, topic))
-            return Reservation(existed)
+            return Reservation(existed, kept_s=self._broker.kept_s)
 
     def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; its messages go to `abandoned`."""

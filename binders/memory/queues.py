@@ -55,6 +55,7 @@ class Queues(Faults):
 
     capabilities: frozenset[BrokerCapability] = frozenset(BrokerCapability)
     queue_limit: int | None = None
+    kept_s: float | None = None
     identity: str | None = None
     bridges: set[str] = field(default_factory=set)
     uptime_s: int = 1000

@@ -123,6 +123,9 @@ class MqttBroker:
         No message is taken from the session: acknowledgements are manual and none is sent, and
         Receive Maximum 1 limits the messages that are sent in vain to one.
 
+        A broker that keeps sessions for a shorter time than requested says so. (For those of MQTT
+        3.1.1 it cannot.)
+
         Also a fresh session is made with Clean Start 0: Mosquitto does not write a session to its
         file that began with Clean Start 1, whatever its expiry, and loses it when it is killed.
         The announcement follows the session, so that a file with the one has the other, too.
@@ -148,7 +151,8 @@ class MqttBroker:
                     messages = {bookkeeping.READERS + topic: b"some", made: bookkeeping.MADE}
                     # on this connection only: the next one may be of another life of the broker
                     connection.publish_all(messages, retain=True)
-                    return Reservation(existed)
+                    expiry = connection.connack.get("SessionExpiryInterval", SESSION_EXPIRY_S)
+                    return Reservation(existed, kept_s=float(expiry))
             self._end_session(reader)
         raise TransientError(
             f"cannot begin an empty session of {reader} at {self._target.address}: its reader"

@@ -25,10 +25,12 @@ class BrokerCapability(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """A session that `reserve` has found or made: whether it `existed` already and, at a broker
-    that keeps logs, the `position` from which its reader goes on."""
+    that keeps logs, the `position` from which its reader goes on. `kept_s`: for how many seconds
+    the broker keeps it from now on while its reader is away; None: until it is released."""
 
     existed: bool
     position: Position = field(default_factory=dict)
+    kept_s: float | None = None
 
 
 class MessageBroker(Protocol):
@@ -72,6 +74,9 @@ class MessageBroker(Protocol):
         the log was made anew, is read from its beginning, and what was deleted behind the position
         is missing (`Taken.missing`). Without a position it begins at the end of the log. Other
         brokers ignore it.
+
+        If the broker keeps sessions for a limited time (`Reservation.kept_s`), to reserve one that
+        exists begins that time anew: the service does so while the reader is away.
 
         Never call it for a reader that an incarnation may hold: the broker might disconnect it.
         From then on the link's sinks know that it has readers.

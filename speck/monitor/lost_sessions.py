@@ -1,4 +1,4 @@
-"""Restores the sessions that brokers have lost.
+"""Restores the sessions that brokers have lost, and renews those whose readers are away.
 
 A session is announced at its broker behind it, and saved with it: a session that is not announced
 is lost, whether or not other readers of its link have theirs. The link's sinks wait for it then.
@@ -15,15 +15,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from speck.binding import Reservation
 from speck.deploy.changes import Changes
 from speck.errors import SpeckError
 from speck.model.change import ChangeState
 from speck.model.composition import visible_name
-from speck.model.incarnation import Incarnation, Session
+from speck.model.incarnation import Session
 from speck.model.observation import BrokerView
 from speck.model.values import cut
 from speck.monitor.released_sessions import ReleasedSessions
 from speck.monitor.seen_positions import SeenPositions
+from speck.monitor.session_renewals import SessionRenewals, may_run
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -52,7 +54,7 @@ class _Repair:
     """What is to be done at the broker of a site: `missing` are lost sessions, `unannounced` topics
     that have readers, `waited_for` topics whose sinks wait for a session, `returned` (client id,
     topic) of released sessions that are there again, `pending` sessions (with their scopes) that
-    were to be ended while their broker did not answer."""
+    were to be ended while their broker did not answer, `due` sessions to renew."""
 
     site: str
     missing: tuple[_Key, ...]
@@ -60,6 +62,12 @@ class _Repair:
     waited_for: tuple[str, ...]
     returned: tuple[tuple[str, str], ...]
     pending: tuple[tuple[str, Session], ...]
+    due: tuple[_Key, ...]
+
+    @property
+    def has_work(self) -> bool:
+        needed = (self.missing, self.unannounced, self.waited_for, self.returned, self.pending)
+        return any(needed) or bool(self.due)
 
 
 class LostSessions:
@@ -83,6 +91,7 @@ class LostSessions:
         self._restarted_at: dict[str, float] = {}
         self._released = ReleasedSessions()
         self._positions = SeenPositions(records)
+        self._renewals = SessionRenewals(records)
         self._confirmed_at: dict[tuple[str, str], float] = {}
         self.counts: Counter[LostSession] = Counter()
         """Since the start. Publishers that do not send again may have lost messages with each."""
@@ -104,12 +113,19 @@ class LostSessions:
         return counts
 
     def restore(
-        self, now: float, polls: Mapping[str, Poll[BrokerView]], restarted: Collection[str]
+        self,
+        now: float,
+        polls: Mapping[str, Poll[BrokerView]],
+        restarted: Collection[str],
+        silent: Collection[str] = (),
     ) -> None:
-        """Begin to restore what new polls of brokers show to be lost. What cannot be done now shows
-        again in later polls. Brokers of the sites `restarted` may have been restarted since the
-        poll before."""
+        """Begin to restore what new polls of brokers show to be lost, and to renew what is due.
+        What cannot be done now shows again in later polls. Brokers of the sites `restarted` may
+        have been restarted since the poll before; the engines of those that are `silent` do not
+        answer."""
         reserved = self._find_reserved(now)
+        self._renewals.note_silent(now, silent)
+        self._renewals.keep_only(reserved)
         self._positions.note(now, polls, reserved)
         self._restarted_at |= dict.fromkeys(restarted, now)
         for key in list(self._restored):
@@ -129,8 +145,7 @@ class LostSessions:
                 continue
             own = {key: reserved[key] for key in by_site.get(site, ())}
             repair = self._compare(now, site, poll, own, restarted=site in restarted)
-            has_work = repair.missing or repair.unannounced or repair.waited_for
-            if has_work or repair.returned or repair.pending:
+            if repair.has_work:
                 self._under_way[site] = self._pool.submit(self._repair, repair, now)
 
     def _find_reserved(self, now: float) -> dict[_Key, Session]:
@@ -169,11 +184,12 @@ class LostSessions:
         view = poll.answer
         assert view is not None
         since = self._known_since or {}
-        missing, unannounced = [], set()
+        missing, there, unannounced = [], {}, set()
         for key, session in reserved.items():
             if (session.client_id, session.link.topic) in view.sessions:
                 self._missing_since.pop(key, None)
                 self._restored.pop(key, None)
+                there[key] = session
                 if not view.readers.get(session.link.topic, False):
                     unannounced.add(session.link.topic)
             elif poll.begun > since[key] and not self._is_restored(key):
@@ -190,6 +206,7 @@ class LostSessions:
             waited_for,
             tuple(returned),
             tuple(self._pending.get(site, ())),
+            self._renewals.find_due(now, there),
         )
 
     def _is_restored(self, key: _Key) -> bool:
@@ -217,6 +234,8 @@ class LostSessions:
         try:
             for key in repair.missing:
                 self._restore(key, now)
+            for key in repair.due:
+                self._renew(key, now)
             for client_id, topic in repair.returned:
                 self._release(repair.site, client_id, topic)
             for scope, session in repair.pending:
@@ -249,9 +268,25 @@ class LostSessions:
             others = self._records.sessions.on_link(scope, session.link)
             broker.release(client_id, topic, last_reader=not others)
             return
-        is_job = session.job_name is not None
-        self.counts[LostSession(site, topic, session.reader, is_job)] += 1
-        self._report_loss(scope, session, has_position=bool(made.position))
+        self._count_loss(key, session, made)
+
+    def _renew(self, key: _Key, now: float) -> None:
+        """Reserve a session again whose reader is away, which begins the time anew for which its
+        broker keeps it. One that the broker has dropped may still be announced."""
+        site, scope, client_id = key
+        with self._changes.resting(scope) as is_resting:  # nothing starts its reader meanwhile
+            session = self._records.sessions.get(scope, client_id, site)
+            if session is None or not session.reserved:
+                return
+            if not is_resting and self._is_running(scope):  # one that is blocked may be so for long
+                return
+            if not self._renewals.is_away(now, key, session):
+                return
+            at = self._records.sessions.find_position(session)
+            made = self._connections.broker(site).reserve(client_id, session.link.topic, at=at)
+        self._renewals.note(now, key, made)
+        if not made.existed:
+            self._count_loss(key, session, made)
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""
@@ -283,15 +318,22 @@ class LostSessions:
         that start has to know, if another reader's session has what this one has lost."""
         if session.job_name is None:
             return False
-        if _may_run(self._records.incarnations.get(scope, session.job_name)):
+        if may_run(self._records.incarnations.get(scope, session.job_name)):
             return missing_s < BACK_S
-        running = self._changes.under_way(scope) if session.former else None
+        return session.former is not None and self._is_running(scope)
+
+    def _is_running(self, scope: str) -> bool:
+        """Whether a change of a scope is being carried out, and waits for nobody."""
+        running = self._changes.under_way(scope)
         return running is not None and running.change.state is ChangeState.RUNNING
 
-    def _report_loss(self, scope: str, session: Session, *, has_position: bool) -> None:
+    def _count_loss(self, key: _Key, session: Session, made: Reservation) -> None:
+        site, scope, _ = key
+        is_job = session.job_name is not None
+        self.counts[LostSession(site, session.link.topic, session.reader, is_job)] += 1
         consequence = (
             "it goes on where its reader was last seen, as far as the log still holds that"
-            if has_position
+            if made.position
             else "messages that waited in it are sent again only by sinks that keep what they sent"
         )
         message = (
@@ -307,8 +349,3 @@ class LostSessions:
                 composition=visible_name(scope),
             )
         )
-
-
-def _may_run(incarnation: Incarnation | None) -> bool:
-    """Whether an incarnation may run or be on its way: all earlier ones have ended."""
-    return incarnation is not None and not incarnation.ended and not incarnation.void

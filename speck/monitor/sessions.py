@@ -4,7 +4,7 @@ restored."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from speck.deploy.changes import Changes
 from speck.model.composition import visible_name
@@ -53,8 +53,11 @@ class Sessions:
         dropped is missing too, except for readers and sinks that do not number their messages."""
         return max(self.memory.lost.get(site, 0), self.memory.dropped.get(site, 0))
 
-    def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
-        """Judge the new polls of brokers, report the findings, and restore lost sessions."""
+    def poll(
+        self, now: float, polls: Mapping[str, Poll[BrokerView]], silent: Collection[str] = ()
+    ) -> None:
+        """Judge the new polls of brokers, report the findings, restore lost sessions, and renew
+        those whose readers are away. `silent`: sites whose engines do not answer."""
         sites = self._records.sites.all()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.answer for site, poll in polls.items()}
@@ -81,7 +84,7 @@ class Sessions:
         if events:
             self._records.write(events)
         self.lost_sessions.restore(
-            now, polls, {item.site for item in news if item.kind in _RESTARTED}
+            now, polls, {item.site for item in news if item.kind in _RESTARTED}, silent
         )
 
     def _list_readers(self) -> dict[str, list[ReaderOf]]:

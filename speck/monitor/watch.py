@@ -147,7 +147,7 @@ class Watch:
         self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
         self.identities.poll(numbers)
         own = {s: poll for s, poll in numbers.items() if s not in self.identities.strangers}
-        self.sessions.poll(now, own)
+        self.sessions.poll(now, own, {site for site, view in sites.items() if view is None})
         self.links.poll(now, own)
         self._look_after_ended_sinks(own)
         self._publish(now)

@@ -836,6 +836,39 @@ def test_nothing_of_a_topic_is_released_that_no_broker_takes(tmp_path: Path) -> 
             assert len(str(refusal.value)) < 300
 
 
+# -- readers that are away ---------------------------------------------------------------------
+
+
+def test_a_session_that_is_reserved_again_in_time_outlives_its_expiry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one, made at the same time, has expired by then, with its messages. It is announced
+    all the same: only to reserve it shows that it is gone."""
+    monkeypatch.setattr(binders.mqtt.broker, "SESSION_EXPIRY_S", 3)
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        for name in ("renewed", "expired"):
+            assert broker.reserve(name, name).kept_s == 3
+            assert broker.publish(name, [b"waits"]) == 0
+
+        def has_expired() -> bool:
+            assert broker.reserve("renewed", "renewed").existed
+            return broker.publish("expired", [b"more"]) == 1
+
+        wait_for(has_expired, "the end of a session")
+        wait_for(lambda: broker.reserve("renewed", "renewed").existed, "a last time")
+        assert ("expired", "expired") in broker.view().sessions
+        assert not broker.reserve("expired", "expired").existed
+        received: list[bytes] = []
+        options = ConnectOptions("renewed", clean=False, expiry_s=60)
+        deadline = time.monotonic() + 60
+        collect = lambda message: received.append(bytes(message.payload))  # noqa: E731
+        with Connection(
+            server.address, Credentials(), options, deadline, on_message=collect
+        ) as reader:
+            reader.wait(lambda: received == [b"waits"], "read what waited")
+
+
 # -- identities, bridges, old brokers that hang up -------------------------------------------
 
 

@@ -409,3 +409,13 @@ def test_a_check_has_one_time_limit_for_all_its_connections(
     monkeypatch.setattr("binders.mqtt.broker.CHECK_S", 0.0)
     with hostile(b"") as server, pytest.raises(UnreachableError):
         MqttBroker(Target(server.address)).check()
+
+
+def test_a_broker_that_keeps_sessions_for_a_shorter_time_is_believed() -> None:
+    with hostile(b"") as server:
+        broker = MqttBroker(Target(server.address))
+        assert broker.reserve("one", "t").kept_s == 30 * 24 * 3600
+        server.connack = b"\x20\x08\x00\x00\x05\x11" + struct.pack(">I", 3600)
+        assert broker.reserve("one", "t").kept_s == 3600
+        server.connack = b"\x20\x08\x00\x00\x05\x11" + struct.pack(">I", 0)
+        assert broker.reserve("one", "t").kept_s == 0

@@ -1,0 +1,133 @@
+"""Sessions whose readers are away for weeks: renewed before their brokers drop them."""
+
+from __future__ import annotations
+
+from speck.monitor.session_renewals import FIRST_S, SILENT_S
+from speck.service.compositions import ApplyRequest
+from tests.service_helpers import DONE, broker, composition, engine, job_body
+from tests.waiting import wait_for
+from tests.watching import Watched
+
+DAY = 24 * 3600.0
+STOPPED = job_body("A", state="stopped")
+
+
+def look(watched: Watched, after: float = 5.0) -> None:
+    watched.look(after)
+    wait_for(lambda: watched.watch.sessions.idle)
+
+
+def begin(watched: Watched, *jobs: object, kept_s: float | None = 30 * DAY) -> None:
+    broker("edge-a").kept_s = kept_s
+    watched.service.compositions.apply(composition(*(jobs or (job_body("A"),))), DONE)
+    look(watched)
+
+
+def stop(watched: Watched) -> None:
+    watched.service.compositions.apply(composition(STOPPED), DONE)
+    look(watched)
+
+
+def count_renewals(watched: Watched, seconds: float, step: float) -> int:
+    before = broker("edge-a").count("reserve")
+    for _ in range(round(seconds / step)):
+        look(watched, step)
+    return broker("edge-a").count("reserve") - before
+
+
+def list_losses(watched: Watched) -> list[str]:
+    return [message for message in watched.events("session") if "was lost" in message]
+
+
+def test_the_session_of_a_job_that_stays_stopped_is_renewed_in_time(watched: Watched) -> None:
+    begin(watched)
+    stop(watched)
+    assert count_renewals(watched, FIRST_S / 2, 60) == 0
+    assert count_renewals(watched, FIRST_S, 60) == 1, "then its time is known"
+    assert count_renewals(watched, 60 * DAY, DAY) == 7, "a quarter of 30 days, seen once a day"
+    assert broker("edge-a").thrown_out == []
+    assert list_losses(watched) == []
+
+
+def test_a_shorter_time_is_kept_to(watched: Watched) -> None:
+    begin(watched, kept_s=3600)
+    stop(watched)
+    look(watched, FIRST_S)
+    assert count_renewals(watched, 3600, 60) == 4
+
+
+def test_what_is_kept_for_ever_is_not_renewed(watched: Watched) -> None:
+    begin(watched, kept_s=None)
+    stop(watched)
+    look(watched, FIRST_S)
+    assert count_renewals(watched, 60 * DAY, DAY) == 0
+
+
+def test_a_reader_that_runs_is_left_alone_and_renewed_once_it_stops(watched: Watched) -> None:
+    begin(watched)
+    assert count_renewals(watched, 60 * DAY, DAY) == 0
+    stop(watched)
+    assert count_renewals(watched, 2 * FIRST_S, 60) == 1
+
+
+def test_a_job_whose_site_is_off_is_away_after_an_hour(watched: Watched) -> None:
+    """Its broker is at the site of its source, which is on."""
+    job = job_body("A", "cloud", source_site="edge-a")
+    begin(watched, job)
+    engine("cloud").unreachable = True
+    assert count_renewals(watched, SILENT_S / 2, 60) == 0
+    assert count_renewals(watched, SILENT_S + FIRST_S, 60) == 1
+    engine("cloud").unreachable = False
+    look(watched)
+    assert count_renewals(watched, 30 * DAY, DAY) == 0
+
+
+def test_a_reader_outside_is_never_disconnected(watched: Watched) -> None:
+    output = {"site": "edge-a", "topic": "A-out", "client_id": "dashboard"}
+    broker("edge-a").kept_s = 3600
+    described = composition(job_body("A"), outputs=[output])
+    watched.service.compositions.apply(described, DONE)
+    broker("edge-a").sessions["dashboard"].holder = "somebody"
+    assert count_renewals(watched, 60 * DAY, DAY) == 0
+    assert broker("edge-a").thrown_out == []
+
+
+def test_a_session_that_was_dropped_and_is_still_announced_counts_as_lost(watched: Watched) -> None:
+    begin(watched)
+    stop(watched)
+    del broker("edge-a").sessions[next(iter(broker("edge-a").sessions))]
+    assert count_renewals(watched, 2 * FIRST_S, 60) == 1
+    [event] = list_losses(watched)
+    assert event.startswith("the session of A at edge-a/A-in was lost and is reserved again")
+    [job] = watched.service.jobs.all()
+    assert job.sessions_lost == 1
+
+
+def test_a_broker_that_is_away_is_asked_until_it_answers(watched: Watched) -> None:
+    begin(watched)
+    stop(watched)
+    look(watched, FIRST_S)
+    broker("edge-a").unreachable = True
+    for _ in range(10):
+        look(watched, DAY)
+    broker("edge-a").unreachable = False
+    assert count_renewals(watched, 10, 5) == 1
+
+
+def test_sessions_are_renewed_while_another_job_blocks_the_change(watched: Watched) -> None:
+    begin(watched)
+    stop(watched)
+    engine("cloud").unreachable = True
+    other = job_body("B", "cloud")
+    asked = watched.service.compositions.apply(composition(STOPPED, other), ApplyRequest())
+    wait_for(lambda: watched.service.changes.get(asked.change).state == "blocked")
+    assert count_renewals(watched, 2 * FIRST_S, 60) == 1
+    engine("cloud").unreachable = False
+    assert watched.service.changes.await_end(asked.change, 20)
+
+
+def test_a_restarted_service_renews_soon(watched: Watched) -> None:
+    begin(watched)
+    stop(watched)
+    again = Watched(watched.service, watched.time)
+    assert count_renewals(again, 2 * FIRST_S, 60) == 1
