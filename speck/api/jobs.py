@@ -166,7 +166,7 @@ def get_job_metrics(job_name: str) -> Response:
     not list it, e.g. during its start), and its rates between the collector's last two polls."""
     with looking(f"read the metrics of {job_name}"):
         metrics = service().jobs.metrics(job_name)
-    return answer({**render(metrics), **metrics.rates})
+    return answer({**render(metrics), **render(metrics.rates)})
 
 
 @routes.post(

@@ -11,6 +11,7 @@ from speck.api.access import reach
 from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, listing
+from speck.model.shown import render
 
 routes = Routes("rates", "Current rates of jobs")
 
@@ -25,9 +26,8 @@ def list_rates(query: Query) -> Response:
     composition, has_job = query["composition"], reach().has_job
     board = service().board
     jobs = [
-        {**job, **asdict(board.losses(str(job["job_name"])))}
-        for job in service().sampler.rate_jobs()
-        if composition in (None, job["composition"]) and has_job(job["job_name"])
+        {**render(job), **render(job.rates), **asdict(board.losses(job.job_name))}
+        for job in sorted(service().sampler.rate_jobs(), key=lambda job: job.job_name)
+        if composition in (None, job.composition) and has_job(job.job_name)
     ]
-    jobs.sort(key=lambda job: str(job["job_name"]))
     return listing("jobs", jobs, "job_name", query)

@@ -121,9 +121,9 @@ class SampleText:
             rates = self._latest.rate_job(incarnation)
             labels = _labels(composition=visible_name(scope) or "", job=name, site=site)
             for key in _JOB_TOTALS:
-                _add(lines, f"speck_job_{key}_total", labels, rates[key])
+                _add(lines, f"speck_job_{key}_total", labels, getattr(rates, key))
             for key, (family, _) in _JOB_SHARES.items():
-                _add(lines, family, labels, rates[key])
+                _add(lines, family, labels, getattr(rates, key))
 
 
 def _add(lines: _Lines, family: str, labels: str, value: float | None) -> None:

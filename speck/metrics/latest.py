@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from speck.metrics.rates import Pair, compute_job_metrics
+from speck.metrics.rates import Pair, compute_job_rates
 from speck.metrics.rows import Row, Samples, TaskKey, discount_first_lag, update_samples
 from speck.model.incarnation import Incarnation
+from speck.model.job_rates import JobRates
 from speck.model.measurement import BrokerMeasures, EngineMeasures, LinkMeasure
 from speck.model.observation import BrokerView
-from speck.model.values import JsonObject
 
 
 @dataclass(slots=True)
@@ -81,10 +81,10 @@ class LatestSamples:
         state = self._sites.get(site)
         return state.polled if state else 0
 
-    def rate_job(self, incarnation: Incarnation) -> JsonObject:
+    def rate_job(self, incarnation: Incarnation) -> JobRates:
         """Rates of an incarnation between its last two different samples, and its reader's lag.
 
-        None for unknown values. See `speck.metrics.rates.compute_job_metrics`.
+        None for unknown values. See `speck.metrics.rates.compute_job_rates`.
         """
         job_id = incarnation.engine_job_id
         with self._lock:
@@ -95,10 +95,11 @@ class LatestSamples:
         name = incarnation.job.job_name
         readers = (row for row in links if row["job_name"] == name and row["role"] == "reader")
         lag = next((row["lag"] for row in readers), None)
-        rates = compute_job_metrics(pairs)
+        rates = compute_job_rates(pairs)
         if measure is not None and measure.restarts is not None:
-            rates["restarts"] = measure.restarts  # in a crash loop the tasks report nothing new
-        return {**rates, "lag": lag}
+            # in a crash loop the tasks report nothing new
+            rates = replace(rates, restarts=measure.restarts)
+        return replace(rates, lag=lag)
 
     def link(self, incarnation: Incarnation) -> LinkMeasure | None:
         """What an incarnation's connector reported last of its links."""

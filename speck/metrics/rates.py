@@ -9,74 +9,72 @@ sum unknown if a part of it is: `tests/services/analyzer/test_rates_agree.py` co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from speck.clock import rfc3339
 from speck.metrics.rows import Sample
+from speck.model.job_rates import CheckpointSize, JobRates, TaskRates
 from speck.model.measurement import TaskMeasure
-from speck.model.values import JsonObject
 
 Pair = tuple[Sample | None, Sample]
+_Number = TypeVar("_Number", int, float)
 
 
-def compute_job_metrics(pairs: Sequence[Pair]) -> JsonObject:
-    """`{at, seconds, in_rate, out_rate (records/s), busy, idle, back_pressured (0 to 1, of the
-    busiest subtask), records_in, records_out, bytes_in, bytes_out
-    (totals of sources and sinks), restarts, checkpoint, tasks}`; None for unknown values."""
+def compute_job_rates(pairs: Sequence[Pair]) -> JobRates:
+    """The rates of a job whose tasks have these samples, without its lag."""
     tasks = [
         _rate_task(pair) for pair in sorted(pairs, key=lambda p: (p[1].task.vertex, _subtask_of(p)))
     ]
     newest = max((pair[1] for pair in pairs), key=lambda sample: sample.at, default=None)
     subtasks = {sample.task.vertex: sample.task.subtasks for _, sample in pairs}
-    sources, sinks = (
-        _select_complete(tasks, subtasks, which) for which in ("is_source", "is_sink")
+    sources = _select_complete([task for task in tasks if task.is_source], subtasks)
+    sinks = _select_complete([task for task in tasks if task.is_sink], subtasks)
+    busiest = max(tasks, key=lambda task: task.busy or 0.0, default=None)
+    return JobRates(
+        at=rfc3339(newest.at) if newest else None,
+        seconds=max((each.seconds for each in tasks if each.seconds is not None), default=None),
+        in_rate=_sum_up(each.in_rate for each in sources),
+        out_rate=_sum_up(each.out_rate for each in sinks),
+        busy=busiest.busy if busiest else None,
+        idle=busiest.idle if busiest else None,
+        back_pressured=busiest.back_pressured if busiest else None,
+        records_in=_sum_up(each.records_in for each in sources),
+        records_out=_sum_up(each.records_out for each in sinks),
+        bytes_in=_sum_up(each.bytes_in for each in sources),
+        bytes_out=_sum_up(each.bytes_out for each in sinks),
+        restarts=newest.job.restarts if newest else None,
+        checkpoint=CheckpointSize(
+            newest.job.checkpoint_id if newest else None,
+            newest.job.checkpoint_bytes if newest else None,
+            newest.job.checkpoint_ms if newest else None,
+        ),
+        tasks=tuple(tasks),
     )
-    busiest = max(tasks, key=lambda task: _or_zero(task["busy"]), default=None)
-    shares = {
-        name: busiest[name] if busiest else None for name in ("busy", "idle", "back_pressured")
-    }
-    return {
-        "at": rfc3339(newest.at) if newest else None,
-        "seconds": max((t["seconds"] for t in tasks if t["seconds"] is not None), default=None),
-        "in_rate": _sum_up(sources, "in_rate"),
-        "out_rate": _sum_up(sinks, "out_rate"),
-        **shares,
-        "records_in": _sum_counts(sources, "records_in"),
-        "records_out": _sum_counts(sinks, "records_out"),
-        "bytes_in": _sum_counts(sources, "bytes_in"),
-        "bytes_out": _sum_counts(sinks, "bytes_out"),
-        "restarts": newest.job.restarts if newest else None,
-        "checkpoint": {
-            "id": newest.job.checkpoint_id if newest else None,
-            "bytes": newest.job.checkpoint_bytes if newest else None,
-            "ms": newest.job.checkpoint_ms if newest else None,
-        },
-        "tasks": tasks,
-    }
 
 
-def _rate_task(pair: Pair) -> JsonObject:
+def _rate_task(pair: Pair) -> TaskRates:
     older, newer = pair
     task = newer.task
     elapsed_s = _compute_elapsed_s(older, newer)
     before = older.task if older is not None else None
-    return {
-        "vertex": task.vertex,
-        "name": task.name,
-        "subtask": task.subtask,
-        "is_source": task.is_source,
-        "is_sink": task.is_sink,
-        "seconds": elapsed_s,
-        "in_rate": _compute_rate(before, task, "records_in", elapsed_s),
-        "out_rate": _compute_rate(before, task, "records_out", elapsed_s),
-        "busy": _compute_share(before, task, "busy_ms", elapsed_s),
-        "idle": _compute_share(before, task, "idle_ms", elapsed_s),
-        "back_pressured": _compute_share(before, task, "back_pressured_ms", elapsed_s),
-        "records_in": task.records_in,
-        "records_out": task.records_out,
-        "bytes_in": task.bytes_in,
-        "bytes_out": task.bytes_out,
-    }
+    return TaskRates(
+        vertex=task.vertex,
+        name=task.name,
+        subtask=task.subtask,
+        is_source=task.is_source,
+        is_sink=task.is_sink,
+        seconds=elapsed_s,
+        in_rate=_compute_rate(before, task, "records_in", elapsed_s),
+        out_rate=_compute_rate(before, task, "records_out", elapsed_s),
+        busy=_compute_share(before, task, "busy_ms", elapsed_s),
+        idle=_compute_share(before, task, "idle_ms", elapsed_s),
+        back_pressured=_compute_share(before, task, "back_pressured_ms", elapsed_s),
+        records_in=task.records_in,
+        records_out=task.records_out,
+        bytes_in=task.bytes_in,
+        bytes_out=task.bytes_out,
+    )
 
 
 def _compute_elapsed_s(older: Sample | None, newer: Sample) -> float | None:
@@ -118,29 +116,19 @@ def _compute_share(
 
 
 def _select_complete(
-    tasks: Sequence[JsonObject], subtasks: Mapping[str, int], flag: str
-) -> list[JsonObject]:
-    """The tasks with this flag; none if one of their subtasks did not report."""
-    chosen = [task for task in tasks if task[flag]]
-    counts = Counter(task["vertex"] for task in chosen)
-    return chosen if all(counts[vertex] == subtasks[vertex] for vertex in counts) else []
+    tasks: Sequence[TaskRates], subtasks: Mapping[str, int]
+) -> Sequence[TaskRates]:
+    """These tasks; none if one of their subtasks did not report."""
+    counts = Counter(task.vertex for task in tasks)
+    return tasks if all(counts[vertex] == subtasks[vertex] for vertex in counts) else ()
 
 
-def _sum_up(tasks: Sequence[JsonObject], name: str) -> float | None:
-    """The sum; None if a value is unknown or there are no tasks."""
-    values = [task[name] for task in tasks]
-    if not values or any(value is None for value in values):
+def _sum_up(values: Iterable[_Number | None]) -> _Number | None:
+    """The sum; None if a value is unknown or there are none."""
+    known = list(values)
+    if not known or None in known:
         return None
-    return float(sum(values))
-
-
-def _sum_counts(tasks: Sequence[JsonObject], name: str) -> int | None:
-    total = _sum_up(tasks, name)
-    return None if total is None else int(total)
-
-
-def _or_zero(value: float | None) -> float:
-    return value if value is not None else 0.0
+    return sum(each for each in known if each is not None)
 
 
 def _subtask_of(pair: Pair) -> int:

@@ -32,9 +32,9 @@ from speck.metrics.rows import (
 )
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
+from speck.model.job_rates import JobRates, RatedJob
 from speck.model.measurement import EngineMeasures, Host, PlanNode
 from speck.model.site import AgentReport, Site
-from speck.model.values import JsonObject
 from speck.periodic import PeriodicTask
 from speck.sites.poll_scheduler import PollScheduler, Subject, Turn
 from speck.sites.pollers.polling import Polling
@@ -131,19 +131,14 @@ class Sampler:
 
     # -- results of the last polls --------------------------------------------------------
 
-    def rate_job(self, incarnation: Incarnation) -> JsonObject:
+    def rate_job(self, incarnation: Incarnation) -> JobRates:
         """See `LatestSamples.rate_job`."""
         return self.latest.rate_job(incarnation)
 
-    def rate_jobs(self) -> list[JsonObject]:
-        """`{job_name, composition, site, ...}` of every incarnation that should be running."""
+    def rate_jobs(self) -> list[RatedJob]:
+        """The rates of every incarnation that should be running."""
         return [
-            {
-                "job_name": name,
-                "composition": visible_name(scope),
-                "site": incarnation.job.site,
-                **self.rate_job(incarnation),
-            }
+            RatedJob(name, visible_name(scope), incarnation.job.site, self.rate_job(incarnation))
             for (scope, name), incarnation in self._records.incarnations.all().items()
             if not incarnation.ended
         ]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from speck.clock import Clock
 from speck.model.composition import Head
 from speck.model.incarnation import Incarnation
+from speck.model.job_rates import JobRates
 from speck.model.site import Site
-from speck.model.values import JsonObject
 from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
 from speck.periodic import PeriodicTask
 from speck.placement.places import LATENCY as LABEL
@@ -27,9 +27,7 @@ AGREEING_POLLS = 3
 class Requirements:
     """Judges every composition with requirements by the collector's latest measurements."""
 
-    def __init__(
-        self, records: Records, clock: Clock, measured: Callable[[Incarnation], JsonObject]
-    ):
+    def __init__(self, records: Records, clock: Clock, measured: Callable[[Incarnation], JobRates]):
         """`measured`: see `speck.metrics.sampler.Sampler.rate_job`."""
         self._records = records
         self._clock = clock
@@ -117,18 +115,18 @@ class Requirements:
         measured = self._measure(incarnation)
         now = self._clock.monotonic()
         lags = self._lags.setdefault(incarnation.engine_job_id, deque())
-        if measured["lag"] is None:
+        if measured.lag is None:
             lags.clear()
         else:
-            lags.append((now, measured["lag"]))
+            lags.append((now, measured.lag))
         while len(lags) > 1 and lags[1][0] <= now - STANDS_S:
             lags.popleft()
         whole = bool(lags) and lags[0][0] <= now - STANDS_S
         waiting = min(lag for _, lag in lags) if whole else 0 if _is_ever_empty(lags) else None
-        shares = [task["busy"] for task in measured["tasks"]]
-        work = None if None in shares else sum(shares)
+        shares = [task.busy for task in measured.tasks if task.busy is not None]
+        work = sum(shares) if len(shares) == len(measured.tasks) else None
         return JobMeasurement(
-            measured["in_rate"], measured["busy"], measured["back_pressured"], waiting, work or None
+            measured.in_rate, measured.busy, measured.back_pressured, waiting, work or None
         )
 
     def _report(self, composition: str, verdicts: list[Verdict]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any
 
 from speck.agent.layout import StateLayout
 from speck.binding import SavedState, Transfer, TransferProgress, find_taker, state_layout
@@ -21,12 +20,12 @@ from speck.service import agent_check
 from speck.service.agent_check import is_root
 from speck.sites.agent_channel import SiteChannels
 from speck.sites.agent_commands import SILENT_S, AgentCommand
-from speck.sites.state_transfer import Transfers, shorten
+from speck.sites.state_requests import StateRequests
+from speck.sites.state_transfer import Transfers
 from speck.store.records import Records
 from speck.store.sites import StoredReport
 
 _STORE_EVERY_S = 10.0
-_ANSWER_S = 10.0
 _REPORTED_AT_ONCE = ("identity", "state_folder", "listen", "refused_listen", "versions")
 
 
@@ -53,6 +52,7 @@ class Agents:
         self._clock = clock
         self._channels = channels or SiteChannels(clock)
         self.commands = self._channels.commands
+        self._requests = StateRequests(self.commands)
         self.silent_s = SILENT_S
         """An agent that has been silent for this long is unreachable."""
         self._lock = threading.RLock()
@@ -148,22 +148,14 @@ class Agents:
         self._refuse_silent(lister)
         layout = self._layout(engine)
         self._refuse_elsewhere(engine, layout, lister)
-        body = {"engine_job_id": engine_job_id, "layouts": [layout.to_json()]}
-        body |= {"folder": folder} if folder else {}
-        answer = self._ask(lister, "list", body)
-        try:
-            states = answer["states"]
-            return _checkpoint(states[0]) if states else None
-        except (LookupError, TypeError, ValueError, OverflowError) as error:
-            raise PermanentError(
-                f"cannot read the list of states that the agent of {lister} sent: {error!r:.200};"
-                " update the agent"
-            ) from error
+        states = self._requests.list(lister, engine_job_id, layout, folder)
+        return states[0] if states else None
 
     def drop(self, site: str, path: str) -> None:
         """Delete a state that is no longer needed."""
-        body = {"path": path, "layouts": [each.to_json() for each in self._layouts(site)]}
-        self._ask(self._lister(site), "drop", body)
+        layouts, lister = self._layouts(site), self._lister(site)
+        self._refuse_silent(lister)
+        self._requests.drop(lister, path, layouts)
         self.transfers.forget_copy(site, path)
 
     def carry(self, transfer: Transfer) -> TransferProgress:
@@ -171,22 +163,7 @@ class Agents:
         is silent, TransientError for what may succeed when tried again."""
         return self.transfers.carry(transfer)
 
-    # --- one command and its answer -------------------------------------------------------
-
-    def _ask(self, site: str, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Give a command and wait for its answer.
-
-        Raises UnreachableError, TransientError, PermanentError.
-        """
-        self._refuse_silent(site)
-        command = self.commands.add(site, kind, dict(body))
-        if not command.over.wait(_ANSWER_S):
-            self.commands.withdraw(command)
-            raise UnreachableError(f"cannot reach the agent of {site}: no answer to {kind!r}")
-        if command.answer["state"] == "failed":
-            error = TransientError if command.answer.get("again") else PermanentError
-            raise error(f"{shorten(command.answer.get('error'))} (agent of site {site})")
-        return command.answer
+    # --- agents of sites ------------------------------------------------------------------
 
     def _lister(self, site: str) -> str:
         """The site itself, or another that reads the same storage and has an agent."""
@@ -302,13 +279,3 @@ class Agents:
                 self._automatic_root(name),
             )
         return [PartFinding.of("agent", finding) for finding in findings]
-
-
-def _checkpoint(state: Mapping[str, Any]) -> SavedState:
-    return SavedState(
-        int(state["number"]),
-        str(state["location"]),
-        int(state["at_ms"]),
-        int(state["bytes"]),
-        bool(state["on_request"]),
-    )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from speck.binding import EngineCapability, find_taker, state_layout
 from speck.clock import Clock, never, rfc3339
@@ -36,6 +36,7 @@ from speck.model.composition import (
 )
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
+from speck.model.job_rates import JobRates
 from speck.model.job_state import JobState
 from speck.model.shown import Shown
 from speck.service.compositions import ApplyRequest, Compositions
@@ -75,7 +76,7 @@ class JobMetrics:
     job_name: str
     composition: str | None
     site: str
-    rates: Annotated[Mapping[str, Any], Shown(hidden=True)]
+    rates: Annotated[JobRates, Shown(hidden=True)]
     metrics: Mapping[str, float]
 
 
@@ -101,7 +102,7 @@ class Jobs:
         clock: Clock,
         changes: Changes,
         jar_of: Callable[[str], str],
-        measured: Callable[[Incarnation], Mapping[str, Any]],
+        measured: Callable[[Incarnation], JobRates],
     ):
         """`jar_of` returns the SHA-256 of what a `job_path` names now (raises InvalidError,
         NotFoundError), `measured` the last sampled rates of an incarnation."""

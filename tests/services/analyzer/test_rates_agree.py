@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import rates, units
 from speck.analyzer.result import collect_rows
-from speck.metrics.rates import compute_job_metrics
+from speck.metrics.rates import compute_job_rates
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from tests.samples_by_hand import EVERY_S, Row, at, dataset, running
 
@@ -98,16 +99,16 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
 
 def _of_service(rows: Sequence[Row]) -> JsonObject:
     """The same keys; `busy` of all subtasks, as the analyzer has it."""
-    metrics = compute_job_metrics(
+    metrics = compute_job_rates(
         [
             tuple(_sample(row) for row in rows if row["subtask"] == subtask)  # type: ignore[misc]
             for subtask in sorted({row["subtask"] for row in rows})
         ]
     )
-    busy = [task["busy"] for task in metrics["tasks"]]
-    back = [task["back_pressured"] for task in metrics["tasks"]]
+    busy = [task.busy for task in metrics.tasks]
+    back = [task.back_pressured for task in metrics.tasks]
     return {
-        **metrics,
+        **render(metrics),
         "busy": None if None in busy else sum(busy),
         "back_pressured": None if None in back else max(back),
     }

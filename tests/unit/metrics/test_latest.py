@@ -36,11 +36,11 @@ def measure(records: int, busy_ms: float) -> EngineMeasures:
 def test_a_rate_is_between_the_last_two_different_samples() -> None:
     latest = LatestSamples()
     latest.put_engine("a", AT, measure(100, 1000.0))
-    assert latest.rate_job(RUN)["in_rate"] is None
+    assert latest.rate_job(RUN).in_rate is None
     latest.put_engine("a", AT + timedelta(seconds=5), measure(200, 2000.0))
-    assert latest.rate_job(RUN)["in_rate"] == 100.0
+    assert latest.rate_job(RUN).in_rate == 100.0
     latest.put_engine("a", AT + timedelta(seconds=10), measure(200, 2000.0))  # from a cache
-    assert latest.rate_job(RUN)["in_rate"] == 100.0
+    assert latest.rate_job(RUN).in_rate == 100.0
 
 
 def test_the_lag_is_that_of_the_job_s_reader_at_its_source() -> None:
@@ -48,7 +48,7 @@ def test_the_lag_is_that_of_the_job_s_reader_at_its_source() -> None:
     row = {"client_id": "x", "role": "producer", "job_name": "A", "lag": None}
     rows = [row, {**row, "role": "reader", "lag": 7}]
     assert latest.put_broker("b", BrokerMeasures(), BrokerView({}, {}), rows) == rows
-    assert latest.rate_job(RUN)["lag"] == 7
+    assert latest.rate_job(RUN).lag == 7
     assert latest.list_links() == latest.list_links("b") == rows
 
 
@@ -59,7 +59,7 @@ def test_a_part_that_does_not_answer_is_forgotten_alone() -> None:
     polled = latest.polled("a")
     latest.forget("engine", "a")
     assert latest.polled("a") > polled
-    assert (latest.engine("a"), latest.rate_job(RUN)["records_in"]) == (None, None)
+    assert (latest.engine("a"), latest.rate_job(RUN).records_in) == (None, None)
     assert latest.broker("a") == BrokerMeasures(queued=3)
     latest.forget("broker", "a")
     latest.forget("broker", "b")  # never answered

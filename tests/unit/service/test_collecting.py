@@ -156,7 +156,7 @@ def test_restarts_are_those_of_the_last_look_though_no_task_tells_anything(
     job_id = collected.job_id("A")
     engine("edge-a").measures[job_id] = JobMeasure(job_id, (), restarts=5)
     collected.look()
-    rates = {job["job_name"]: job["restarts"] for job in collected.sampler.rate_jobs()}
+    rates = {job.job_name: job.rates.restarts for job in collected.sampler.rate_jobs()}
     assert rates["A"] == 5
 
 
@@ -176,9 +176,9 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
         50,
     ]
     assert len([row for row in collected.rows("sites") if row["site"] == "edge-a"]) == 1
-    jobs = {job["job_name"]: job for job in collected.sampler.rate_jobs()}
-    assert (jobs["A"]["at"], jobs["A"]["in_rate"], jobs["A"]["records_in"]) == (None, None, None)
-    assert jobs["B"]["records_in"] == 50
+    jobs = {job.job_name: job.rates for job in collected.sampler.rate_jobs()}
+    assert (jobs["A"].at, jobs["A"].in_rate, jobs["A"].records_in) == (None, None, None)
+    assert jobs["B"].records_in == 50
 
 
 def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collected) -> None:
@@ -345,13 +345,13 @@ def test_rates_are_those_between_the_last_two_looks_that_told_something(
     collected.works("A", "edge-a", 300, 3000.0, 11000.0)
     collected.look()
     collected.look()  # nothing new
-    rates_of_job = next(job for job in collected.sampler.rate_jobs() if job["job_name"] == "A")
-    assert (rates_of_job["in_rate"], rates_of_job["out_rate"], rates_of_job["busy"]) == (
+    job = next(job for job in collected.sampler.rate_jobs() if job.job_name == "A")
+    assert (job.rates.in_rate, job.rates.out_rate, job.rates.busy) == (
         50.0,
         25.0,
         0.5,
     )
-    assert (rates_of_job["composition"], rates_of_job["site"], rates_of_job["seconds"]) == (
+    assert (job.composition, job.site, job.rates.seconds) == (
         "c",
         "edge-a",
         4.0,

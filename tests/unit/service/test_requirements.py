@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from speck.clock import SystemClock
+from speck.metrics.rates import compute_job_rates
 from speck.model.incarnation import Incarnation
-from speck.model.values import JsonObject
+from speck.model.job_rates import JobRates, TaskRates
 from speck.monitor.requirements import Verdict
 from speck.monitor.requirements_watch import AGREEING_POLLS, Requirements
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
+
+TASK = TaskRates(**dict.fromkeys(each.name for each in fields(TaskRates)))
 
 
 class Stopwatch(SystemClock):
@@ -34,19 +38,20 @@ class Watched:
 
     def __init__(self, service: Service):
         self.service, self.clock = service, Stopwatch()
-        self.rates: dict[str, JsonObject] = {}
+        self.rates: dict[str, JobRates] = {}
         self.requirements = Requirements(service.records, self.clock, self.measured)
         service.composition_views._requirements = self.requirements
         self.says("clean", in_rate=100.0)
         self.says("merge", in_rate=100.0)
 
-    def measured(self, deployed: Incarnation) -> JsonObject:
+    def measured(self, deployed: Incarnation) -> JobRates:
         return self.rates[deployed.job.job_name]
 
     def says(self, name: str, **more: Any) -> None:
         quiet = {"in_rate": 100.0, "busy": 0.1, "back_pressured": 0.0, "lag": 0}
         rates = {**quiet, **more}
-        self.rates[name] = {"tasks": [{"busy": rates["busy"]}], **rates}
+        tasks = (replace(TASK, busy=rates["busy"]),)
+        self.rates[name] = replace(compute_job_rates([]), **{"tasks": tasks, **rates})
 
     def poll(self, times: int = AGREEING_POLLS, every_s: float = 5.0) -> None:
         for _ in range(times):
@@ -118,7 +123,7 @@ def test_what_is_not_known_ends_no_episode(watched: Watched) -> None:
 
 def test_the_work_of_all_subtasks_counts(watched: Watched) -> None:
     """Four subtasks, each busy for half of its time with a quarter of 100 records: 20 ms each."""
-    watched.says("clean", busy=0.5, tasks=[{"busy": 0.5}] * 4)
+    watched.says("clean", busy=0.5, tasks=(replace(TASK, busy=0.5),) * 4)
     watched.poll()
     assert watched.shown()[0].measured == pytest.approx(20.0 + 1.0)
 
