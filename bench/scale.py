@@ -55,8 +55,9 @@ LOOKS = 30 if QUICK else 200
 WATCH_S = 2.0 if QUICK else 5.0
 COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
 """Between two polls by the collector, at up to 300 sites and past that."""
-IDLE_S = (4.0, 4.0) if QUICK else (15.0, 60.0)
-"""At up to 300 sites and past that, where the watch takes longer for a round."""
+IDLE_S = (4.0, 4.0) if QUICK else (20.0, 60.0)
+"""At up to 300 sites and past that, where the watch takes longer for a round. Longer than the
+service keeps an idle connection: one that it closes as the next request is sent is reset."""
 REPEATS = 1 if QUICK else 5
 """What takes seconds, and can be repeated, is the median of so many."""
 READS = 10 if QUICK else 100
