@@ -11,7 +11,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TypeVar
 
-from speck.model.plan import DRAIN_LIMIT_S
+from speck.model.link_operations import DRAIN_LIMIT_S
 
 _T = TypeVar("_T")
 

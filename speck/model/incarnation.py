@@ -116,8 +116,8 @@ class Incarnation:
     `asked_ms` is when it was asked to stop with a savepoint, in Unix milliseconds.
 
     `ends_early`: it reads its link up to some record only, to stop there (see
-    `speck.model.plan.CatchUp`). `switched`: it has not been started yet, but what waits for it is
-    for its own links, not for those of its base (see `speck.model.plan.Switch`).
+    `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits
+    for it is for its own links, not for those of its base (see `Switch` there).
     """
 
     job: Job

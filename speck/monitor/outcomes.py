@@ -5,8 +5,9 @@ from __future__ import annotations
 from speck.clock import Clock
 from speck.errors import TransientError
 from speck.model.change import Change, ChangeState
+from speck.model.job_operations import Return, Start
 from speck.model.observation import EngineView
-from speck.model.plan import Operation, Return, Start
+from speck.model.plan import Operation
 from speck.monitor.board import Board
 from speck.sites.poll_cache import Poll
 from speck.sites.site_polls import SitePolls

@@ -12,8 +12,10 @@ from speck.model.composition import Composition
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Inventory
 from speck.model.job import Job
+from speck.model.job_operations import Forget, Start
 from speck.model.link import Link
-from speck.model.plan import Clear, Drain, Forget, HandOver, Plan, Release, Reserve, Start, Step
+from speck.model.link_operations import Clear, Drain, HandOver, Release, Reserve
+from speck.model.plan import Plan, Step
 from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, plan_composition
 
 NAMES = "ABCDE"

@@ -17,7 +17,8 @@ from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeHead, ChangeReport, ChangeState
 from speck.model.composition import title
-from speck.model.plan import Carry, CatchUp, Forget, Plan, Return, Start, TryMain
+from speck.model.job_operations import Carry, CatchUp, Forget, Return, Start, TryMain
+from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.store.records import Records
 from speck.store.tables import Batch

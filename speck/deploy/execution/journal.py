@@ -16,7 +16,8 @@ from speck.clock import Clock, rfc3339
 from speck.deploy.operations import Done
 from speck.model.change import Change, ChangeState, OperationRecord
 from speck.model.composition import visible_name
-from speck.model.plan import Operation, Return
+from speck.model.job_operations import Return
+from speck.model.plan import Operation
 from speck.model.plan_outline import OperationState, QueueOutline
 from speck.store.records import Records
 from speck.store.tables import Batch

@@ -38,19 +38,12 @@ from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import TransientError
 from speck.model.change import OperationKey
 from speck.model.engines import EngineAt
-from speck.model.plan import (
+from speck.model.job_operations import (
     Cancel,
     Carry,
     CatchUp,
-    Clear,
-    Drain,
     Fence,
     Forget,
-    HandOver,
-    Limited,
-    Operation,
-    Release,
-    Reserve,
     Return,
     Start,
     Stop,
@@ -58,6 +51,8 @@ from speck.model.plan import (
     TryMain,
     Upload,
 )
+from speck.model.link_operations import Clear, Drain, HandOver, Release, Reserve
+from speck.model.plan import Limited, Operation
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.store.records import Records

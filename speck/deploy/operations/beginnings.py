@@ -11,7 +11,7 @@ from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
 from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
-from speck.model.plan import Start
+from speck.model.job_operations import Start
 from speck.store.tables import Batch
 
 

@@ -14,8 +14,9 @@ from speck.deploy.operations.stopping import Stopping
 from speck.errors import EngineRefusedError
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
+from speck.model.job_operations import CatchUp, Start, Stop, Switch
+from speck.model.link_operations import Drain
 from speck.model.observation import BrokerView, TakenEpoch, merge_taken
-from speck.model.plan import CatchUp, Drain, Start, Stop, Switch
 from speck.store.tables import Batch
 
 

@@ -19,8 +19,8 @@ from speck.deploy.operations.ending import cancel_and_wait
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError
 from speck.model.incarnation import Incarnation, StartState
+from speck.model.job_operations import Start
 from speck.model.observation import EngineJob, RunState
-from speck.model.plan import Start
 from speck.sites.engine_ends import EngineEnds
 
 

@@ -19,8 +19,8 @@ from speck.model.engines import EngineAt
 from speck.model.ids import producer_epoch, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
+from speck.model.job_operations import Start, TryMain
 from speck.model.link import Link
-from speck.model.plan import Start, TryMain
 from speck.sites.connections import Connections
 from speck.spec.job_contract import list_secrets, render_args
 from speck.store.records import Records

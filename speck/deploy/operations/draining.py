@@ -11,8 +11,8 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, PermanentError, SpeckError, UnreachableError
 from speck.model.incarnation import Session
+from speck.model.link_operations import Drain
 from speck.model.observation import BrokerView, RunState, Sent, merge_taken
-from speck.model.plan import Drain
 from speck.model.values import cut
 from speck.store.tables import Batch
 

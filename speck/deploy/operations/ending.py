@@ -10,8 +10,8 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
+from speck.model.job_operations import Cancel, Fence, Start, Stop
 from speck.model.observation import EngineJob
-from speck.model.plan import Cancel, Fence, Start, Stop
 from speck.store.tables import Batch
 
 

@@ -13,7 +13,7 @@ from speck.deploy.operations.outcome import Done, Outcome
 from speck.deploy.operations.stopping import Stopping
 from speck.errors import DuplicateJobError
 from speck.model.incarnation import EndState, StartState
-from speck.model.plan import Fence
+from speck.model.job_operations import Fence
 
 
 def fence(context: Context, operation: Fence) -> Outcome:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
 from speck.model.incarnation import EndState
+from speck.model.link_operations import HandOver
 from speck.model.observation import BrokerView
-from speck.model.plan import HandOver
 from speck.model.values import cut
 
 

@@ -10,9 +10,10 @@ from speck.deploy.operations.final_reports import refuse_forgotten_report
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.errors import PermanentError, TransientError
 from speck.model.incarnation import Session
+from speck.model.job_operations import Forget
 from speck.model.link import Link
+from speck.model.link_operations import Clear, HandOver, Release, Reserve
 from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
-from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
 from speck.model.queue import Count, DroppedQueue
 from speck.model.unread import count_unread, fold_owed
 from speck.model.values import cut

@@ -11,8 +11,10 @@ from speck.clock import Clock
 from speck.deploy.locks import NamedLocks
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError
+from speck.model.job_operations import CatchUp, Forget, Return, Start
+from speck.model.link_operations import Clear, Release, Reserve
 from speck.model.observation import BrokerView
-from speck.model.plan import CatchUp, Clear, Forget, Operation, Release, Reserve, Return, Start
+from speck.model.plan import Operation
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 

@@ -15,8 +15,8 @@ from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
+from speck.model.job_operations import Fence, Return, Start
 from speck.model.observation import EngineJob, RunState
-from speck.model.plan import Fence, Return, Start
 from speck.store.tables import Batch
 
 

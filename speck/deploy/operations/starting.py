@@ -22,7 +22,7 @@ from speck.errors import (
     TransientError,
 )
 from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
-from speck.model.plan import Start
+from speck.model.job_operations import Start
 from speck.model.values import cut
 from speck.store.tables import Batch
 

@@ -12,7 +12,7 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.states import newest_state
 from speck.errors import PermanentError
 from speck.model.incarnation import Incarnation, StateCopy
-from speck.model.plan import Carry
+from speck.model.job_operations import Carry
 
 Then = Callable[[Incarnation | None, str | None], Outcome]
 """Continues with the incarnation that left the newest state, and with the path from which the

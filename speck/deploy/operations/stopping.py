@@ -14,8 +14,8 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
 from speck.model.engines import EngineAt
 from speck.model.incarnation import EndState, Incarnation
+from speck.model.job_operations import Fence, Stop
 from speck.model.observation import EngineJob, RunState
-from speck.model.plan import Fence, Stop
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from speck.deploy.planner.steps import HandedOver, Numbers, Reserved, StepList, 
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
-from speck.model.plan import CatchUp, HandOver, Switch
+from speck.model.job_operations import CatchUp, Switch
+from speck.model.link_operations import HandOver
 
 
 def find_catch_ups(wiring: Wiring, names: Set[str]) -> list[tuple[CatchUp, str]]:

@@ -13,7 +13,7 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Delivery
 from speck.model.link import Link
-from speck.model.plan import Drain
+from speck.model.link_operations import Drain
 from speck.spec.job_contract import reports_numbers
 
 

@@ -23,7 +23,7 @@ from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.plan import HandOver
+from speck.model.link_operations import HandOver
 from speck.spec.job_contract import reports_numbers
 
 

@@ -20,7 +20,8 @@ from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState
-from speck.model.plan import Plan, Release, Reserve, Step
+from speck.model.link_operations import Release, Reserve
+from speck.model.plan import Plan, Step
 from speck.model.queue import Count, DroppedQueue
 from speck.model.unread import count_unread
 from speck.spec.job_contract import reports_numbers

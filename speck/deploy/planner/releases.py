@@ -22,7 +22,7 @@ from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.link import Link
-from speck.model.plan import Release
+from speck.model.link_operations import Release
 
 
 def renew_sessions(

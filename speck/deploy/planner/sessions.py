@@ -21,7 +21,7 @@ from speck.deploy.planner.wiring import Followers, Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
-from speck.model.plan import Reserve
+from speck.model.link_operations import Reserve
 from speck.spec.job_contract import reports_numbers
 
 

@@ -12,7 +12,8 @@ from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
 from speck.model.incarnation import Incarnation, Session
-from speck.model.plan import Step, Stop
+from speck.model.job_operations import Stop
+from speck.model.plan import Step
 
 
 def find_stopping(wiring: Wiring) -> list[Incarnation]:

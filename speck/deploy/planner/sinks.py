@@ -12,8 +12,10 @@ from speck.model.ids import sink_client_id
 from speck.model.incarnation import FormerSink, Incarnation, StaleSink
 from speck.model.job import Job
 from speck.model.job_change import Action
+from speck.model.job_operations import Forget
 from speck.model.link import Link
-from speck.model.plan import Clear, Forget, LeftLink, Step
+from speck.model.link_operations import Clear, LeftLink
+from speck.model.plan import Step
 
 
 def sink_of(situation: Situation, incarnation: Incarnation, link: Link) -> str:

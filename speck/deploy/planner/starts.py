@@ -18,8 +18,8 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
 from speck.model.job_change import Action
+from speck.model.job_operations import Carry, Start, TryMain, Upload
 from speck.model.link import Link
-from speck.model.plan import Carry, Start, TryMain, Upload
 
 
 def need_jar(steps: StepList, uploads: dict[tuple[str, str], int], job: Job) -> int:

@@ -23,8 +23,8 @@ from speck.deploy.planner.steps import Numbers, Reserved, StepList, Stopped
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import source_client_id
 from speck.model.job import Delivery, DesiredState, Job
+from speck.model.job_operations import Cancel, Fence, Stop
 from speck.model.link import Link
-from speck.model.plan import Cancel, Fence, Stop
 from speck.spec.job_contract import reports_numbers
 
 

@@ -9,8 +9,8 @@ from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import FormerSink, Incarnation
 from speck.model.job import Job
+from speck.model.job_operations import Return, Start
 from speck.model.link import Link
-from speck.model.plan import Return, Start
 from speck.spec.fingerprint import differences
 
 

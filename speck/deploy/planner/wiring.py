@@ -13,7 +13,7 @@ from speck.deploy.planner.situation import Situation
 from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.plan import Drain
+from speck.model.link_operations import Drain
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndState, Incarnation, Session
 from speck.model.job import Job
 from speck.model.job_change import Action, JobChange
+from speck.model.job_operations import Upload
 from speck.model.link import Link
-from speck.model.plan import Plan, Step, Upload
+from speck.model.plan import Plan, Step
 from speck.model.plan_outline import OperationState, PlanOutline
 from speck.spec.site_schema import site_from_data
 from speck.store.answers import FirstAnswer

@@ -11,7 +11,8 @@ from speck.clock import SystemClock
 from speck.deploy.changes import ChangeLedger, ChangeRecovery, Changes
 from speck.errors import NotFoundError
 from speck.model.change import Change, ChangeState
-from speck.model.plan import Plan, Step, Upload
+from speck.model.job_operations import Upload
+from speck.model.plan import Plan, Step
 from speck.model.site import Site
 from speck.store.records import Records
 

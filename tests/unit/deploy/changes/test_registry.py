@@ -8,7 +8,8 @@ from speck.clock import SystemClock
 from speck.deploy.changes import ChangeLedger, Changes
 from speck.deploy.changes.registry import Running
 from speck.model.change import ChangeState
-from speck.model.plan import Plan, Step, Upload
+from speck.model.job_operations import Upload
+from speck.model.plan import Plan, Step
 from speck.store.records import Records
 
 CLOCK = SystemClock()

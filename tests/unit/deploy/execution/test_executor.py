@@ -24,22 +24,11 @@ from speck.model.engines import ArtifactKind
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import FormerSink, Incarnation, Session, StartState
 from speck.model.job import Job
+from speck.model.job_operations import Forget, Start, Stop, Upload
 from speck.model.link import Link
+from speck.model.link_operations import Clear, Drain, LeftLink, Release, Reserve
 from speck.model.observation import RunState, Sent, Taken
-from speck.model.plan import (
-    Clear,
-    Drain,
-    Forget,
-    LeftLink,
-    Operation,
-    Plan,
-    Release,
-    Reserve,
-    Start,
-    Step,
-    Stop,
-    Upload,
-)
+from speck.model.plan import Operation, Plan, Step
 from speck.model.plan_outline import OperationOutcome, OperationState
 from speck.model.values import JsonObject
 from speck.service.agents import Agents

@@ -8,8 +8,10 @@ import pytest
 
 from speck.deploy.execution.ordering import Call, ReadyCalls, StepOrder
 from speck.deploy.operations import Done
+from speck.model.job_operations import Upload
 from speck.model.link import Link
-from speck.model.plan import Release, Step, Upload
+from speck.model.link_operations import Release
+from speck.model.plan import Step
 
 
 def step(

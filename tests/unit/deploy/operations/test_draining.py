@@ -26,8 +26,8 @@ from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
+from speck.model.link_operations import Clear, Drain, HandOver, Reserve
 from speck.model.observation import BrokerView, Position, RunState, Sent, Taken, TakenEpoch
-from speck.model.plan import Clear, Drain, HandOver, Reserve
 from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
 from speck.service import Service

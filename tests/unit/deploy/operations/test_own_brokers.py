@@ -7,7 +7,7 @@ from pathlib import Path
 from speck.deploy.operations.own_brokers import OwnBrokers
 from speck.errors import UnreachableError
 from speck.model.link import Link
-from speck.model.plan import Clear
+from speck.model.link_operations import Clear
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker
 

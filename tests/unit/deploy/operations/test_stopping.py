@@ -13,8 +13,8 @@ from speck.deploy.operations import stopping
 from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.change import ChangeReport
+from speck.model.job_operations import Stop
 from speck.model.observation import EngineView, RunState
-from speck.model.plan import Stop
 from speck.model.plan_outline import OperationOutcome
 from speck.model.values import JsonObject
 from speck.service import Service

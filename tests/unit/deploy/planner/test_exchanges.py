@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from speck.model.job import Job
-from speck.model.plan import CatchUp, Plan, Start
+from speck.model.job_operations import CatchUp, Start
+from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_handovers import end_jobs
 from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, text
 

@@ -14,9 +14,11 @@ from speck.model.composition import Composition
 from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Inventory, Session
 from speck.model.job import Delivery, Job
+from speck.model.job_operations import Start
 from speck.model.link import Link
+from speck.model.link_operations import Drain, HandOver, Release, Reserve
 from speck.model.observation import BrokerView, Observation, Sent, Taken, TakenEpoch
-from speck.model.plan import Drain, HandOver, Plan, Release, Reserve, Start
+from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_planner import (
     INSTALLATION,
     deployed,

@@ -23,7 +23,9 @@ from speck.model.incarnation import (
     StartState,
 )
 from speck.model.job import Delivery, DesiredState, Job, Upgrade
+from speck.model.job_operations import Forget, Return, Start
 from speck.model.link import Link
+from speck.model.link_operations import DRAIN_LIMIT_S, Clear, Drain
 from speck.model.observation import (
     BrokerView,
     EngineJob,
@@ -34,7 +36,7 @@ from speck.model.observation import (
     Slots,
     Taken,
 )
-from speck.model.plan import DRAIN_LIMIT_S, Clear, Drain, Forget, Plan, Return, Start
+from speck.model.plan import Plan
 
 INSTALLATION = "0123456789abcdef"
 JAR = "a" * 64

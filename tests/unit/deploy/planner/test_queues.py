@@ -11,9 +11,11 @@ from speck.model.composition import Composition, Reader
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Inventory, Session, StartState
 from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.job_operations import Forget
 from speck.model.link import Link
+from speck.model.link_operations import Release
 from speck.model.observation import BrokerView, Observation, RunState, Sent, Taken
-from speck.model.plan import Forget, Plan, Release
+from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_planner import (
     INSTALLATION,
     A,

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from speck.model.incarnation import EndState, Inventory, Session
 from speck.model.job import Job
-from speck.model.plan import Plan, Start
+from speck.model.job_operations import Start
+from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_handovers import steps_before
 from tests.unit.deploy.planner.test_planner import deployed, job, moved, plan_jobs
 
