@@ -18,6 +18,7 @@ class BrokerCapability(StrEnum):
 
     SESSIONS = "sessions"  # keeps the messages of a reader that is not connected
     NUMBERS = "numbers"  # carries a stamp beside each record, so that repeats are recognised
+    REPORTS = "reports"  # passes on to sinks whether they have readers, and keeps their numbers
     MARKS = "marks"  # passes a mark through a reader's session, behind all that waits there
     METRICS = "metrics"  # measures itself
 
@@ -79,25 +80,12 @@ class MessageBroker(Protocol):
         exists begins that time anew: the service does so while the reader is away.
 
         Never call it for a reader that an incarnation may hold: the broker might disconnect it.
-        From then on the link's sinks know that it has readers.
+        With the capability REPORTS the link's sinks know from then on that it has readers.
         """
 
     def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
         """End the reader's session; its messages are lost and the numbers that it has reported are
-        cleared. With `last_reader` the link's sinks learn that it has no readers."""
-
-    def announce(self, topic: str, *, readers: bool) -> None:
-        """Tell the sinks of a link whether it has readers. Does nothing at a broker that keeps
-        messages whoever reads them."""
-
-    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
-        """Tell the sinks of a link that it has no other sessions than these, if all of them exist;
-        returns whether they do. For a sink that misses a session which was released while it was
-        not connected."""
-
-    def forget(self, *sinks: str) -> None:
-        """Clear the numbers that sinks have reported which are gone for good; without any it sends
-        nothing to the broker."""
+        cleared. With `last_reader` the link's sinks learn that it has no readers (REPORTS)."""
 
     def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
         """Publish records that carry no numbers, in this order, at least once; returns how many of
@@ -122,6 +110,20 @@ class MessageBroker(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+
+    # -- called only with the capability REPORTS
+
+    def announce(self, topic: str, *, readers: bool) -> None:
+        """Tell the sinks of a link whether it has readers."""
+
+    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
+        """Tell the sinks of a link that it has no other sessions than these, if all of them exist;
+        returns whether they do. For a sink that misses a session which was released while it was
+        not connected."""
+
+    def forget(self, *sinks: str) -> None:
+        """Clear the numbers that sinks have reported which are gone for good; without any it sends
+        nothing to the broker."""
 
     # -- called only with the capability MARKS
 

@@ -21,6 +21,7 @@ ENGINE_CALLS: Mapping[str, StrEnum] = {
     **dict.fromkeys(("metrics", "measure", "job_plan"), EngineCapability.METRICS),
 }
 BROKER_CALLS: Mapping[str, StrEnum] = {
+    **dict.fromkeys(("announce", "confirm_sessions", "forget"), BrokerCapability.REPORTS),
     "mark": BrokerCapability.MARKS,
     "measure": BrokerCapability.METRICS,
 }

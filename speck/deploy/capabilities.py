@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from speck.binding import BrokerCapability, EngineCapability
@@ -40,6 +40,20 @@ def keeps_no_sessions(connections: Connections, site: str) -> bool:
     return BrokerCapability.SESSIONS not in capabilities
 
 
+def passes_reports(connections: Connections, site: str) -> bool:
+    """Whether a site's broker tells sinks of readers, and keeps what they report."""
+    try:
+        return BrokerCapability.REPORTS in connections.broker(site).capabilities
+    except SpeckError:  # the call itself will say why there is no connection
+        return True
+
+
+def forget_sinks(connections: Connections, site: str, sinks: Iterable[str]) -> None:
+    """Clear the numbers that sinks have reported, if their broker keeps any."""
+    if passes_reports(connections, site):
+        connections.broker(site).forget(*sorted(sinks))
+
+
 _DONE_WITHOUT = {
     EngineCapability.TRIAL: "an update stops what runs there without having tried the new program",
     EngineCapability.RESEND: "what a broker that is killed had not saved of a job that has left its"
@@ -47,13 +61,31 @@ _DONE_WITHOUT = {
     EngineCapability.METRICS: "nothing is measured there, and no placement knows its jobs",
 }
 """What is done without a capability; what is refused without one is a problem, and no warning."""
+_DONE_WITHOUT_AT_BROKERS = {
+    BrokerCapability.REPORTS: "sinks are not told there whether a link has readers: the broker has"
+    " to keep what nobody reads yet",
+    BrokerCapability.MARKS: "a drain whose end no numbers show waits there until its reader takes"
+    " nothing more for a while",
+    BrokerCapability.METRICS: "there are no figures of the broker",
+}
 
 
-def warn_of_missing(connections: Connections, jobs: Iterable[Job]) -> list[str]:
-    """What the engines of these jobs cannot do that is done without, by site and capability."""
-    return [
+def warn_of_missing(connections: Connections, jobs: Sequence[Job]) -> list[str]:
+    """What the engines and brokers of these jobs cannot do that is done without, by site and
+    capability."""
+    engines = [
         f"{name_engine(connections, engine)} has no capability `{capability}`: {consequence}"
         for engine in sorted({job.engine for job in jobs})
         for capability, consequence in _DONE_WITHOUT.items()
         if find_lacking(connections, capability, [engine])
     ]
+    brokers = []
+    for site in sorted({site for job in jobs for site in job.link_sites}):
+        with suppress(SpeckError):  # no connection without its credentials: unknown yet
+            capabilities = connections.broker(site).capabilities
+            brokers += [
+                f"the broker of site {site} has no capability `{capability}`: {consequence}"
+                for capability, consequence in _DONE_WITHOUT_AT_BROKERS.items()
+                if capability not in capabilities
+            ]
+    return engines + brokers

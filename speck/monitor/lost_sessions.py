@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speck.binding import Reservation
+from speck.deploy.capabilities import passes_reports
 from speck.deploy.changes import Changes
 from speck.errors import SpeckError
 from speck.model.change import ChangeState
@@ -184,18 +185,19 @@ class LostSessions:
         view = poll.answer
         assert view is not None
         since = self._known_since or {}
+        reports = passes_reports(self._connections, site)
         missing, there, unannounced = [], {}, set()
         for key, session in reserved.items():
             if (session.client_id, session.link.topic) in view.sessions:
                 self._missing_since.pop(key, None)
                 self._restored.pop(key, None)
                 there[key] = session
-                if not view.readers.get(session.link.topic, False):
+                if reports and not view.readers.get(session.link.topic, False):
                     unannounced.add(session.link.topic)
             elif poll.begun > since[key] and not self._is_restored(key):
                 self._missing_since.setdefault(key, now)
                 missing.append(key)
-        waited_for = tuple(self._find_waited_for(now, site, view))
+        waited_for = tuple(self._find_waited_for(now, site, view)) if reports else ()
         returned = self._released.find_returned(
             site, poll.begun, view.sessions, restarted=restarted
         )

@@ -144,7 +144,7 @@ class Surveyor:
         )
         topics = {link.topic for link in links}
         for view in survey.numbers.values():
-            topics |= {*view.readers, *(s.topic for s in view.sent.values() if s.topic)}
+            topics |= {*view.readers, *view.ends, *(s.topic for s in view.sent.values() if s.topic)}
         return topics
 
 

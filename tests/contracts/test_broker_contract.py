@@ -457,7 +457,11 @@ def test_a_part_that_is_added_is_read_from_its_beginning(canal: CanalBench) -> N
 
 def test_a_call_of_a_capability_that_it_does_not_have_is_refused_by_its_name(bench: Bench) -> None:
     broker = bench.open()
-    calls = {BrokerCapability.MARKS: lambda: broker.mark("one", "0a"), **_measure(broker)}
+    calls = {
+        BrokerCapability.REPORTS: lambda: broker.forget("one"),
+        BrokerCapability.MARKS: lambda: broker.mark("one", "0a"),
+        **_measure(broker),
+    }
     for capability in calls.keys() - broker.capabilities:
         with pytest.raises(BrokerRefusedError, match=rf"no capability `{capability}`"):
             calls[capability]()
@@ -580,6 +584,7 @@ def test_a_view_of_a_few_clients_has_their_numbers_and_the_identity(bench: Bench
 
 def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
     broker = bench.open()
+    needs(broker, BrokerCapability.REPORTS)
     broker.reserve("one", bench.topic("traffic/a"))
     broker.reserve("two", bench.topic("traffic/b/c"))
     broker.release("two", bench.topic("traffic/b/c"), last_reader=True)
@@ -617,6 +622,7 @@ def test_a_session_that_is_made_again_changes_nothing_that_is_announced(bench: B
 
 def test_the_sessions_of_a_link_are_confirmed_if_all_are_there(bench: Bench) -> None:
     broker = bench.open()
+    needs(broker, BrokerCapability.REPORTS)
     broker.reserve("one", bench.topic("traffic/a"))
     broker.reserve("two", bench.topic("traffic/a/b"))
     assert broker.confirm_sessions(bench.topic("traffic/a"), ["one"])
@@ -797,6 +803,7 @@ def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
 
 
 def test_to_forget_nobody_asks_nothing_of_the_broker(bench: Bench) -> None:
+    needs(bench.open(), BrokerCapability.REPORTS)
     bench.open().forget()
     bench.open_absent().forget()
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
+from speck.deploy.capabilities import forget_sinks
 from speck.deploy.locks import NamedLocks
 from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.beginnings import record_forms
@@ -101,9 +102,7 @@ class Operations:
             refills,
             resends,
             SharedViews(self._own_brokers.view, scheduler),
-            Gathering(
-                lambda site, sinks: connections.broker(site).forget(*sorted(sinks)), scheduler
-            ),
+            Gathering(lambda site, sinks: forget_sinks(connections, site, sinks), scheduler),
             NamedLocks(scheduler),
         )
         self._first_tried: dict[Operation, float] = {}

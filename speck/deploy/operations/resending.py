@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, Event
+from speck.deploy.capabilities import forget_sinks
 from speck.deploy.operations.resend_run import ResendRun, id_of
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError, StoreError, TransientError
@@ -250,7 +251,7 @@ class Resends:
             if not self._uses(scope, sink):
                 by_site[sink.site].append(sink.client_id)
         for site, client_ids in by_site.items():
-            self._connections.broker(site).forget(*client_ids)
+            forget_sinks(self._connections, site, client_ids)
 
     def _end(self, scope: str, sink: EndedSink) -> None:
         with self._lock:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from speck.binding import AddressRules, BrokerCapability, Reservation, Scheme, Target
 from speck.errors import UnreachableError
 from speck.model.finding import Finding
-from speck.model.observation import BrokerView, Position, Sent, Taken
+from speck.model.observation import BrokerView, Position, Taken
 
 BOXES: dict[str, dict[str, set[str]]] = {"box://mailbox:25": {}}
 """Address -> reader -> topics: what a real broker would keep."""
@@ -26,7 +26,6 @@ class MailboxBroker:
     def __init__(self, target: Target) -> None:
         self._address = target.address
         self._taken: dict[str, Taken] = {}
-        self._sent: dict[str, Sent] = {}
 
     def reach(self) -> str:
         self._sessions()
@@ -52,20 +51,10 @@ class MailboxBroker:
         self._sessions().pop(reader, None)
         self._taken.pop(reader, None)
 
-    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
-        return all(topic in self._sessions().get(reader, ()) for reader in readers)
-
-    def announce(self, topic: str, *, readers: bool) -> None:
-        self._sessions()
-
     def view(self, clients: Collection[str] | None = None) -> BrokerView:
         boxes = self._sessions().items()
         sessions = frozenset((reader, topic) for reader, topics in boxes for topic in topics)
-        return BrokerView(taken=self._taken, sent=self._sent, sessions=sessions)
-
-    def forget(self, *sinks: str) -> None:
-        for sink in sinks:
-            self._sent.pop(sink, None)
+        return BrokerView(taken=self._taken, sent={}, sessions=sessions)
 
     def check(self) -> list[Finding]:
         self._sessions()

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple
@@ -224,17 +224,6 @@ class CanalBroker:
             canal.places.pop((reader, topic), None)
         self._on_request()
 
-    def announce(self, topic: str, *, readers: bool) -> None:
-        """Nobody waits for readers here."""
-
-    def confirm_sessions(self, topic: str, readers: Iterable[str]) -> bool:
-        canal = self._canal
-        return all(canal.find_place(reader, topic) is not None for reader in readers)
-
-    def forget(self, *sinks: str) -> None:
-        if sinks:
-            self.reach()
-
     def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
         canal = self._canal
         has_reader = any(each == topic for _, each in canal.places)
@@ -263,7 +252,6 @@ class CanalBroker:
             return BrokerView(
                 taken={reader: _taken(canal, reader, there) for reader in readers},
                 sent={},
-                readers={topic: True for _, topic in there},
                 sessions=frozenset(there),
                 identity=canal.identity,
                 up_since=canal.up_since,

@@ -12,6 +12,8 @@ from speck.spec.site_schema import site_from_data
 from tests.memory_fog import site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job, job_body
 from tests.third_party_kinds import third_party
+from tests.waiting import wait_for
+from tests.watching import Watched
 
 
 def without(service: Service, *missing: EngineCapability) -> None:
@@ -73,6 +75,54 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
     allowed = job("A", source_site="cloud", delivery="at_most_once")
     assert service.jobs.post(allowed, LIMIT_S).created
     assert broker("cloud").count("reserve") == 1
+
+
+def lacking(service: Service, *missing: BrokerCapability) -> None:
+    service.connections.close()
+    for site in ("edge-a", "cloud"):
+        broker(site).capabilities = frozenset(BrokerCapability) - set(missing)
+
+
+def test_a_plan_names_what_its_brokers_cannot_do(service: Service) -> None:
+    lacking(service, BrokerCapability.MARKS, BrokerCapability.METRICS)
+    described = composition(job_body("A"), job_body("B", "cloud"))
+    assert list(service.compositions.apply(described, DONE).warnings[-4:]) == [
+        f"the broker of site {site} has no capability {rest}"
+        for site in ("cloud", "edge-a")
+        for rest in (
+            "`marks`: a drain whose end no numbers show waits there until its reader takes nothing"
+            " more for a while",
+            "`metrics`: there are no figures of the broker",
+        )
+    ]
+
+
+def test_a_broker_that_passes_on_no_reports_is_sent_none(watched: Watched) -> None:
+    """Over the life of a composition: another link, a stop, a lost session, the removal."""
+    service = watched.service
+    lacking(service, BrokerCapability.REPORTS)
+    applied = service.compositions.apply(composition(job_body("A"), job_body("B", "cloud")), DONE)
+    assert list(applied.warnings[-2:]) == [
+        f"the broker of site {site} has no capability `reports`: sinks are not told there whether a"
+        " link has readers: the broker has to keep what nobody reads yet"
+        for site in ("cloud", "edge-a")
+    ]
+    other = job_body("A", sink_topic="elsewhere")
+    service.compositions.apply(composition(other, job_body("B", "cloud")), DONE)
+    service.compositions.apply(composition(job_body("A", state="stopped")), DONE)
+    watched.look()
+    broker("edge-a").restart()
+    watched.look()
+    wait_for(lambda: watched.watch.sessions.idle)
+    assert len(broker("edge-a").sessions) == 1
+    broker("edge-a").readers.clear()
+    watched.look()
+    wait_for(lambda: watched.watch.sessions.idle)
+    service.compositions.delete("c", LIMIT_S, drop_queues=True)
+    calls = {(site, call) for site in ("edge-a", "cloud") for call, _ in broker(site).calls}
+    refused = {"announce", "confirm_sessions", "forget"}
+    assert not {each for each in calls if each[1] in refused}
+    assert ("edge-a", "release") in calls
 
 
 def test_a_state_is_read_only_by_engines_of_the_kind_that_has_written_it(service: Service) -> None:
