@@ -5,15 +5,15 @@ A composition is one line of text: `a:in>m1 b@cloud:m1>out` is a job `a` that re
 outside speck, which numbers its messages, sends a record at every call to an engine or a broker. A
 job that publishes at once (`at_least_once`) has published it when the call arrives, and completes a
 checkpoint only when the broker's numbers are read: one that is cancelled publishes it again.
+Threads take turns (`tests/turns.py`): a sequence of changes has one result, and nobody sleeps.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from speck.deploy.operations import Done
 from speck.errors import ConflictError, QueuesError
 from speck.model.change import Change, ChangeState
 from speck.model.values import JsonObject
+from speck.monitor.outcomes import Outcomes
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import LIMIT_S, broker, engine, job_body
-from tests.waiting import wait_for
+from tests.turns import Turns
 
 HOME, SITES = "edge-a", ("edge-a", "cloud")
 IN = "in"
@@ -79,6 +80,7 @@ class Flow:
     """Numbered records that a publisher outside speck sends to a composition's input."""
 
     service: Service
+    turns: Turns
     outputs: Sequence[str] = ("out",)
     delivery: str = AT_LEAST_ONCE
     sent: int = 0
@@ -87,7 +89,6 @@ class Flow:
     _how: Interruption = Interruption.CANCELLED
     _dies_after: int | None = None
     _deadly: Set[str] = frozenset(CALLS)
-    _sending: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -116,10 +117,9 @@ class Flow:
             yield
 
     def send(self, count: int) -> None:
-        with self._sending:
-            payloads = [b"%d" % (self.sent + n) for n in range(count)]
-            World.current().feed(f"tcp://{HOME}.test:1883", IN, payloads, "sensor")
-            self.sent += count
+        payloads = [b"%d" % (self.sent + n) for n in range(count)]
+        World.current().feed(f"tcp://{HOME}.test:1883", IN, payloads, "sensor")
+        self.sent += count
 
     def begin(self, line: str) -> None:
         """Make the first change; the publisher begins after it."""
@@ -139,7 +139,7 @@ class Flow:
         if how is Interruption.CANCELLED:
             state = self._await(change)
         else:
-            wait_for(lambda: self._state(change) is not ChangeState.RUNNING)
+            self._wait_for(lambda: self._state(change) is not ChangeState.RUNNING)
             state = self._state(change)
         self._stop_after = None
         self.send(3)
@@ -190,7 +190,7 @@ class Flow:
                 return False
             return True
 
-        wait_for(ask)
+        self._wait_for(ask)
         if are_silent:
             for site in SITES:
                 engine(site).unreachable = engine(site).hears = False
@@ -211,10 +211,17 @@ class Flow:
         assert self.service.changes.await_end(change, LIMIT_S) is not None
         return self._state(change)
 
+    def _wait_for(self, look: Callable[[], bool]) -> None:
+        until = self.turns.monotonic() + LIMIT_S
+        while not look():
+            assert self.turns.monotonic() < until
+            self.turns.wait(0.001)
+
     def _state(self, change: str | None) -> ChangeState:
         return ChangeState(self.service.changes.get(change).state) if change else ChangeState.DONE
 
     def _called(self, kind: str, subject: str) -> None:
+        self.turns.pass_on()
         if kind in CALLS:
             self.send(1)
             if self.delivery == AT_LEAST_ONCE:
@@ -250,11 +257,22 @@ class Flow:
 
 
 @contextmanager
-def flow(folder: Path, **more: Any) -> Iterator[Flow]:
+def flow(folder: Path, seed: int = 0, **more: Any) -> Iterator[Flow]:
     """A flow through a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    sites, keeper = map(site_body, SITES), MemoryKeeper()
-    with memory_service(folder, sites, keeper=keeper, apart=False, patience=PATIENCE) as service:
-        stream = Flow(service, **more)
+    sites, keeper, turns = map(site_body, SITES), MemoryKeeper(), Turns(seed)
+    with (
+        patch.object(Outcomes, "report_end"),  # polls have threads of their own
+        memory_service(
+            folder,
+            sites,
+            keeper=keeper,
+            apart=False,
+            patience=PATIENCE,
+            clock=turns,
+            scheduler=turns,
+        ) as service,
+    ):
+        stream = Flow(service, turns, **more)
         with stream.counting():
             yield stream
