@@ -11,7 +11,7 @@ Threads take turns (`tests/turns.py`): a sequence of changes has one result, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -26,11 +26,10 @@ from speck.deploy.operations import Done
 from speck.errors import ConflictError, QueuesError
 from speck.model.change import Change, ChangeState
 from speck.model.values import JsonObject
-from speck.monitor.outcomes import Outcomes
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
+from tests.memory_fog import HASTY, MemoryKeeper, service_in_turns, site_body
 from tests.service_helpers import LIMIT_S, broker, engine, job_body
 from tests.turns import Turns
 
@@ -139,7 +138,7 @@ class Flow:
         if how is Interruption.CANCELLED:
             state = self._await(change)
         else:
-            self._wait_for(lambda: self._state(change) is not ChangeState.RUNNING)
+            self.turns.poll(lambda: self._state(change) is not ChangeState.RUNNING)
             state = self._state(change)
         self._stop_after = None
         self.send(3)
@@ -190,7 +189,7 @@ class Flow:
                 return False
             return True
 
-        self._wait_for(ask)
+        self.turns.poll(ask)
         if are_silent:
             for site in SITES:
                 engine(site).unreachable = engine(site).hears = False
@@ -210,12 +209,6 @@ class Flow:
             return ChangeState.DONE
         assert self.service.changes.await_end(change, LIMIT_S) is not None
         return self._state(change)
-
-    def _wait_for(self, look: Callable[[], bool]) -> None:
-        until = self.turns.monotonic() + LIMIT_S
-        while not look():
-            assert self.turns.monotonic() < until
-            self.turns.wait(0.001)
 
     def _state(self, change: str | None) -> ChangeState:
         return ChangeState(self.service.changes.get(change).state) if change else ChangeState.DONE
@@ -260,19 +253,10 @@ class Flow:
 def flow(folder: Path, seed: int = 0, **more: Any) -> Iterator[Flow]:
     """A flow through a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    sites, keeper, turns = map(site_body, SITES), MemoryKeeper(), Turns(seed)
-    with (
-        patch.object(Outcomes, "report_end"),  # polls have threads of their own
-        memory_service(
-            folder,
-            sites,
-            keeper=keeper,
-            apart=False,
-            patience=PATIENCE,
-            clock=turns,
-            scheduler=turns,
-        ) as service,
-    ):
+    places = {"keeper": MemoryKeeper(), "apart": False}
+    with service_in_turns(
+        folder, map(site_body, SITES), seed=seed, patience=PATIENCE, **places
+    ) as (service, turns):
         stream = Flow(service, turns, **more)
         with stream.counting():
             yield stream

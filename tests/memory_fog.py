@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from binders.memory import World
 from binders.memory.slots import SlotPool
@@ -22,8 +24,10 @@ from speck.errors import UnreachableError
 from speck.model.engines import EngineAt
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.monitor.outcomes import Outcomes
 from speck.service import Service
 from speck.spec.site_schema import site_from_data
+from tests.turns import Turns
 
 FAST = Bounds(
     poll_s=0.001,
@@ -174,3 +178,18 @@ def memory_service(
         yield service
     finally:
         service.close()
+
+
+@contextmanager
+def service_in_turns(
+    folder: Path, sites: Iterable[JsonObject], *, seed: int = 0, **more: Any
+) -> Iterator[tuple[Service, Turns]]:
+    """A `memory_service` whose threads take turns: nobody sleeps, and a seed has one result. A
+    change that fails does not poll its sites at its end: polls have threads of their own, which
+    take no turns."""
+    turns = Turns(seed)
+    with (
+        patch.object(Outcomes, "report_end"),
+        memory_service(folder, sites, clock=turns, scheduler=turns, **more) as service,
+    ):
+        yield service, turns

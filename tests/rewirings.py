@@ -16,16 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from unittest.mock import patch
 
 from binders.memory import World
 from speck.errors import EngineRefusedError, QueuesError
 from speck.model.values import JsonObject
-from speck.monitor.outcomes import Outcomes
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import memory_service, site_body
+from tests.memory_fog import service_in_turns, site_body
 from tests.service_helpers import broker, engine
 from tests.turns import Turns
 
@@ -241,14 +239,9 @@ class Trial:
 
 @contextmanager
 def begin(folder: Path, seed: int) -> Iterator[Trial]:
-    """A trial with a service of its own. A change that fails does not poll its sites at its end:
-    polls have threads of their own, which take no turns."""
+    """A trial with a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    turns, sites = Turns(seed), [site_body(site) for site in SITES]
-    with (
-        patch.object(Outcomes, "report_end"),
-        memory_service(folder, sites, clock=turns, scheduler=turns) as service,
-    ):
+    with service_in_turns(folder, map(site_body, SITES), seed=seed) as (service, turns):
         yield Trial(service, turns)
 
 

@@ -70,6 +70,14 @@ class Turns:
             self._current.run.switch()
         return condition()
 
+    def poll(self, look: Callable[[], bool], seconds: float = 240) -> None:
+        """Let others have their turns until `look`, which may do anything, has been true in a turn
+        of its own. Raises AssertionError after so many seconds."""
+        until = self._now + seconds
+        while not look():
+            assert self._now < until, f"waited {seconds:g} s in vain"
+            self.wait(0.001)
+
     def _choose(self) -> None:
         """Choose whose turn it is now."""
         self._now += TURN_S

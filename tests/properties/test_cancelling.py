@@ -25,9 +25,9 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import Scenario, scenarios
-from tests.memory_fog import memory_service, site_body
+from tests.memory_fog import service_in_turns, site_body
 from tests.service_helpers import broker, engine, job_body
-from tests.waiting import wait_for
+from tests.turns import Turns
 
 SITES = ("edge-a", "edge-b", "cloud")
 WHATEVER = ApplyRequest(wait_s=20, force=True)
@@ -76,13 +76,13 @@ def cancelling_after(service: Service, outcomes: int) -> Iterator[None]:
         yield
 
 
-def ask(service: Service, desired: JsonObject | None) -> str:
+def ask(service: Service, turns: Turns, desired: JsonObject | None) -> str:
     """How the change to it has ended, with consent to drop queues if it needs that."""
     try:
         _begin(service, desired, drop_queues=False)
     except QueuesError:
         _begin(service, desired, drop_queues=True)
-    wait_for(lambda: not service.changes.all_under_way())
+    turns.poll(lambda: not service.changes.all_under_way())
     return str(service.changes.all()[0].state)
 
 
@@ -98,12 +98,12 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
     """Whether the change was over before so many outcomes."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        memory_service(Path(folder), map(site_body, SITES)) as service,
+        service_in_turns(Path(folder), map(site_body, SITES)) as (service, turns),
     ):
-        assert ask(service, scenario.first) == "done"
+        assert ask(service, turns, scenario.first) == "done"
         feed(1, 10)
         with cancelling_after(service, outcomes):
-            ended = ask(service, scenario.then)
+            ended = ask(service, turns, scenario.then)
         assert ended in ("done", "cancelled")
         is_gone = ended == "done" and scenario.then is None
         fed = 10
@@ -111,7 +111,7 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
             feed(11, fed := 20)
         desired = scenario.first if back and not is_gone else scenario.then
         if not is_gone:
-            assert ask(service, desired) == "done"
+            assert ask(service, turns, desired) == "done"
         if desired is not None:
             feed(fed + 1, fed := fed + 10)
             assert service.composition_views.plan("c").operations == ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +26,9 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import memory_service, site_body
+from tests.memory_fog import service_in_turns, site_body
 from tests.service_helpers import broker, engine, job_body
+from tests.turns import Turns
 
 SITES = ("edge-a", "edge-b", "cloud")
 OUTPUTS = ("o1", "o2", "o3")
@@ -104,19 +104,21 @@ class Stream:
     """Sends records to the input, one at each call to an engine or a broker, while some jobs work
     and others lag behind."""
 
-    def __init__(self, service: Service, feed: str, dice: random.Random, **more: str) -> None:
-        self.service, self.feed, self.dice, self.more = service, feed, dice, more
+    def __init__(
+        self, service: Service, turns: Turns, feed: str, dice: random.Random, **more: str
+    ) -> None:
+        self.service, self.turns, self.feed = service, turns, feed
+        self.dice, self.more = dice, more
         self.sent = self.calls = self.cancel_at = 0
-        self._lock = threading.Lock()
 
     def send(self, count: int) -> None:
-        with self._lock:
-            payloads = [b"%d" % (self.sent + n) for n in range(count)]
-            topic = _find_input(self.feed)
-            World.current().feed("tcp://edge-a.test:1883", topic, payloads, "sensor")
-            self.sent += count
+        payloads = [b"%d" % (self.sent + n) for n in range(count)]
+        topic = _find_input(self.feed)
+        World.current().feed("tcp://edge-a.test:1883", topic, payloads, "sensor")
+        self.sent += count
 
     def _note_call(self, kind: str, subject: str) -> None:
+        self.turns.pass_on()
         if kind in CALLS:
             self.send(1)
         self.calls += kind != "view"
@@ -125,13 +127,12 @@ class Stream:
             for each in self.service.changes.all_under_way():
                 if each.execution is not None:
                     each.execution.cancel()
-        with World.current().lock:
-            for site in SITES:
-                for job in engine(site).running():
-                    if self.dice.random() < 0.5:
-                        job.work()
-                    if self.dice.random() < 0.5:
-                        job.checkpoint()
+        for site in SITES:
+            for job in engine(site).running():
+                if self.dice.random() < 0.5:
+                    job.work()
+                if self.dice.random() < 0.5:
+                    job.checkpoint()
 
     def apply(self, wiring: str) -> ChangeReport:
         """Apply it and return the change."""
@@ -168,9 +169,9 @@ class Stream:
 def streaming(feed: str, seed: int, **more: str) -> Iterator[Stream]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        memory_service(Path(folder), map(site_body, SITES)) as service,
+        service_in_turns(Path(folder), map(site_body, SITES), seed=seed) as (service, turns),
     ):
-        yield Stream(service, feed, random.Random(seed), **more)
+        yield Stream(service, turns, feed, random.Random(seed), **more)
 
 
 def run(steps: Sequence[str], feed: str, seed: int = 0, **more: str) -> None:

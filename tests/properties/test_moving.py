@@ -6,7 +6,6 @@ The memory world sends what it publishes at once, so that repeats come of a canc
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,8 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import MemoryKeeper, memory_service, site_body
-from tests.waiting import wait_for
+from tests.memory_fog import MemoryKeeper, service_in_turns, site_body
+from tests.turns import Turns
 
 SITES = ("edge-a", "edge-b", "cloud")
 ORDER = "ABC"
@@ -124,31 +123,30 @@ class DuplicateMonitor:
     """Sees every call to an engine: feeds the chain, counts what runs, and lets faults happen."""
 
     service: Service
+    turns: Turns
     sent: int = 0
     calls: int = 0
     twice: list[str] = field(default_factory=list)
     cancel_at: int | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         for site in SITES:
             engine(site).before = self
 
     def send(self, count: int) -> None:
-        with self._lock:
-            payloads = [str(self.sent + n).encode() for n in range(count)]
-            World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
-            self.sent += count
+        payloads = [str(self.sent + n).encode() for n in range(count)]
+        World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
+        self.sent += count
 
     def __call__(self, kind: str, subject: str) -> None:
+        self.turns.pass_on()
         self.calls += 1
-        with World.current().lock:
-            live = Counter(
-                job.submission.job_name
-                for site in SITES
-                for job in engine(site).jobs.values()
-                if not job.state.terminal
-            )
+        live = Counter(
+            job.submission.job_name
+            for site in SITES
+            for job in engine(site).jobs.values()
+            if not job.state.terminal
+        )
         self.twice += [name for name, count in live.items() if count > 1]
         if kind in ("stop", "submit", "cancel", "save_progress"):
             self.send(1)
@@ -203,9 +201,9 @@ def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str
     change = body.change
     if change is None:
         return "done"
-    wait_for(lambda: service.changes.get(change).state != "running")
+    witness.turns.poll(lambda: service.changes.get(change).state != "running")
     witness.mend()
-    wait_for(lambda: not service.changes.all_under_way())
+    witness.turns.poll(lambda: not service.changes.all_under_way())
     return str(service.changes.get(change).state)
 
 
@@ -267,13 +265,13 @@ def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
     """A service over three sites, and at the end: never two incarnations, no session taken."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        memory_service(
-            Path(folder), [site_body(s) for s in SITES], keeper=MemoryKeeper(), apart=apart
-        ) as service,
+        service_in_turns(
+            Path(folder), map(site_body, SITES), keeper=MemoryKeeper(), apart=apart
+        ) as (service, turns),
     ):
         started = service.compositions.apply(composition_from_data(BEGINNING), DONE)
         assert started.state == "done"
-        witness = DuplicateMonitor(service)
+        witness = DuplicateMonitor(service, turns)
         yield service, witness
         assert witness.twice == []
         assert [name for site in SITES for name in broker(site).thrown_out] == []
